@@ -11,19 +11,25 @@ from rest_framework.test import APIClient
 
 from tests.factories import people
 
-# Python looks for garbage after each 700 new objects. With memory to spare, less often saves a twentieth of the time.
+# Python looks for garbage after each 700 new objects. With memory to spare, less often saves a
+# twentieth of the time.
 gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_configure(config):
-    """Set what makes tests quick or self-contained: cheap password hashes, static files without collecting them.
+    """Set what makes tests quick or self-contained: cheap password hashes,
+    static files without collecting them.
 
-    No example of Hypothesis has a time limit, as it does itself where it finds `CI` in the environment.
+    No example of Hypothesis has a time limit, as it does itself where it finds `CI` in the
+    environment.
     """
     from django.conf import settings
 
     hypothesis_settings.register_profile(
-        "unhurried", hypothesis_settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        "unhurried",
+        hypothesis_settings.default,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     hypothesis_settings.load_profile("unhurried")
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -42,7 +48,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keep what is loaded and collected by now out of each collection of garbage: a sixth of the processor's time."""
+    """Keep what is loaded and collected by now out of each collection of garbage:
+    a sixth of the processor's time.
+    """
     gc.collect()
     gc.freeze()
 
@@ -114,7 +122,9 @@ def api():
     def login(user) -> APIClient:
         client = APIClient()
         client.force_authenticate(user)
-        client.credentials(HTTP_AUTHORIZATION="Bearer of-the-test")  # which the middleware looks for
+        client.credentials(
+            HTTP_AUTHORIZATION="Bearer of-the-test"
+        )  # which the middleware looks for
         return client
 
     return login
@@ -126,4 +136,6 @@ def world(nova, dune, liaison, approver, shifter, at, tmp_path, settings):
     from tests.factories import world
 
     settings.LOG_ROOTS = [tmp_path]
-    return world.build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=tmp_path, at=at)
+    return world.build(
+        nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=tmp_path, at=at
+    )

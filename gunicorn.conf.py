@@ -1,4 +1,7 @@
-"""Settings of gunicorn, which it reads from the directory where it is started. See docs/production.md."""
+"""Settings of gunicorn, which it reads from the directory where it is started.
+
+See docs/production.md.
+"""
 
 import socket
 import struct
@@ -8,14 +11,15 @@ from gunicorn.glogging import Logger
 
 from apps.core.domain.log_redaction import RedactingFormatter
 
-# No header of a client becomes part of the environment of WSGI, whoever passes it on: SCRIPT_NAME and PATH_INFO would
-# change every URL. Django itself reads X-Forwarded-Proto and X-Forwarded-For, with TRUST_PROXY.
+# No header of a client becomes part of the environment of WSGI, whoever passes it on: SCRIPT_NAME
+# and PATH_INFO would change every URL. Django itself reads X-Forwarded-Proto and X-Forwarded-For,
+# with TRUST_PROXY.
 forwarded_allow_ips = ""
 forwarder_headers = ""
 secure_scheme_headers: dict[str, str] = {}
 
-#: Longest pause of a client that sends a request or reads a response. One that keeps sending single bytes takes a
-#: thread for longer: only a proxy that buffers requests helps against that.
+#: Longest pause of a client that sends a request or reads a response. One that keeps sending single
+#: bytes takes a thread for longer: only a proxy that buffers requests helps against that.
 CLIENT_PAUSE_SECONDS = 20
 
 
@@ -24,14 +28,18 @@ class RedactingLogger(Logger):
         super().setup(cfg)
         for handler in (*self.error_log.handlers, *self.access_log.handlers):
             formatter = handler.formatter
-            handler.setFormatter(RedactingFormatter(formatter and formatter._fmt, formatter and formatter.datefmt))
+            handler.setFormatter(
+                RedactingFormatter(formatter and formatter._fmt, formatter and formatter.datefmt)
+            )
 
 
 logger_class = RedactingLogger
 
 
 def when_ready(server: Any) -> None:
-    """Limit the pauses of clients: gthread sets no timeout, but accepted TCP sockets inherit that of the listener."""
+    """Limit the pauses of clients: gthread sets no timeout,
+    but accepted TCP sockets inherit that of the listener.
+    """
     seconds = struct.pack("ll", CLIENT_PAUSE_SECONDS, 0)
     for listener in server.LISTENERS:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

@@ -33,7 +33,10 @@ def main() -> None:
 
 
 def make_first_plan() -> None:
-    """Run `capture` where it has no plan yet. It needs the settings alone and does not wait for all apps to load."""
+    """Run `capture` where it has no plan yet.
+
+    It needs the settings alone and does not wait for all apps to load.
+    """
     from apps.archive.capture.resources import go_first
 
     go_first()
@@ -43,13 +46,18 @@ def make_first_plan() -> None:
 
 
 def continue_in_environment() -> None:
-    """Start again with the Python of `.venv`, which has the packages that this one lacks. Exits where there is none."""
+    """Start again with the Python of `.venv`, which has the packages that this one lacks.
+
+    Exits where there is none.
+    """
     from pathlib import Path
 
     environment = Path(__file__).resolve().parent / ".venv"
     python = environment / "bin/python"
     if Path(sys.prefix).resolve() == environment.resolve() or not os.access(python, os.X_OK):
-        sys.exit("error: the packages of the portal are not installed: make install, or see README.md")
+        sys.exit(
+            "error: the packages of the portal are not installed: make install, or see README.md"
+        )
     os.execv(python, [str(python), *sys.argv])  # noqa: S606 - there is no shell on purpose
 
 

@@ -1,12 +1,15 @@
-"""Alerts over HTTP, also while the database is away: `python -m benchmarks.alert_intake [--seconds N] [--rate N]`.
+"""Alerts over HTTP, also while the database is away:
+`python -m benchmarks.alert_intake [--seconds N] [--rate N]`.
 
-Gunicorn as in the Procfile, a PostgreSQL on disk with fsync, and a sender that posts one alert a request at a fixed
-rate over connections that are kept, as Alertmanager does. The database is stopped after a sixth of a minute, for
-`--away` seconds; meanwhile one web process is killed (`kill -9`). A request without an answer of 202 is sent again, as
-monitoring systems do; its time is from when it was due to its last answer.
+Gunicorn as in the Procfile, a PostgreSQL on disk with fsync, and a sender that posts one alert a
+request at a fixed rate over connections that are kept, as Alertmanager does. The database is
+stopped after a sixth of a minute, for `--away` seconds; meanwhile one web process is killed (`kill
+-9`). A request without an answer of 202 is sent again, as monitoring systems do; its time is from
+when it was due to its last answer.
 
-Prints one JSON object last: `lost` alerts that were answered with 202 and are not in the database in the end, `p99_ms`,
-alerts sent `again`, and `stored_s`, the time until the database had them all after it was back.
+Prints one JSON object last: `lost` alerts that were answered with 202 and are not in the database
+in the end, `p99_ms`, alerts sent `again`, and `stored_s`, the time until the database had them all
+after it was back.
 """
 
 import argparse
@@ -42,7 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=1_000, help="alerts a second (%(default)s)")
     parser.add_argument("--seconds", type=int, default=80, help="of sending (%(default)s)")
-    parser.add_argument("--away", type=int, default=60, help="seconds without the database (%(default)s)")
+    parser.add_argument(
+        "--away", type=int, default=60, help="seconds without the database (%(default)s)"
+    )
     arguments = parser.parse_args()
     with database() as (base, url), web(base, url) as (port, master):
         from apps.statusboard.domain.sources import create_source
@@ -53,7 +58,10 @@ def main() -> None:
         back = time.monotonic()
         with psycopg.connect(url, autocommit=True) as connection:
             figures["stored_s"] = round(stored_all(connection, len(sender.taken)) - back, 1)
-            query = "SELECT convert_from(body, 'UTF8')::json->'alerts'->0->>'fingerprint' FROM statusboard_rawpayload"
+            query = (
+                "SELECT convert_from(body, 'UTF8')::json->'alerts'->0->>'fingerprint' FROM "
+                "statusboard_rawpayload"
+            )
             stored = [int(key) for (key,) in connection.execute(query)]
     figures["lost"] = len(sender.taken - set(stored))
     figures["stored_twice"] = len(stored) - len(set(stored))
@@ -79,18 +87,34 @@ def web(base: Path, url: str):
     """Start Valkey and the web server of the Procfile; yield its port and its process."""
     (base / "valkey").mkdir()
     valkey = Valkey(base / "valkey", base)
-    spawn("valkey", valkey.command(), base / "run", stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    spawn(
+        "valkey",
+        valkey.command(),
+        base / "run",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
     valkey.wait_ready()
     broker = valkey.url()
     set_up_django(base, url, REDIS_URL=broker)
     port = free_port()
     lines = (ROOT / "Procfile").read_text().splitlines()
     line = next(line for line in lines if line.startswith("web: ")).removeprefix("web: ")
-    command = [sys.executable, "-W", "ignore", "-m", *shlex.split(line.replace("${PORT:-8000}", str(port)))]
-    environment = os.environ | settings(base, url) | {"REDIS_URL": broker, "PORTAL_URL": "http://127.0.0.1"}
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        *shlex.split(line.replace("${PORT:-8000}", str(port))),
+    ]
+    environment = (
+        os.environ | settings(base, url) | {"REDIS_URL": broker, "PORTAL_URL": "http://127.0.0.1"}
+    )
     environment |= {"ALLOWED_HOSTS": "127.0.0.1"}
     with (base / "web.log").open("wb") as log:
-        process = spawn("web", command, base / "run", stdout=log, stderr=log, cwd=ROOT, env=environment)
+        process = spawn(
+            "web", command, base / "run", stdout=log, stderr=log, cwd=ROOT, env=environment
+        )
     try:
         wait_until(lambda: answers(port), timeout=60)
         yield port, process
@@ -109,7 +133,9 @@ def answers(port: int) -> bool:
     return True
 
 
-async def run(sender: "Sender", base: Path, master: subprocess.Popen, away: int) -> dict[str, object]:
+async def run(
+    sender: "Sender", base: Path, master: subprocess.Popen, away: int
+) -> dict[str, object]:
     loads, used = [os.getloadavg()[0]], cpu_seconds(family(master.pid))
     sending = asyncio.create_task(sender.send())
     await asyncio.sleep(min(BEFORE, sender.seconds / 4))
@@ -150,13 +176,19 @@ def cpu_seconds(pids: list[int]) -> float:
 def stop_database(base: Path) -> None:
     pid = int((base / "run/postgres.pid").read_text().split()[0])
     os.kill(pid, signal.SIGINT)
-    wait_until(lambda: not Path(f"/proc/{pid}/stat").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
+    wait_until(
+        lambda: (
+            not Path(f"/proc/{pid}/stat").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
+        )
+    )
 
 
 def start_database(base: Path) -> None:
     postgres = Postgres(base / "postgres", base / "s")
     with (base / "postgres.log").open("ab") as log:
-        server = spawn("postgres", postgres.command(), base / "run", stdout=log, stderr=subprocess.STDOUT)
+        server = spawn(
+            "postgres", postgres.command(), base / "run", stdout=log, stderr=subprocess.STDOUT
+        )
     postgres.wait_ready(server.poll)
 
 
@@ -165,7 +197,10 @@ class Sender:
 
     def __init__(self, port: int, token: str, rate: int, seconds: int) -> None:
         self.port, self.rate, self.seconds = port, rate, seconds
-        self.head = f"POST /api/v1/feeds/benchmark/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+        self.head = (
+            "POST /api/v1/feeds/benchmark/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+            f"{token}\r\n"
+        )
         self.taken: set[int] = set()
         self.times: list[float] = []
         self.again = 0
@@ -204,7 +239,9 @@ class Sender:
             self.taken.add(number)
             self.times.append(time.monotonic() - self._due(number))
 
-    async def _post(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _post(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         body = alert(number)
         writer.write(f"{self.head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -216,7 +253,12 @@ class Sender:
 
 
 def alert(number: int) -> bytes:
-    labels = {"alertname": "Outage", "instance": f"node{number % 5000}", "service": "storage", "severity": "critical"}
+    labels = {
+        "alertname": "Outage",
+        "instance": f"node{number % 5000}",
+        "service": "storage",
+        "severity": "critical",
+    }
     one = {
         "status": "firing",
         "labels": labels,
@@ -226,7 +268,9 @@ def alert(number: int) -> bytes:
         "generatorURL": "https://prometheus.example/graph",
         "fingerprint": str(number),
     }
-    return json.dumps({"version": "4", "status": "firing", "receiver": "portal", "alerts": [one]}).encode()
+    return json.dumps(
+        {"version": "4", "status": "firing", "receiver": "portal", "alerts": [one]}
+    ).encode()
 
 
 if __name__ == "__main__":

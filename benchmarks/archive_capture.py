@@ -1,9 +1,11 @@
-"""Speed of capture and size of the archive: `python -m benchmarks.archive_capture [--sarchive PATH]`.
+"""Speed of capture and size of the archive: `python -m benchmarks.archive_capture [--sarchive
+PATH]`.
 
-A writer fills a spool on tmpfs at full speed, in the layout of slurmctld; `manage.py capture` copies it to its journal
-and hands it over to a dedicated PostgreSQL, on disk with fsync, where workers archive it. The same burst then goes to
-SArchive, if the path of its binary is given (`cargo install sarchive`). 5,000 jobs of the same kind before the burst
-train the dictionaries. Jobs are synthetic, see `benchmarks.spool`.
+A writer fills a spool on tmpfs at full speed, in the layout of slurmctld; `manage.py capture`
+copies it to its journal and hands it over to a dedicated PostgreSQL, on disk with fsync, where
+workers archive it. The same burst then goes to SArchive, if the path of its binary is given (`cargo
+install sarchive`). 5,000 jobs of the same kind before the burst train the dictionaries. Jobs are
+synthetic, see `benchmarks.spool`.
 """
 
 import argparse
@@ -26,9 +28,13 @@ WARM_UP = 5_000
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
-    parser.add_argument("--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)")
+    parser.add_argument(
+        "--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (%(default)s)")
-    parser.add_argument("--sarchive", type=Path, help="binary of SArchive, to be measured side by side")
+    parser.add_argument(
+        "--sarchive", type=Path, help="binary of SArchive, to be measured side by side"
+    )
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-", dir=arguments.spool))
     try:
@@ -52,7 +58,10 @@ def ours(scratch, corpus, jobs, workers):
             journaled = wait_until(lambda: archive.journaled() >= jobs + WARM_UP)
             durable = wait_until(lambda: archive.durable() >= jobs + WARM_UP)
             stored = wait_until(lambda: archive.stored() >= jobs + WARM_UP)
-        spent = {part: round(1e6 * (now - used[part]) / jobs) for part, now in cpu_seconds(memory.pid).items()}
+        spent = {
+            part: round(1e6 * (now - used[part]) / jobs)
+            for part, now in cpu_seconds(memory.pid).items()
+        }
         after = archive.store_bytes()
     shutil.rmtree(spool)
     return {
@@ -69,10 +78,23 @@ def ours(scratch, corpus, jobs, workers):
 
 
 def theirs(scratch, corpus, jobs, binary):
-    """Return jobs per second of SArchive's file sink; its watchers need all ten directories before they start."""
+    """Return jobs per second of SArchive's file sink;
+    its watchers need all ten directories before they start.
+    """
     spool = make_spool(scratch / "sarchive-spool")
     archive = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    command = [binary, "--cluster", "benchmark", "--spool", spool, "--scheduler", "slurm", "file", archive, "none"]
+    command = [
+        binary,
+        "--cluster",
+        "benchmark",
+        "--spool",
+        spool,
+        "--scheduler",
+        "slurm",
+        "file",
+        archive,
+        "none",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(1)

@@ -1,9 +1,11 @@
-"""The Elasticsearch sink against a bulk call: `python -m benchmarks.archive_elasticsearch [--jobs N] [--rounds N]`.
+"""The Elasticsearch sink against a bulk call: `python -m benchmarks.archive_elasticsearch
+[--jobs N] [--rounds N]`.
 
-A real Elasticsearch on this host receives the same documents, with the same ids and mapping, from the client's
-`elasticsearch.helpers.bulk`, which gets them ready-made, and from the sink as a worker runs it, which builds them from
-captured jobs, batch by batch. Rounds alternate, after one warm-up round of each; the best round of each is compared,
-as the least disturbed. Jobs are those of `benchmarks.archive_capture`.
+A real Elasticsearch on this host receives the same documents, with the same ids and mapping, from
+the client's `elasticsearch.helpers.bulk`, which gets them ready-made, and from the sink as a worker
+runs it, which builds them from captured jobs, batch by batch. Rounds alternate, after one warm-up
+round of each; the best round of each is compared, as the least disturbed. Jobs are those of
+`benchmarks.archive_capture`.
 """
 
 import argparse
@@ -35,10 +37,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--codec", default="default", help="of both: default or best_compression (%(default)s)")
-    parser.add_argument("--heap", type=int, default=1024, metavar="MB", help="memory of the server (%(default)s MB)")
+    parser.add_argument(
+        "--codec", default="default", help="of both: default or best_compression (%(default)s)"
+    )
+    parser.add_argument(
+        "--heap", type=int, default=1024, metavar="MB", help="memory of the server (%(default)s MB)"
+    )
     arguments = parser.parse_args()
-    os.environ |= SETTINGS | {"DJANGO_SETTINGS_MODULE": "opsportal.settings"}  # which nothing here connects to
+    os.environ |= SETTINGS | {
+        "DJANGO_SETTINGS_MODULE": "opsportal.settings"
+    }  # which nothing here connects to
     django.setup()
     directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     (directory / "run").mkdir()
@@ -82,7 +90,9 @@ def set_up(client, index, codec):
     """Create an index with the sink's mapping."""
     from apps.archive.sinks.elasticsearch.documents import MAPPINGS
 
-    client.indices.create(index=index, mappings=MAPPINGS, settings={"number_of_replicas": 0, "codec": codec})
+    client.indices.create(
+        index=index, mappings=MAPPINGS, settings={"number_of_replicas": 0, "codec": codec}
+    )
 
 
 def write_bare(client, server, index, jobs):

@@ -1,10 +1,15 @@
-"""Losses of capture, and its behaviour with many jobs: `python -m benchmarks.archive_endurance PART [--jobs N]`.
+"""Losses of capture, and its behaviour with many jobs:
+`python -m benchmarks.archive_endurance PART [--jobs N]`.
 
-* `losses`: 4,000 jobs a second for 10 s into a spool on tmpfs that already holds 28,000 jobs; each is removed after
+* `losses`: 4,000 jobs a second for 10 s into a spool on tmpfs that already holds 28,000 jobs; each
+  is removed after
   0.1 s. Prints the number of lost jobs.
-* `slurm`: 8 processes submit to a real slurmctld by its API at full speed (needs Slurm and libslurm-perl).
-* `memory`: N jobs (default 1,000,000), removed after 2 s; prints the memory of all processes of capture.
-* `scan`: starts on a spool of 100,000 known jobs; prints the duration of the scan and how many were read.
+* `slurm`: 8 processes submit to a real slurmctld by its API at full speed (needs Slurm and
+  libslurm-perl).
+* `memory`: N jobs (default 1,000,000), removed after 2 s; prints the memory of all processes of
+  capture.
+* `scan`: starts on a spool of 100,000 known jobs; prints the duration of the scan and how many were
+  read.
 """
 
 import argparse
@@ -38,11 +43,15 @@ print "$taken\\n";
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["losses", "slurm", "memory", "scan"])
     parser.add_argument("--jobs", type=int, default=1_000_000, help="for the memory (%(default)s)")
     parser.add_argument("--rate", type=int, default=4_000, help="jobs a second (%(default)s)")
-    parser.add_argument("--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)")
+    parser.add_argument(
+        "--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)"
+    )
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-", dir=arguments.spool))
     try:
@@ -81,7 +90,10 @@ def memory(scratch, arguments):
         journaled = settled(archive.journaled)
         wait_until(lambda: archive.stored() >= journaled, timeout=7200)
     tenths = [watched.samples[len(watched.samples) * tenth // 10] for tenth in range(10)]
-    parts = {f"{part}%": watched.by_process[(len(watched.by_process) - 1) * part // 100] for part in (10, 50, 100)}
+    parts = {
+        f"{part}%": watched.by_process[(len(watched.by_process) - 1) * part // 100]
+        for part in (10, 50, 100)
+    }
     return {
         "jobs": arguments.jobs,
         "written_per_second": round(arguments.jobs / took),
@@ -100,7 +112,10 @@ def scan(scratch, _, jobs=100_000):
         first = _capture_all(directory, spool)
         began, computed = time.monotonic(), time.process_time()
         second = _capture_all(directory, spool)
-        took = {"start_seconds": time.monotonic() - began, "of_a_processor": time.process_time() - computed}
+        took = {
+            "start_seconds": time.monotonic() - began,
+            "of_a_processor": time.process_time() - computed,
+        }
     finally:
         shutil.rmtree(directory)
     figures = {name: round(seconds, 2) for name, seconds in took.items()}
@@ -132,9 +147,16 @@ def slurm(scratch, arguments, jobs=16_000):
         subprocess.run(command, check=True, capture_output=True)
         environment = os.environ | {"SLURM_CONF": str(directory / "etc/slurm.conf")}
         command = ["perl", "-e", SUBMIT, str(jobs // SUBMITTERS)]
-        with portal() as archive, archive.working(2), archive.capturing(directory / "state") as watched:
+        with (
+            portal() as archive,
+            archive.working(2),
+            archive.capturing(directory / "state") as watched,
+        ):
             began = time.monotonic()
-            submitters = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(SUBMITTERS)]
+            submitters = [
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+                for _ in range(SUBMITTERS)
+            ]
             taken = sum(int(submitter.communicate()[0]) for submitter in submitters)
             took = time.monotonic() - began
             journaled = settled(archive.journaled)

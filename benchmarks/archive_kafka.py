@@ -1,10 +1,12 @@
-"""Throughput of the Kafka sink against a bare producer: `python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
+"""Throughput of the Kafka sink against a bare producer:
+`python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
 
-A real Kafka on this host receives the same messages from a bare producer with the same settings, which gets them
-encoded and waits once at the end, and from the sink as a worker runs it: batch by batch, each acknowledged before it
-counts as written, while the next is started. Both connect before the clock starts. Rounds alternate, and each is long
-enough (60,000 messages, some seconds) to even out disturbances by the host; the result is the median of the rounds'
-ratios, which a single outlier does not change. Jobs are those of `benchmarks.archive_capture`.
+A real Kafka on this host receives the same messages from a bare producer with the same settings,
+which gets them encoded and waits once at the end, and from the sink as a worker runs it: batch by
+batch, each acknowledged before it counts as written, while the next is started. Both connect before
+the clock starts. Rounds alternate, and each is long enough (60,000 messages, some seconds) to even
+out disturbances by the host; the result is the median of the rounds' ratios, which a single outlier
+does not change. Jobs are those of `benchmarks.archive_capture`.
 """
 
 import argparse
@@ -56,14 +58,18 @@ def measure(server, arguments):
 
     jobs = captured_jobs(arguments.jobs)
     options = f"?compression={arguments.compression}"
-    produce(server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression)  # the broker warms up
+    produce(
+        server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression
+    )  # the broker warms up
     bare, sink = [], []
     gc.freeze()  # as the process of a sink in capture does
     for _ in range(arguments.rounds):
         topic = server.create_topic()
         bare.append(len(jobs) / produce(server, jobs, topic, arguments.compression))
         topic = server.create_topic()
-        sink.append(len(jobs) / write(open_sink(f"kafka://{server.bootstrap}/{topic}{options}"), jobs))
+        sink.append(
+            len(jobs) / write(open_sink(f"kafka://{server.bootstrap}/{topic}{options}"), jobs)
+        )
         assert len(server.messages(topic)) == len(jobs) + 1
     ratios = [ours / theirs for ours, theirs in zip(sink, bare, strict=True)]
     return {
@@ -90,7 +96,11 @@ def produce(server, jobs, topic, compression):
     began = time.perf_counter()
     for key, value, headers in messages:
         producer.produce(
-            topic, value, key, headers=headers, on_delivery=lambda error, _: error and failed.append(error)
+            topic,
+            value,
+            key,
+            headers=headers,
+            on_delivery=lambda error, _: error and failed.append(error),
         )
         producer.poll(0)
     producer.flush()

@@ -1,9 +1,9 @@
 """Speed of searches in the archive: `python -m benchmarks.archive_search [--scripts N]`.
 
-Fills a dedicated PostgreSQL with synthetic jobs of 90 days (every third script is a resubmission; word frequencies are
-realistic: a few words in every script, most in one), indexes their words as the worker does, and runs the searches of
-the pages, each search and page 60 times, after one warm-up visit. Prints the time in the database and of whole pages,
-each with its limit.
+Fills a dedicated PostgreSQL with synthetic jobs of 90 days (every third script is a resubmission;
+word frequencies are realistic: a few words in every script, most in one), indexes their words as
+the worker does, and runs the searches of the pages, each search and page 60 times, after one
+warm-up visit. Prints the time in the database and of whole pages, each with its limit.
 """
 
 import argparse
@@ -46,13 +46,18 @@ VISITS = {
     200: ({"text": "ool7 --opt", "user": "user7"}, {"text": "in-20000", "since": DAY, "until": DAY},
           {"text": "no such", "user": "user7"}),
 }  # fmt: skip
-TABLES = {"words": ("archive_scriptwords",), "rest": ("archive_blob", "archive_archivedjob", "archive_dictionary")}
+TABLES = {
+    "words": ("archive_scriptwords",),
+    "rest": ("archive_blob", "archive_archivedjob", "archive_dictionary"),
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scripts", type=int, default=100_000)
-    parser.add_argument("--directory", type=Path, help="where to keep the database for another run (else temporary)")
+    parser.add_argument(
+        "--directory", type=Path, help="where to keep the database for another run (else temporary)"
+    )
     arguments = parser.parse_args()
     with database(arguments.directory) as (base, url):
         set_up_django(base, url)
@@ -75,13 +80,18 @@ def user_of(number):
 
 
 def make_script(choose, user, number):
-    """Return a script of 3 KB: the user's common part, an individual part and some words; or the user's last script."""
+    """Return a script of 3 KB: the user's common part, an individual part and some words;
+    or the user's last script.
+    """
     last = user.last
     script, _ = user.submit(choose)
     if last and script is last[0]:
         return user.latest
     lines = [f"echo {word}" for word, share in SHARES.items() if choose.random() < share]
-    lines += [f"module load gromacs/{2018 + choose.randrange(8)}.{choose.randrange(9)}", f"./finish --run {number}"]
+    lines += [
+        f"module load gromacs/{2018 + choose.randrange(8)}.{choose.randrange(9)}",
+        f"./finish --run {number}",
+    ]
     user.latest = script.rstrip(b"\0") + "\n".join(lines).encode() + b"\n"
     return user.latest
 
@@ -101,10 +111,16 @@ def fill(url, scripts):
     packer = compression.Compressor(compression.dictionary(trained))
     with psycopg.connect(url) as connection:
         environment = copy_environment(connection)
-        copy_contents_and_jobs(connection, scripts, choose, packer, dictionary.pk, environment, cluster.pk)
+        copy_contents_and_jobs(
+            connection, scripts, choose, packer, dictionary.pk, environment, cluster.pk
+        )
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SELECT setval('archive_blob_id_seq', (SELECT max(id) FROM archive_blob))")
-        connection.execute("SELECT setval('archive_archivedjob_id_seq', (SELECT max(id) FROM archive_archivedjob))")
+        connection.execute(
+            "SELECT setval('archive_blob_id_seq', (SELECT max(id) FROM archive_blob))"
+        )
+        connection.execute(
+            "SELECT setval('archive_archivedjob_id_seq', (SELECT max(id) FROM archive_archivedjob))"
+        )
         connection.execute("VACUUM ANALYZE")
     return {"scripts": scripts, "fill_seconds": round(time.perf_counter() - began)}
 
@@ -121,12 +137,15 @@ def copy_environment(connection):
         compression.Compressor(None).compress(content),
     )
     connection.execute(
-        "INSERT INTO archive_blob (id, sha256, kind, size_bytes, data) VALUES (%s, %s, %s, %s, %s)", values
+        "INSERT INTO archive_blob (id, sha256, kind, size_bytes, data) VALUES (%s, %s, %s, %s, %s)",
+        values,
     )
     return len(content)
 
 
-def copy_contents_and_jobs(connection, scripts, choose, packer, dictionary, environment_bytes, cluster):
+def copy_contents_and_jobs(
+    connection, scripts, choose, packer, dictionary, environment_bytes, cluster
+):
     jobs, keys = [], {}
     with connection.cursor().copy(
         "COPY archive_blob (id, sha256, kind, size_bytes, data, dictionary_id) FROM STDIN"
@@ -139,17 +158,41 @@ def copy_contents_and_jobs(connection, scripts, choose, packer, dictionary, envi
                 pk = number + 1
                 keys[user] = (pk, script)
                 copy.write_row(
-                    (pk, hashlib.sha256(script).digest(), "script", size, packer.compress(script), dictionary)
+                    (
+                        pk,
+                        hashlib.sha256(script).digest(),
+                        "script",
+                        size,
+                        packer.compress(script),
+                        dictionary,
+                    )
                 )
             submitted_at = NEWEST - timedelta(days=DAYS) * (1 - number / scripts)
             jobs.append((number, str(number), submitted_at, submitted_at, pk, size, f"user{user}"))
     columns = (
-        'id, job_id, submitted_at, captured_at, script_id, script_bytes, "user", cluster_id, environment_id,'
-        " environment_bytes, request_key, stage, masked_names, account, name, arguments, state, caveat"
+        'id, job_id, submitted_at, captured_at, script_id, script_bytes, "user", cluster_id, '
+        "environment_id,"
+        " environment_bytes, request_key, stage, masked_names, account, name, arguments, "
+        "state, caveat"
     )
     with connection.cursor().copy(f"COPY archive_archivedjob ({columns}) FROM STDIN") as copy:
         for job in jobs:
-            copy.write_row((*job, cluster, 1, environment_bytes, "", "", "[]", "physics", "run", "", "completed", ""))
+            copy.write_row(
+                (
+                    *job,
+                    cluster,
+                    1,
+                    environment_bytes,
+                    "",
+                    "",
+                    "[]",
+                    "physics",
+                    "run",
+                    "",
+                    "completed",
+                    "",
+                )
+            )
 
 
 def index(url):
@@ -168,7 +211,10 @@ def sizes(url, scripts):
     with psycopg.connect(url, autocommit=True) as connection:
         return {
             what: round(
-                sum(connection.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0] for table in tables)
+                sum(
+                    connection.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0]
+                    for table in tables
+                )
                 / scripts
             )
             for what, tables in TABLES.items()
@@ -190,7 +236,11 @@ def measure():
     override_settings(STORAGES=plain).enable()
     client = Client()
     client.force_login(shifter)
-    slow = [what for what, *limit_and_times in asked(client, shifter) if not report(what, *limit_and_times)]
+    slow = [
+        what
+        for what, *limit_and_times in asked(client, shifter)
+        if not report(what, *limit_and_times)
+    ]
     return not slow
 
 
@@ -212,7 +262,8 @@ def report(what, limit_ms, times):
     p95 = statistics.quantiles(times, n=20)[-1]
     ok = p95 <= limit_ms
     print(
-        f"{'ok  ' if ok else 'SLOW'} {what:60} p50 {statistics.median(times):7.2f}  p95 {p95:7.2f}  limit {limit_ms} ms"
+        f"{'ok  ' if ok else 'SLOW'} {what:60} p50 {statistics.median(times):7.2f}  p95 "
+        f"{p95:7.2f}  limit {limit_ms} ms"
     )
     return ok
 

@@ -1,8 +1,10 @@
-"""Rate of archiving by number of worker processes: `python -m benchmarks.archive_workers [--jobs N]`.
+"""Rate of archiving by number of worker processes:
+`python -m benchmarks.archive_workers [--jobs N]`.
 
-The database holds a backlog from capture, in batches of 250 jobs; 1, 2 and 4 worker processes archive it. The time is
-from the first stored batch to the last, which excludes the start of Celery. Jobs are those of
-`benchmarks.archive_capture`. `cpus` is the number of processors, which PostgreSQL shares.
+The database holds a backlog from capture, in batches of 250 jobs; 1, 2 and 4 worker processes
+archive it. The time is from the first stored batch to the last, which excludes the start of Celery.
+Jobs are those of `benchmarks.archive_capture`. `cpus` is the number of processors, which PostgreSQL
+shares.
 """
 
 import argparse

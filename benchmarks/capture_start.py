@@ -1,11 +1,14 @@
-"""How soon capture watches a spool after its start: `python -m benchmarks.capture_start [--rounds N]`.
+"""How soon capture watches a spool after its start:
+`python -m benchmarks.capture_start [--rounds N]`.
 
-`manage.py capture` is started again and again, as a service manager does after a kill; each time the seconds are taken
-until the kernel knows of its first watch, and until a job is captured that was written at the start. In turn with
-`python -c 'import watchdog'`, so that both meet the same load.
+`manage.py capture` is started again and again, as a service manager does after a kill; each time
+the seconds are taken until the kernel knows of its first watch, and until a job is captured that
+was written at the start. In turn with `python -c 'import watchdog'`, so that both meet the same
+load.
 
-Before that it is started with an empty journal, so that each start is the first ever and makes its plan; CPU seconds
-are those of all its processes until its first watch. `--busy 4` keeps four loops running beside both.
+Before that it is started with an empty journal, so that each start is the first ever and makes its
+plan; CPU seconds are those of all its processes until its first watch. `--busy 4` keeps four loops
+running beside both.
 """
 
 import argparse
@@ -32,17 +35,24 @@ NOWHERE = "postgresql://opsportal@127.0.0.1:1/opsportal"  # capture begins witho
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--first-rounds", type=int, default=5, help="rounds of the first start ever (default 5)")
+    parser.add_argument(
+        "--first-rounds", type=int, default=5, help="rounds of the first start ever (default 5)"
+    )
     parser.add_argument("--busy", type=int, default=0, help="busy loops beside it (default none)")
     arguments = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     load = os.getloadavg()[0]
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)
+    ]
     try:
         firsts = [first_start(base / f"first-{number}") for number in range(arguments.first_rounds)]
         spool, environment = make_spool(base / "spool"), os.environ | settings(base, NOWHERE)
         start(environment, spool, 1)  # makes the plan
-        rounds = [(watchdog(), *start(environment, spool, number)) for number in range(2, arguments.rounds + 2)]
+        rounds = [
+            (watchdog(), *start(environment, spool, number))
+            for number in range(2, arguments.rounds + 2)
+        ]
     finally:
         for loop in loops:
             loop.kill()
@@ -86,12 +96,25 @@ def first_start(base):
 
 
 def run_capture(environment, spool):
-    command = [sys.executable, "manage.py", "capture", "--cluster", "benchmark", "--scheduler", "slurm"]
-    return subprocess.Popen([*command, "--spool", spool], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        "manage.py",
+        "capture",
+        "--cluster",
+        "benchmark",
+        "--scheduler",
+        "slurm",
+    ]
+    return subprocess.Popen(
+        [*command, "--spool", spool], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL
+    )
 
 
 def start(environment, spool, number):
-    """Start capture, and kill it once it has captured a job. Return the seconds to its first watch and to the job."""
+    """Start capture, and kill it once it has captured a job.
+
+    Return the seconds to its first watch and to the job.
+    """
     began = time.monotonic()
     capture = run_capture(environment, spool)
     try:
@@ -110,7 +133,9 @@ def start(environment, spool, number):
 def watches(pid):
     """Whether the process has a watch of inotify."""
     try:
-        return any("inotify wd:" in file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir())
+        return any(
+            "inotify wd:" in file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir()
+        )
     except OSError:  # it opens and closes files
         return False
 

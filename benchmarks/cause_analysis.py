@@ -1,6 +1,7 @@
 """How long the causes of 100,000 and of 700,000 jobs take: `python -m benchmarks.cause_analysis`.
 
-Prints one JSON object last: `seconds_100k`, `seconds_700k`, and whether all planted causes and no others were found.
+Prints one JSON object last: `seconds_100k`, `seconds_700k`, and whether all planted causes and no
+others were found.
 """
 
 import json

@@ -14,7 +14,9 @@ from dev.processes import guard, spawn
 
 @contextmanager
 def database(directory: Path | None = None) -> Iterator[tuple[Path, str]]:
-    """Yield its directory and URL. It is deleted after the benchmark, unless a `directory` is given."""
+    """Yield its directory and URL. It is deleted after the benchmark,
+    unless a `directory` is given.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     base, sockets = directory or scratch, scratch / "s"
     for each in (base, base / "run", sockets):
@@ -24,7 +26,9 @@ def database(directory: Path | None = None) -> Iterator[tuple[Path, str]]:
         postgres = Postgres(base / "postgres", sockets)
         postgres.prepare()
         with (base / "postgres.log").open("ab") as log:
-            server = spawn("postgres", postgres.command(), base / "run", stdout=log, stderr=subprocess.STDOUT)
+            server = spawn(
+                "postgres", postgres.command(), base / "run", stdout=log, stderr=subprocess.STDOUT
+            )
         postgres.wait_ready(server.poll)
         postgres.create_database("opsportal")
         yield base, postgres.url("opsportal")
@@ -45,7 +49,10 @@ def settings(base: Path, url: str) -> dict[str, str]:
 
 def set_up_django(base: Path, url: str, **more: str) -> None:
     """Set up Django with these settings, and create the tables."""
-    os.environ |= settings(base, url) | {"DJANGO_SETTINGS_MODULE": "opsportal.settings", "ALLOWED_HOSTS": "testserver"}
+    os.environ |= settings(base, url) | {
+        "DJANGO_SETTINGS_MODULE": "opsportal.settings",
+        "ALLOWED_HOSTS": "testserver",
+    }
     os.environ |= more
     import django
     from django.core.management import call_command

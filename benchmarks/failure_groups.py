@@ -1,8 +1,9 @@
-"""How fast the pages of failure groups are: `python -m benchmarks.failure_groups --failures 1000000`.
+"""How fast the pages of failure groups are: `python -m benchmarks.failure_groups --failures
+1000000`.
 
-Failed jobs of 90 days, each with a verdict, in 3,000 groups of very different size: the list in each period and view,
-pages of large and small groups, and the API. Prints one JSON object last: `p95_ms` of all visits, `first_p95_ms` of the
-first visit of each address, and the slowest.
+Failed jobs of 90 days, each with a verdict, in 3,000 groups of very different size: the list in
+each period and view, pages of large and small groups, and the API. Prints one JSON object last:
+`p95_ms` of all visits, `first_p95_ms` of the first visit of each address, and the slowest.
 """
 
 import argparse
@@ -52,7 +53,13 @@ def main() -> None:
     parser.add_argument("--visits", type=int, default=3)
     options = parser.parse_args()
     with database() as (base, url):
-        set_up_django(base, url, STATIC_DIR=str(base / "static"), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        set_up_django(
+            base,
+            url,
+            STATIC_DIR=str(base / "static"),
+            PORTAL_URL="http://localhost",
+            LOG_LEVEL="ERROR",
+        )
         call_command("collectstatic", verbosity=0, interactive=False)
         fill(options.failures)
         print(json.dumps(measured(options.visits)))

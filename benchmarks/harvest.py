@@ -1,8 +1,9 @@
 """How fast failed jobs are analysed: `python -m benchmarks.harvest --jobs 100000 --workers 2`.
 
-Each job has a log of 64 kB. Then each of some awkward logs is read by a worker of its own: a line of 1 GB, nothing but
-errors, words of errors in random order, a bomb of gzip. Prints one JSON object last: `jobs_per_s` of all workers,
-`cpu_ms` that a job takes of them, which says more on a busy machine, and `peak_mb` of the largest worker on any log.
+Each job has a log of 64 kB. Then each of some awkward logs is read by a worker of its own: a line
+of 1 GB, nothing but errors, words of errors in random order, a bomb of gzip. Prints one JSON object
+last: `jobs_per_s` of all workers, `cpu_ms` that a job takes of them, which says more on a busy
+machine, and `peak_mb` of the largest worker on any log.
 """
 
 import argparse
@@ -21,8 +22,14 @@ from benchmarks.database import database, set_up_django
 LOG_BYTES = 64 * 1024
 ENDS = (
     "[FATAL] Auth failed\njob script exit status 65\n",
-    "Traceback (most recent call last):\n  File \"reco.py\", line 7, in run\n    x = d['{0}']\nKeyError: '{0}'\n",
-    "slurmstepd: error: *** JOB {0} ON wn-7 CANCELLED AT 2026-11-22T06:23:59 DUE TO TIME LIMIT ***\n",
+    (
+        'Traceback (most recent call last):\n  File "reco.py", line 7, in run\n    x = '
+        "d['{0}']\nKeyError: '{0}'\n"
+    ),
+    (
+        "slurmstepd: error: *** JOB {0} ON wn-7 CANCELLED AT 2026-11-22T06:23:59 DUE TO TIME "
+        "LIMIT ***\n"
+    ),
     "nothing that anybody knows {0}\n",
 )
 
@@ -33,14 +40,22 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     with database() as (base, url):
-        set_up_django(base, url, LOG_ROOTS=str(base), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        set_up_django(
+            base, url, LOG_ROOTS=str(base), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR"
+        )
         from django.conf import settings
 
-        settings.CELERY_BROKER_URL = "memory://"  # what a new group asks for is queued, and not waited for
+        settings.CELERY_BROKER_URL = (
+            "memory://"  # what a new group asks for is queued, and not waited for
+        )
         fill(base / "logs", options.jobs)
         figures = measured(options.jobs, options.workers)
         peaks = dict(awkward(base / "logs"))
-        print(json.dumps(figures | {"peak_mb": max(figures["peak_mb"], *peaks.values()), "awkward_mb": peaks}))
+        print(
+            json.dumps(
+                figures | {"peak_mb": max(figures["peak_mb"], *peaks.values()), "awkward_mb": peaks}
+            )
+        )
 
 
 def fill(directory: Path, count: int) -> None:
@@ -52,8 +67,13 @@ def fill(directory: Path, count: int) -> None:
     directory.mkdir()
     at = datetime.now(UTC)
     experiment = ensure_experiment(key="NOVA", name="NOvA", by="fill", at=at)
-    cluster = Cluster.objects.create(name="alps", scheduler="slurm", options={"log_owners": str(os.getuid())})
-    body = "".join(f"Begin processing the {n}th record. run: 32480 subRun: 17 event: {n}\n" for n in range(2000))
+    cluster = Cluster.objects.create(
+        name="alps", scheduler="slurm", options={"log_owners": str(os.getuid())}
+    )
+    body = "".join(
+        f"Begin processing the {n}th record. run: 32480 subRun: 17 event: {n}\n"
+        for n in range(2000)
+    )
     times = {"submitted_at": at - timedelta(hours=2), "started_at": at - timedelta(hours=1)}
     for start in range(0, count, 2000):
         jobs = []
@@ -61,7 +81,12 @@ def fill(directory: Path, count: int) -> None:
             path = directory / f"{number}.out"
             end = ENDS[number % len(ENDS)].replace("{0}", str(number))
             path.write_text(body[: LOG_BYTES - len(end) - 1] + "\n" + end)
-            ids = {"job_id": str(number), "raw_id": number, "spool_id": str(number), "log_path": str(path)}
+            ids = {
+                "job_id": str(number),
+                "raw_id": number,
+                "spool_id": str(number),
+                "log_path": str(path),
+            }
             ended = at - timedelta(seconds=number)
             jobs.append(
                 Job(
@@ -76,7 +101,9 @@ def fill(directory: Path, count: int) -> None:
                     **times,
                 )
             )
-        LogHarvest.objects.bulk_create(LogHarvest(job=job, due_at=at) for job in Job.objects.bulk_create(jobs))
+        LogHarvest.objects.bulk_create(
+            LogHarvest(job=job, due_at=at) for job in Job.objects.bulk_create(jobs)
+        )
 
 
 def measured(count: int, workers: int) -> dict[str, object]:
@@ -101,7 +128,9 @@ def measured(count: int, workers: int) -> dict[str, object]:
 
 
 def awkward(directory: Path) -> Iterable[tuple[str, int]]:
-    """Yield the name of each awkward log, and the megabytes of a worker that harvests it and reads all of it."""
+    """Yield the name of each awkward log, and the megabytes of a worker that harvests it and
+    reads all of it.
+    """
     from django.db import connections
 
     from apps.diagnosis.models import LogHarvest
@@ -112,7 +141,13 @@ def awkward(directory: Path) -> Iterable[tuple[str, int]]:
         with gzip.open(path, "wb", 1) if name.endswith(".gz") else path.open("wb") as file:
             file.writelines(chunks)
         job = Job.objects.earliest("pk")
-        job.pk, job.job_id, job.raw_id, job.spool_id, job.log_path = None, f"odd{number}", -number - 1, name, str(path)
+        job.pk, job.job_id, job.raw_id, job.spool_id, job.log_path = (
+            None,
+            f"odd{number}",
+            -number - 1,
+            name,
+            str(path),
+        )
         job.save(force_insert=True)
         harvest = LogHarvest.objects.create(job=job, due_at=datetime.now(UTC))
         connections.close_all()
@@ -146,7 +181,9 @@ def _harvest_one(pk: int) -> tuple[float, int]:
     from apps.diagnosis.domain.harvest import harvest_log, survey_log
     from apps.diagnosis.models import LogHarvest
 
-    Path("/proc/self/clear_refs").write_text("5")  # counts its own peak, not that of the process it was forked from
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # counts its own peak, not that of the process it was forked from
     for work in (harvest_log, survey_log):
         work(
             harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(pk=pk),
@@ -157,7 +194,11 @@ def _harvest_one(pk: int) -> tuple[float, int]:
 
 def _used() -> tuple[float, int]:
     """Return CPU seconds and the most megabytes of this process."""
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    peak = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return time.process_time(), round(int(peak.split()[1]) / 1000)
 
 

@@ -1,8 +1,9 @@
 """How long the impact of an outage takes to count: `python -m benchmarks.impact [--jobs N]`.
 
-An incident of six hours takes down the service of two clusters while about 100,000 jobs (N) end there; the three days
-before, as busy, are its baseline. Prints one JSON object last: `seconds` of the first count, `again` of a recount,
-which must find no difference, and the jobs that met the incident.
+An incident of six hours takes down the service of two clusters while about 100,000 jobs (N) end
+there; the three days before, as busy, are its baseline. Prints one JSON object last: `seconds` of
+the first count, `again` of a recount, which must find no difference, and the jobs that met the
+incident.
 """
 
 import argparse
@@ -39,7 +40,9 @@ def run(jobs: int) -> dict[str, object]:
     filled = Jobs(now, days=DAYS)
     filled.add(int(jobs * 24 * DAYS / HOURS))
     begun = now - timedelta(days=DAYS)
-    service = ensure_service(slug="batch", name="Batch", by="benchmark", at=begun, monitoring=Monitoring.MANUAL)
+    service = ensure_service(
+        slug="batch", name="Batch", by="benchmark", at=begun, monitoring=Monitoring.MANUAL
+    )
     for cluster in filled.clusters:
         cluster.service = service
         cluster.save()
@@ -62,7 +65,13 @@ def run(jobs: int) -> dict[str, object]:
     again, differs = timed(lambda: recount_impact(incident_id=incident.pk, at=now))
     groups = ImpactGroup.objects.filter(impact__incident=incident)
     met = sum(group.contained + group.containing + group.partial for group in groups)
-    return {"seconds": seconds, "again": again, "differs": differs, "met": met, "groups": len(groups)}
+    return {
+        "seconds": seconds,
+        "again": again,
+        "differs": differs,
+        "met": met,
+        "groups": len(groups),
+    }
 
 
 def timed(work):

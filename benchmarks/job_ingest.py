@@ -1,9 +1,10 @@
 """How fast records become facts and roll-ups: `python -m benchmarks.job_ingest --jobs 200000`.
 
-Prints one JSON object last: `records_per_s` of records stored as the collector stores them, with their events, and then
-counted into totals and statistics; `copy_ratio`, that divided by the speed of a bare COPY of the same rows into a table
-with the same indexes; `store_per_s` and `count_per_s` of the two parts; `cost_ratio`, the seconds per record of the
-last tenth divided by those of the first; `repeat_per_s`, records that are there already; `memory_mb`, the peak.
+Prints one JSON object last: `records_per_s` of records stored as the collector stores them, with
+their events, and then counted into totals and statistics; `copy_ratio`, that divided by the speed
+of a bare COPY of the same rows into a table with the same indexes; `store_per_s` and `count_per_s`
+of the two parts; `cost_ratio`, the seconds per record of the last tenth divided by those of the
+first; `repeat_per_s`, records that are there already; `memory_mb`, the peak.
 """
 
 import argparse
@@ -25,7 +26,9 @@ def main():
         set_up_django(base, url, LOG_LEVEL="ERROR")
         from django.conf import settings
 
-        settings.CELERY_BROKER_URL = "memory://"  # what records lead to is queued, and not waited for
+        settings.CELERY_BROKER_URL = (
+            "memory://"  # what records lead to is queued, and not waited for
+        )
         print(json.dumps(measured(options.jobs)))
 
 
@@ -76,7 +79,11 @@ def _record(row):
     from apps.clusters.schedulers.base import JobRecord, JobState
     from benchmarks.job_rows import COLUMNS
 
-    values = {name: value for name, value in zip(COLUMNS, row, strict=True) if name in JobRecord.__dataclass_fields__}
+    values = {
+        name: value
+        for name, value in zip(COLUMNS, row, strict=True)
+        if name in JobRecord.__dataclass_fields__
+    }
     return JobRecord(**{**values, "state": JobState(values["state"])})
 
 
@@ -86,7 +93,9 @@ def _copied(connection, model, columns):
     table = model._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE bare (LIKE {table} INCLUDING ALL)")
-        with cursor.copy(f"COPY (SELECT id, {names} FROM {table}) TO STDOUT (FORMAT BINARY)") as copy:
+        with cursor.copy(
+            f"COPY (SELECT id, {names} FROM {table}) TO STDOUT (FORMAT BINARY)"
+        ) as copy:
             content = b"".join(copy)
         begun = time.perf_counter()
         with cursor.copy(f"COPY bare (id, {names}) FROM STDIN (FORMAT BINARY)") as copy:

@@ -1,8 +1,10 @@
-"""How fast pages, explorer questions and API lists of jobs are: `python -m benchmarks.job_pages --jobs 1000000`.
+"""How fast pages, explorer questions and API lists of jobs are:
+`python -m benchmarks.job_pages --jobs 1000000`.
 
-Prints one JSON object last: `p95_ms` of all requests, `first_p95_ms` of the first visit of each, `slowest`, what
-filling took, and beside them the p95 of the same questions on raw rows: `postgres_p95_ms`, and `duckdb_p95_ms` if
-duckdb is installed. With `--directory` the database is kept, and used again.
+Prints one JSON object last: `p95_ms` of all requests, `first_p95_ms` of the first visit of each,
+`slowest`, what filling took, and beside them the p95 of the same questions on raw rows:
+`postgres_p95_ms`, and `duckdb_p95_ms` if duckdb is installed. With `--directory` the database is
+kept, and used again.
 """
 
 import argparse
@@ -61,7 +63,18 @@ RAW = {
     "weekday": "extract(isodow FROM ended_at)",
 }
 RAW_COLUMNS = (
-    *("exit_code", "signal", "site_id", "request_key", "host", "stage", "release", "cpu_model", "cluster_id", '"user"'),
+    *(
+        "exit_code",
+        "signal",
+        "site_id",
+        "request_key",
+        "host",
+        "stage",
+        "release",
+        "cpu_model",
+        "cluster_id",
+        '"user"',
+    ),
     *("ended_at", "state", "experiment_id", "wall_seconds", "cpus", "cpu_seconds"),
 )
 PERIODS = {"24h": 1, "7d": 7, "30d": 30, "90d": 90}
@@ -71,10 +84,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--visits", type=int, default=3)
-    parser.add_argument("--directory", type=Path, help="Keeps the database; one that is there is used.")
+    parser.add_argument(
+        "--directory", type=Path, help="Keeps the database; one that is there is used."
+    )
     options = parser.parse_args()
     with database(options.directory) as (base, url):
-        set_up_django(base, url, STATIC_DIR=str(base / "static"), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        set_up_django(
+            base,
+            url,
+            STATIC_DIR=str(base / "static"),
+            PORTAL_URL="http://localhost",
+            LOG_LEVEL="ERROR",
+        )
         call_command("collectstatic", verbosity=0, interactive=False)
         print(json.dumps(measured(options.jobs, options.visits, base)))
 
@@ -144,9 +165,13 @@ def on_duckdb(base):
     from django.db import connection
 
     there = duckdb.connect(str(base / "jobs.duckdb"))
-    if not there.sql("SELECT 1 FROM information_schema.tables WHERE table_name = 'jobs'").fetchall():
+    if not there.sql(
+        "SELECT 1 FROM information_schema.tables WHERE table_name = 'jobs'"
+    ).fetchall():
         rows = base / "jobs.csv"
-        copy_out = f"COPY (SELECT {', '.join(RAW_COLUMNS)} FROM jobs_job) TO STDOUT (FORMAT csv, HEADER)"
+        copy_out = (
+            f"COPY (SELECT {', '.join(RAW_COLUMNS)} FROM jobs_job) TO STDOUT (FORMAT csv, HEADER)"
+        )
         with connection.cursor() as cursor, rows.open("wb") as file, cursor.copy(copy_out) as copy:
             for block in copy:
                 file.write(block)
@@ -165,9 +190,12 @@ def raw_questions(table):
             continue
         groups = ", ".join(RAW[name] for name in by)
         yield (
-            f"SELECT {groups}, count(*), sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END), sum(wall_seconds * cpus), "
-            f"sum(CASE WHEN state = 'failed' THEN wall_seconds * cpus ELSE 0 END), sum(cpu_seconds) FROM {table} "
-            f"WHERE ended_at >= (SELECT max(ended_at) FROM {table}) - interval '{PERIODS[asked['period'][0]]} days' "
+            f"SELECT {groups}, count(*), sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END), "
+            "sum(wall_seconds * cpus), "
+            "sum(CASE WHEN state = 'failed' THEN wall_seconds * cpus ELSE 0 END), "
+            f"sum(cpu_seconds) FROM {table} "
+            f"WHERE ended_at >= (SELECT max(ended_at) FROM {table}) - interval "
+            f"'{PERIODS[asked['period'][0]]} days' "
             f"GROUP BY {groups} ORDER BY 3 DESC LIMIT 1000"
         )
 

@@ -1,4 +1,6 @@
-"""Made-up finished jobs: 90 days of several experiments on several sites, written in bulk, and counted."""
+"""Made-up finished jobs: 90 days of several experiments on several sites, written in bulk,
+and counted.
+"""
 
 import random
 from datetime import timedelta
@@ -16,11 +18,55 @@ EXPERIMENTS, SITES, HOSTS, REQUESTS, USERS = 12, 8, 2000, 400, 150
 MODELS = ("EPYC 7543", "EPYC 7502", "EPYC 7313", "Xeon 6248R", "Xeon E5-2680 v4")
 STAGES = ("generation", "simulation", "reconstruction", "merge", "keep-up")
 COLUMNS = (
-    *("cluster_id", "job_id", "raw_id", "spool_id", "attempt", "state", "exit_code", "signal", "submitted_at"),
-    *("started_at", "ended_at", "host", "site_id", "cpus", "cpu_seconds", "wall_seconds", "max_memory_bytes"),
-    *("requested_memory_bytes", "partition", "account", "user", "name", "comment", "reason", "cancelled_by"),
-    *("work_dir", "submit_line", "stdout_path", "stderr_path", "cpu_model", "host_address", "suspended_seconds"),
-    *("log_path", "error_log_path", "log_path_source", "experiment_id", "claimed_key", "proof", "request_key"),
+    *(
+        "cluster_id",
+        "job_id",
+        "raw_id",
+        "spool_id",
+        "attempt",
+        "state",
+        "exit_code",
+        "signal",
+        "submitted_at",
+    ),
+    *(
+        "started_at",
+        "ended_at",
+        "host",
+        "site_id",
+        "cpus",
+        "cpu_seconds",
+        "wall_seconds",
+        "max_memory_bytes",
+    ),
+    *(
+        "requested_memory_bytes",
+        "partition",
+        "account",
+        "user",
+        "name",
+        "comment",
+        "reason",
+        "cancelled_by",
+    ),
+    *(
+        "work_dir",
+        "submit_line",
+        "stdout_path",
+        "stderr_path",
+        "cpu_model",
+        "host_address",
+        "suspended_seconds",
+    ),
+    *(
+        "log_path",
+        "error_log_path",
+        "log_path_source",
+        "experiment_id",
+        "claimed_key",
+        "proof",
+        "request_key",
+    ),
     *("stage", "release", "collected_at", "record_digest"),
 )
 
@@ -37,24 +83,37 @@ class Jobs:
         self.at, self.days = at, days
         self.choose = random.Random(15)
         self.experiments = [
-            ensure_experiment(key=f"EXP{n:02d}", name=f"Experiment {n}", by="fill", at=at) for n in range(EXPERIMENTS)
+            ensure_experiment(key=f"EXP{n:02d}", name=f"Experiment {n}", by="fill", at=at)
+            for n in range(EXPERIMENTS)
         ]
         sites = [Site.objects.create(name=f"Site {n}") for n in range(SITES)]
-        self.clusters = [Cluster.objects.create(name=f"cluster{n}", scheduler="slurm", site=sites[n]) for n in range(2)]
-        Collection.objects.bulk_create(Collection(cluster=cluster, collected_until=at) for cluster in self.clusters)
-        self.hosts = [(f"wn-{n:04d}", sites[int(SITES * (n / HOSTS) ** 2)].pk, MODELS[n % 7 % 5]) for n in range(HOSTS)]
+        self.clusters = [
+            Cluster.objects.create(name=f"cluster{n}", scheduler="slurm", site=sites[n])
+            for n in range(2)
+        ]
+        Collection.objects.bulk_create(
+            Collection(cluster=cluster, collected_until=at) for cluster in self.clusters
+        )
+        self.hosts = [
+            (f"wn-{n:04d}", sites[int(SITES * (n / HOSTS) ** 2)].pk, MODELS[n % 7 % 5])
+            for n in range(HOSTS)
+        ]
 
     def add(self, count):
-        """COPY so many jobs, spread over the days as requests run: each for a week, thousands of jobs an array.
+        """COPY so many jobs, spread over the days as requests run: each for a week,
+        thousands of jobs an array.
 
-        Indexes are made afterwards: in a large table each would be written at random places, job by job.
+        Indexes are made afterwards: in a large table each would be written at random places, job by
+        job.
         """
         with connection.cursor() as cursor:
             cursor.execute(_INDEXES)
             indexes = cursor.fetchall()
             for name, _ in indexes:
                 cursor.execute(f"DROP INDEX {_quoted(name)}")
-            with cursor.copy(f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN") as copy:
+            with cursor.copy(
+                f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN"
+            ) as copy:
                 for number in range(count):
                     copy.write_row(self.row(number, count))
             cursor.execute("SET maintenance_work_mem = '512MB'")
@@ -72,7 +131,9 @@ class Jobs:
         wall = 600 + int(14_000 * choose() ** 2)
         failed = choose() < (0.5 if host == "wn-0306" else 0.06)
         state, code, signal = (
-            ("failed", self.choose.choice((1, 65, 88, 137, 139)), 0) if failed else ("completed", 0, 0)
+            ("failed", self.choose.choice((1, 65, 88, 137, 139)), 0)
+            if failed
+            else ("completed", 0, 0)
         )
         if not failed and choose() < 0.02:
             state = "cancelled"
@@ -89,7 +150,9 @@ class Jobs:
 
     def count(self):
         """Write the totals and statistics of all hours."""
-        first = self.at.replace(minute=0, second=0, microsecond=0) - timedelta(days=self.days, hours=1)
+        first = self.at.replace(minute=0, second=0, microsecond=0) - timedelta(
+            days=self.days, hours=1
+        )
         DirtyHour.objects.bulk_create(
             DirtyHour(hour=first + timedelta(hours=n)) for n in range(int(24 * self.days) + 2)
         )

@@ -1,8 +1,11 @@
 """What an unchanged snapshot of a long queue costs: `python -m benchmarks.live_queue --jobs 30000`.
 
-Prints one JSON object last: `rows_written` and `seconds` of an unchanged reading (the bar: 0, and less than 1 s), and
-those of one in which a tenth of the jobs started. Then the queues of so many clusters are read as in ten
-minutes, every two, each time with another tenth running: `round_seconds` of the slowest round (the bar:
+Prints one JSON object last: `rows_written` and `seconds` of an unchanged reading (the bar: 0, and
+less than 1 s), and
+those of one in which a tenth of the jobs started. Then the queues of so many clusters are read as
+in ten
+minutes, every two, each time with another tenth running: `round_seconds` of the slowest round (the
+bar:
 120), `memory_mb`, the peak.
 """
 
@@ -54,14 +57,19 @@ def rounds(clusters, count):
     from apps.clusters.schedulers.base import CurrentState
 
     at = datetime.now(UTC)
-    made = [Cluster.objects.create(name=f"cluster{number}", scheduler="slurm") for number in range(clusters)]
+    made = [
+        Cluster.objects.create(name=f"cluster{number}", scheduler="slurm")
+        for number in range(clusters)
+    ]
     snapshot, seconds = list(queue(count, at)), []
     for number in range(ROUNDS):
         moved = [
             replace(one, state=CurrentState.RUNNING, reason="") if place % 10 == number else one
             for place, one in enumerate(snapshot)
         ]
-        seconds.append(sum(stored(one, moved, at + timedelta(minutes=2 * number))["seconds"] for one in made))
+        seconds.append(
+            sum(stored(one, moved, at + timedelta(minutes=2 * number))["seconds"] for one in made)
+        )
     return {
         "clusters": clusters,
         "round_seconds": round(max(seconds), 1),
@@ -80,7 +88,9 @@ def queue(count, at):
             state=CurrentState.HELD if number % 100 == 0 else CurrentState.QUEUED,
             jobs=1,
             account="nova" if number % 3 else f"user{number % 40}",
-            reason="JobHeldUser" if number % 100 == 0 else ("Priority", "Resources", "Dependency")[number % 3],
+            reason="JobHeldUser"
+            if number % 100 == 0
+            else ("Priority", "Resources", "Dependency")[number % 3],
         )
 
 
@@ -97,7 +107,9 @@ def stored(cluster, snapshot, at):
 
 
 def written(connection):
-    """Return how many rows of the queue were ever written; the time of the reading is not among them."""
+    """Return how many rows of the queue were ever written;
+    the time of the reading is not among them.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute(

@@ -1,7 +1,8 @@
 """The last lines of a huge log: `python -m benchmarks.log_tail --gigabytes 4`.
 
-Prints one JSON object last, medians: `tail_ms` to read the last 1,000 lines in process, `page_ms` for the page of the
-log, and `middle_ms` for that page in the middle, which is one line of gigabytes.
+Prints one JSON object last, medians: `tail_ms` to read the last 1,000 lines in process, `page_ms`
+for the page of the log, and `middle_ms` for that page in the middle, which is one line of
+gigabytes.
 """
 
 import argparse
@@ -25,7 +26,9 @@ def main():
     parser.add_argument("--gigabytes", type=float, default=4)
     options = parser.parse_args()
     with database() as (base, url):
-        set_up_django(base, url, LOG_ROOTS=str(base), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        set_up_django(
+            base, url, LOG_ROOTS=str(base), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR"
+        )
         path = base / "huge.out"
         write_log(path, int(options.gigabytes * 1e9))
         print(json.dumps(measured(path)))
@@ -49,10 +52,18 @@ def measured(path: Path) -> dict[str, object]:
     from apps.diagnosis.engine.tail import lines_of, read_back
     from apps.jobs.models import Job
 
-    settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES["staticfiles"] = {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+    }
     at = datetime.now(UTC)
-    cluster = Cluster.objects.create(name="alps", scheduler="slurm", options={"log_owners": str(os.getuid())})
-    times = {"submitted_at": at - timedelta(hours=2), "started_at": at - timedelta(hours=1), "ended_at": at}
+    cluster = Cluster.objects.create(
+        name="alps", scheduler="slurm", options={"log_owners": str(os.getuid())}
+    )
+    times = {
+        "submitted_at": at - timedelta(hours=2),
+        "started_at": at - timedelta(hours=1),
+        "ended_at": at,
+    }
     job = Job.objects.create(
         cluster=cluster,
         job_id="1",

@@ -1,7 +1,9 @@
-"""How long it takes to tell which outages a job met: `python -m benchmarks.outage_lookup [--incidents N]`.
+"""How long it takes to tell which outages a job met:
+`python -m benchmarks.outage_lookup [--incidents N]`.
 
-200 services with 10,000 incidents (N) over a year; each question names five services and a run of up to a day. The
-answer reads no jobs, so their number does not matter. Prints one JSON object last: `p95_ms` and `slowest_ms` of 2,000.
+200 services with 10,000 incidents (N) over a year; each question names five services and a run of
+up to a day. The answer reads no jobs, so their number does not matter. Prints one JSON object last:
+`p95_ms` and `slowest_ms` of 2,000.
 """
 
 import argparse
@@ -34,7 +36,9 @@ def run(incidents: int) -> dict[str, object]:
 
     now, choose = datetime.now(UTC), random.Random(16)
     services = [
-        ensure_service(slug=f"s{n}", name=f"s{n}", by="benchmark", at=now - YEAR, monitoring=Monitoring.MANUAL)
+        ensure_service(
+            slug=f"s{n}", name=f"s{n}", by="benchmark", at=now - YEAR, monitoring=Monitoring.MANUAL
+        )
         for n in range(SERVICES)
     ]
 
@@ -54,7 +58,9 @@ def run(incidents: int) -> dict[str, object]:
         )
 
     made = Incident.objects.bulk_create(incident(number) for number in range(incidents))
-    IncidentChange.objects.bulk_create(IncidentChange(incident=one, at=one.started_at, state=one.state) for one in made)
+    IncidentChange.objects.bulk_create(
+        IncidentChange(incident=one, at=one.started_at, state=one.state) for one in made
+    )
     rebuild(service_ids=[service.pk for service in services])
     times = []
     for _ in range(QUESTIONS):

@@ -1,4 +1,6 @@
-"""PostgreSQL on disk with fsync, Valkey, workers, and `manage.py capture`, for the benchmarks of the archive."""
+"""PostgreSQL on disk with fsync, Valkey, workers, and `manage.py capture`,
+for the benchmarks of the archive.
+"""
 
 import os
 import re
@@ -30,7 +32,13 @@ def portal():
     with database() as (base, url):
         (base / "valkey").mkdir()
         valkey = Valkey(base / "valkey", base)
-        spawn("valkey", valkey.command(), base / "run", stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        spawn(
+            "valkey",
+            valkey.command(),
+            base / "run",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
         valkey.wait_ready()
         yield Portal(base, url, valkey.url())
 
@@ -48,13 +56,25 @@ class Portal:
 
     def manage(self, *arguments):
         command = [sys.executable, ROOT / "manage.py", *map(str, arguments)]
-        return subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, text=True
+        ).stdout
 
     @contextmanager
     def capturing(self, spool):
         """Run capture, and yield the measurement of its memory."""
-        command = [sys.executable, ROOT / "manage.py", "capture", "--cluster", "benchmark", "--scheduler", "slurm"]
-        capture = subprocess.Popen([*command, "--spool", spool], env=self.environment, stdout=subprocess.PIPE)
+        command = [
+            sys.executable,
+            ROOT / "manage.py",
+            "capture",
+            "--cluster",
+            "benchmark",
+            "--scheduler",
+            "slurm",
+        ]
+        capture = subprocess.Popen(
+            [*command, "--spool", spool], env=self.environment, stdout=subprocess.PIPE
+        )
         capture.stdout.readline()
         memory = Memory(capture.pid)
         try:
@@ -67,10 +87,20 @@ class Portal:
     @contextmanager
     def working(self, processes):
         """Run workers of the archive with this number of processes."""
-        worker = ["worker", "--queues", "archive", "--concurrency", str(processes), "--loglevel", "WARNING"]
+        worker = [
+            "worker",
+            "--queues",
+            "archive",
+            "--concurrency",
+            str(processes),
+            "--loglevel",
+            "WARNING",
+        ]
         command = [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *worker]
         with (self.base / "worker.log").open("ab") as log:
-            running = subprocess.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+            running = subprocess.Popen(
+                command, env=self.environment, cwd=ROOT, stdout=log, stderr=log
+            )
         try:
             yield running
         finally:
@@ -80,12 +110,16 @@ class Portal:
     def journaled(self):
         """Return how many jobs the journal has received."""
         with sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True) as database:
-            row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
+            row = database.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name = 'batch'"
+            ).fetchone()
             return row[0] if row else 0
 
     def durable(self):
         """Return how many jobs were handed over to the database."""
-        return self.store.execute("SELECT coalesce(sum(sequence), 0) FROM archive_intakejournal").fetchone()[0]
+        return self.store.execute(
+            "SELECT coalesce(sum(sequence), 0) FROM archive_intakejournal"
+        ).fetchone()[0]
 
     def stored(self):
         return self.store.execute("SELECT count(*) FROM archive_archivedjob").fetchone()[0]
@@ -93,14 +127,17 @@ class Portal:
     def store_bytes(self):
         """Return the size of tables and indexes on disk, without the index of words."""
         self.store.execute("VACUUM")
-        return sum(self.store.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0] for table in TABLES)
+        return sum(
+            self.store.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0]
+            for table in TABLES
+        )
 
 
 class Memory:
     """Measures the memory of a process and its descendants, each page once.
 
-    Pages of programs and libraries count in full, even if other processes share them; other shared pages count
-    proportionally.
+    Pages of programs and libraries count in full, even if other processes share them; other shared
+    pages count proportionally.
     """
 
     def __init__(self, pid):
@@ -133,8 +170,13 @@ class Memory:
 def cpu_seconds(pid):
     """Return the CPU seconds of each process of capture, by its role."""
     ticks = os.sysconf("SC_CLK_TCK")
-    stats = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)]
-    return {name: sum(map(int, stat[11:13])) / ticks for name, stat in zip(PROCESSES, stats, strict=False)}
+    stats = [
+        Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)
+    ]
+    return {
+        name: sum(map(int, stat[11:13])) / ticks
+        for name, stat in zip(PROCESSES, stats, strict=False)
+    }
 
 
 def family(pid):
@@ -151,16 +193,25 @@ def family(pid):
 
 def own_kb(pid):
     """Return the anonymous memory of a process, shared pages proportionally."""
-    return sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", _read(pid, "smaps_rollup"), re.MULTILINE)))
+    return sum(
+        map(
+            int,
+            re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", _read(pid, "smaps_rollup"), re.MULTILINE),
+        )
+    )
 
 
 def files_kb(pids):
     """Return the memory of these processes that is mapped from files, each part of a file once."""
     found = {}
     for pid in pids:
-        for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", _read(pid, "smaps"), flags=re.MULTILINE)[1:]:
+        for mapping in re.split(
+            r"^(?=[0-9a-f]+-[0-9a-f]+ )", _read(pid, "smaps"), flags=re.MULTILINE
+        )[1:]:
             _, _, offset, device, inode, *_ = mapping.partition("\n")[0].split()
-            resident, anonymous = (int(re.search(rf"^{name}:\s+(\d+)", mapping, re.MULTILINE)[1]) for name in SIZES)
+            resident, anonymous = (
+                int(re.search(rf"^{name}:\s+(\d+)", mapping, re.MULTILINE)[1]) for name in SIZES
+            )
             if inode != "0":
                 part = device, inode, offset
                 found[part] = max(found.get(part, 0), resident - anonymous)

@@ -1,4 +1,6 @@
-"""Synthetic verdicts, archived jobs, data quality and service states for the jobs of `production_runs`, in bulk."""
+"""Synthetic verdicts, archived jobs, data quality and service states for the jobs of
+`production_runs`, in bulk.
+"""
 
 import hashlib
 from datetime import timedelta
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 SCRIPT = b"#!/bin/bash\n" + b"echo a line of the script of a stage of generation\n" * 60
 ENVIRONMENT = b"\x02\0\0\0OPSPORTAL_STAGE=generation\0USER=pro1\0"
-FAULTS = (("service", "retry", "service"), ("code", "debug", "experiment-code"), ("resource", "retry", "resource"))
+FAULTS = (
+    ("service", "retry", "service"),
+    ("code", "debug", "experiment-code"),
+    ("resource", "retry", "resource"),
+)
 
 
 class Ends:
@@ -30,12 +36,21 @@ class Ends:
         jobs = list(Job.objects.filter(request__in=requests).order_by("pk"))
         self._verdicts([job for job in jobs if job.state == "failed"])
         self._archive(jobs)
-        self._quality([request for request in requests if request.end in {"data_quality", "done", "done_partial"}])
+        self._quality(
+            [
+                request
+                for request in requests
+                if request.end in {"data_quality", "done", "done_partial"}
+            ]
+        )
         self._board(1 + len(requests) // 48)
 
     def _verdicts(self, jobs: list[Job]) -> None:
         harvests = LogHarvest.objects.bulk_create(
-            (LogHarvest(job=job, state="done", attempts=1, due_at=self.at, harvested_at=self.at) for job in jobs),
+            (
+                LogHarvest(job=job, state="done", attempts=1, due_at=self.at, harvested_at=self.at)
+                for job in jobs
+            ),
             batch_size=2000,
         )
         Evidence.objects.bulk_create(
@@ -102,7 +117,11 @@ class Ends:
         )
 
     def _blob(self, kind: str, content: bytes) -> Blob:
-        data = {"kind": kind, "size_bytes": len(content), "data": Compressor(None).compress(content)}
+        data = {
+            "kind": kind,
+            "size_bytes": len(content),
+            "data": Compressor(None).compress(content),
+        }
         return Blob.objects.get_or_create(sha256=hashlib.sha256(content).digest(), defaults=data)[0]
 
     def _quality(self, requests: list[Request]) -> None:
@@ -155,7 +174,10 @@ class Ends:
         )
         Announcement.objects.bulk_create(
             Announcement(
-                title="Less disk", starts_at=self.at - (n + 2) * day, ends_at=self.at - day, posted_by="shifter-0"
+                title="Less disk",
+                starts_at=self.at - (n + 2) * day,
+                ends_at=self.at - day,
+                posted_by="shifter-0",
             )
             for n in range(count)
         )

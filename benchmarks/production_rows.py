@@ -1,6 +1,7 @@
 """Synthetic production: users, requests in every state and their related rows, written in bulk.
 
-`Filler(stages=8).add(count)` may be called again to add more; the rows equal those that the domain functions write.
+`Filler(stages=8).add(count)` may be called again to add more; the rows equal those that the domain
+functions write.
 """
 
 import itertools
@@ -21,7 +22,11 @@ from apps.notifications.models import Follow, Message, Notification, Preferences
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.content.serialization import plain
 from apps.production.domain.priority.rescoring import read_shares, score_entry
-from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
+from apps.production.domain.types.versions import (
+    load_builtin_workflows,
+    newest_version,
+    workflow_of,
+)
 from apps.production.enums import CLOSED, SCORED, SIGNED, RequestState, Verb
 from apps.production.models import (
     ApprovalGroup,
@@ -45,7 +50,8 @@ from benchmarks.production_ends import Ends
 from benchmarks.production_runs import Runs
 
 S = RequestState
-#: Each state in turn; many wait for signatures and in the queue, as those are what pages must sort and count.
+#: Each state in turn; many wait for signatures and in the queue, as those are what pages must sort
+#: and count.
 STATES = (
     *S,
     *(S.AWAITING_APPROVAL, S.QUEUED, S.QUEUED, S.QUEUED, S.RUNNING, S.DONE, S.ON_HOLD),
@@ -123,12 +129,17 @@ class Filler:
         ]
         since = self.at - timedelta(days=400)
         Service.objects.bulk_create(
-            Service(slug=f"service-{n}", name=f"Service {n}", monitoring="manual", monitored_since=since)
+            Service(
+                slug=f"service-{n}", name=f"Service {n}", monitoring="manual", monitored_since=since
+            )
             for n in range(12)
         )
         self.services = list(Service.objects.order_by("pk"))
         window = DowntimeWindow.objects.create(
-            title="Move", starts_at=self.at + timedelta(days=3), ends_at=self.at + timedelta(days=4), scheduled_by="x"
+            title="Move",
+            starts_at=self.at + timedelta(days=3),
+            ends_at=self.at + timedelta(days=4),
+            scheduled_by="x",
         )
         window.services.set(self.services[:3])
         rebuild(service_ids=[service.pk for service in self.services])
@@ -145,22 +156,39 @@ class Filler:
             for n in range(3)
         )
         Collection.objects.bulk_create(
-            Collection(cluster=cluster, collected_until=self.at, last_run_at=self.at, last_success_at=self.at)
+            Collection(
+                cluster=cluster,
+                collected_until=self.at,
+                last_run_at=self.at,
+                last_success_at=self.at,
+            )
             for cluster in self.clusters
         )
-        QueueReading.objects.bulk_create(QueueReading(cluster=cluster, at=self.at) for cluster in self.clusters)
+        QueueReading.objects.bulk_create(
+            QueueReading(cluster=cluster, at=self.at) for cluster in self.clusters
+        )
 
     def _people(self) -> None:
         password = make_password("correct horse battery staple")
         roles: list[tuple[str, Role, Experiment | None]] = []
         for n, experiment in enumerate(self.of):
             roles += [(f"liaison-{n}-{m}", Role.LIAISON, experiment) for m in range(3)]
-            roles += [(f"signer-{n}", Role.APPROVER, experiment), (f"watch-{n}", Role.SHIFTER, experiment)]
-        roles += [(f"{role}-{n}", role, None) for role in (Role.APPROVER, Role.SHIFTER, Role.ADMIN) for n in range(6)]
+            roles += [
+                (f"signer-{n}", Role.APPROVER, experiment),
+                (f"watch-{n}", Role.SHIFTER, experiment),
+            ]
+        roles += [
+            (f"{role}-{n}", role, None)
+            for role in (Role.APPROVER, Role.SHIFTER, Role.ADMIN)
+            for n in range(6)
+        ]
         names = ["nobody", *(name for name, _, _ in roles)]
         staff = {name for name, role, of in roles if role is Role.ADMIN}
         User.objects.bulk_create(
-            User(username=name, password=password, is_staff=name in staff, is_superuser=name in staff) for name in names
+            User(
+                username=name, password=password, is_staff=name in staff, is_superuser=name in staff
+            )
+            for name in names
         )
         self.people = {user.username: user for user in User.objects.filter(username__in=names)}
         Membership.objects.bulk_create(
@@ -206,9 +234,16 @@ class Filler:
         version = self.versions[(number // 3) % 2]
         content = self._content(number, version)
         created = self.at - timedelta(minutes=200 + 37 * (5_000 - number % 5_000))
-        by, boss = self.people[f"liaison-{n}-{number % 3}"], self.people[f"approver-{number % 5 + 1}"]
+        by, boss = (
+            self.people[f"liaison-{n}-{number % 3}"],
+            self.people[f"approver-{number % 5 + 1}"],
+        )
         sent = created + timedelta(minutes=20) if state != S.DRAFT else None
-        signed = created + timedelta(minutes=40) if state in (*SIGNED, S.SUPERSEDED, S.CANCELLED) else None
+        signed = (
+            created + timedelta(minutes=40)
+            if state in (*SIGNED, S.SUPERSEDED, S.CANCELLED)
+            else None
+        )
         closed = created + timedelta(minutes=120) if state in CLOSED else None
         request = Request(
             key=f"EXP{n:02d}-{number + 1:04d}",
@@ -236,7 +271,10 @@ class Filler:
     def _content(self, number: int, version: WorkflowVersion) -> RequestContent:
         workflow, chain = self.workflows[version.pk], version is self.versions[0]
         stages = tuple(self._stage(number, position, chain) for position in range(self.stages))
-        runs = {"run_block": f"{1000 * number + 1}-{1000 * number + 900}", "first_seed": 4000 * number + 1}
+        runs = {
+            "run_block": f"{1000 * number + 1}-{1000 * number + 900}",
+            "first_seed": 4000 * number + 1,
+        }
         return RequestContent(
             workflow=workflow,
             arguments=runs if chain else {},
@@ -252,7 +290,11 @@ class Filler:
         kind = KINDS[min(position, 2)] if position + 1 < self.stages else KINDS[3]
         name = kind if position < 3 else f"{kind}_{position}"
         tier = ("gen", "sim", "reco")[min(position, 2)]
-        more = {"output_type": tier, "geometry": "v12", **({"input_type": "gen"} if position else {"generator": "G"})}
+        more = {
+            "output_type": tier,
+            "geometry": "v12",
+            **({"input_type": "gen"} if position else {"generator": "G"}),
+        }
         return StageContent(
             kind=kind if chain else "stage",
             name=name,
@@ -275,12 +317,18 @@ class Filler:
         """Set the successor of each superseded request, and the original of some clones."""
         superseded = [request for request in requests if request.end == S.SUPERSEDED]
         for request in superseded:
-            others = [one for one in requests if one.experiment_id == request.experiment_id and one is not request]
+            others = [
+                one
+                for one in requests
+                if one.experiment_id == request.experiment_id and one is not request
+            ]
             request.state, request.superseded_by = S.SUPERSEDED, others[0]
         Request.objects.bulk_update(superseded, ["state", "superseded_by"], batch_size=500)
         copies = [request for n, request in enumerate(requests) if n % 10 == 9]
         for request in copies:
-            request.cloned_from = next(one for one in requests if one.experiment_id == request.experiment_id)
+            request.cloned_from = next(
+                one for one in requests if one.experiment_id == request.experiment_id
+            )
         Request.objects.bulk_update(copies, ["cloned_from"], batch_size=500)
 
     def _stages(self, requests: list[Request]) -> dict[int, list[Stage]]:
@@ -320,14 +368,27 @@ class Filler:
 
     def _events_of(self, request: Request) -> list[Event]:
         liaison, boss = str(request.created_by), "approver-2"
-        changed = [{"path": f"stages.{n}.jobs", "old": "300", "new": "400"} for n in range(self.stages)]
+        changed = [
+            {"path": f"stages.{n}.jobs", "old": "300", "new": "400"} for n in range(self.stages)
+        ]
         told = [("created", liaison, "", S.DRAFT, "", {})]
         told += [("edited", liaison, "", "", "", {"changes": changed, "count": len(changed)})] * 3
         if request.end != S.DRAFT:
-            told.append(("priority_set", boss, "3", "5", "The freeze.", {"rank_old": 9, "rank_new": 4}))
+            told.append(
+                ("priority_set", boss, "3", "5", "The freeze.", {"rank_old": 9, "rank_new": 4})
+            )
         for old, verb, new in request.way:
             data = {"checks": [], "checks_count": 0} if verb is Verb.PASS else {}
-            told.append((verb.name.lower(), boss if old in SIGNED else liaison, old, new, "It is time.", data))
+            told.append(
+                (
+                    verb.name.lower(),
+                    boss if old in SIGNED else liaison,
+                    old,
+                    new,
+                    "It is time.",
+                    data,
+                )
+            )
         return [
             Event(
                 kind=f"request.{kind}",
@@ -392,7 +453,15 @@ class Filler:
         Signature.objects.bulk_create(rows, batch_size=1000)
 
     def _signature(self, request: Request, group: ApprovalGroup | None, *, held: bool) -> Signature:
-        gone = {} if held else {"withdrawn_at": self.at, "withdrawn_by": "x", "withdrawn_reason": "It was changed."}
+        gone = (
+            {}
+            if held
+            else {
+                "withdrawn_at": self.at,
+                "withdrawn_by": "x",
+                "withdrawn_reason": "It was changed.",
+            }
+        )
         return Signature(
             request=request,
             group=group,
@@ -407,41 +476,78 @@ class Filler:
         )
 
     def _queue(self, requests: list[Request]) -> None:
-        """Score them as the domain functions do, except for the estimate of their size, which is slow."""
+        """Score them as the domain functions do, except for the estimate of their size,
+        which is slow.
+        """
         shares, entries = read_shares(), []
         for request in requests:
             if request.end in SCORED:
-                size = {"core_seconds": 400.0 * 7200 * self.stages, "days": 3.5, "size_basis": "3,200 past jobs"}
+                size = {
+                    "core_seconds": 400.0 * 7200 * self.stages,
+                    "days": 3.5,
+                    "size_basis": "3,200 past jobs",
+                }
                 entry = QueueEntry(request=request, tie=float(request.pk), sized_at=self.at, **size)
                 entry.sized_version = request.version
                 score_entry(entry, shares, self.at)
                 entries.append(entry)
         QueueEntry.objects.bulk_create(entries, batch_size=1000)
         QueueState.objects.update_or_create(
-            pk=1, defaults={"scored_at": self.at, "starts": 40, "starts_days": 60, "changed_by": "approver-1"}
+            pk=1,
+            defaults={
+                "scored_at": self.at,
+                "starts": 40,
+                "starts_days": 60,
+                "changed_by": "approver-1",
+            },
         )
 
     def _talk(self, requests: list[Request]) -> None:
         def said(request: Request, text: str, thread: Comment | None = None) -> Comment:
             by = self.people["approver-3"] if thread else request.created_by
-            return Comment(request=request, thread=thread, place="Title", field="title", text=text, by=by, at=self.at)
+            return Comment(
+                request=request,
+                thread=thread,
+                place="Title",
+                field="title",
+                text=text,
+                by=by,
+                at=self.at,
+            )
 
-        first = [said(request, "Is @approver-3 content?") for request in requests for _ in range(1 + self.size)]
+        first = [
+            said(request, "Is @approver-3 content?")
+            for request in requests
+            for _ in range(1 + self.size)
+        ]
         Comment.objects.bulk_create(first, batch_size=1000)
-        answers = [said(comment.request, "Yes.", comment) for comment in first for _ in range(self.size)]
+        answers = [
+            said(comment.request, "Yes.", comment) for comment in first for _ in range(self.size)
+        ]
         Comment.objects.bulk_create(answers, batch_size=1000)
-        said(requests[-1], "Thanks.").save()  # the newest begins a thread as the first does: their pages are compared
+        said(
+            requests[-1], "Thanks."
+        ).save()  # the newest begins a thread as the first does: their pages are compared
 
     def _tell(self, events: list[tuple[Event, Request]]) -> None:
         """Notify the requester and some others of every move of a request."""
         moved = [(event, request) for event, request in events if event.new]
-        others = [self.people[name] for name in ("approver-0", "approver-1", "shifter-0", "admin-0")]
+        others = [
+            self.people[name] for name in ("approver-0", "approver-1", "shifter-0", "admin-0")
+        ]
         rows, mails = [], []
         for n, (event, request) in enumerate(moved):
             for user in (request.created_by, others[n % 4]):
                 read = self.at if n % 5 else None
                 rows.append(
-                    Notification(user=user, event=event, request=request, group="turn", at=event.at, read_at=read)
+                    Notification(
+                        user=user,
+                        event=event,
+                        request=request,
+                        group="turn",
+                        at=event.at,
+                        read_at=read,
+                    )
                 )
             if n % 4 == 0:
                 mails.append(

@@ -1,4 +1,6 @@
-"""Synthetic jobs, submissions, counts and holds for the requests of `production_rows`, written in bulk."""
+"""Synthetic jobs, submissions, counts and holds for the requests of `production_rows`,
+written in bulk.
+"""
 
 import itertools
 from datetime import datetime, timedelta
@@ -7,7 +9,15 @@ from typing import TYPE_CHECKING
 from apps.jobs.domain.rollups import ends_of
 from apps.jobs.models import HourlyEnds, HourlyTotals, Job, QueueCount
 from apps.production.enums import CLOSED, RequestState
-from apps.production.models import Hold, OutputReport, Request, Stage, StageCounts, StageHistory, StageLocation
+from apps.production.models import (
+    Hold,
+    OutputReport,
+    Request,
+    Stage,
+    StageCounts,
+    StageHistory,
+    StageLocation,
+)
 from apps.submission.models import Assignment, Submission
 
 if TYPE_CHECKING:
@@ -36,10 +46,20 @@ class Runs:
         self._holds(requests)
 
     def _jobs(self, requests: list[Request]) -> None:
-        ran = [(request, stage) for request in requests if request.end in RAN for stage in self.stages[request.pk]]
+        ran = [
+            (request, stage)
+            for request in requests
+            if request.end in RAN
+            for stage in self.stages[request.pk]
+        ]
         hour = self.at.replace(minute=0, second=0, microsecond=0)
         HourlyTotals.objects.bulk_create(
-            (self._totals(*one, hour - timedelta(hours=n), state) for one in ran for n in range(4) for state in ENDS),
+            (
+                self._totals(*one, hour - timedelta(hours=n), state)
+                for one in ran
+                for n in range(4)
+                for state in ENDS
+            ),
             batch_size=2000,
         )
         HourlyEnds.objects.all().delete()
@@ -62,11 +82,17 @@ class Runs:
         )
         numbers = itertools.count(1 + Job.objects.count())
         Job.objects.bulk_create(
-            (self._job(*one, state, next(numbers)) for one in ran for state in ENDS for _ in range(self.size)),
+            (
+                self._job(*one, state, next(numbers))
+                for one in ran
+                for state in ENDS
+                for _ in range(self.size)
+            ),
             batch_size=1000,
         )
         StageHistory.objects.bulk_create(
-            (self._history(*one) for one in ran if one[0].end not in {S.RUNNING, S.ON_HOLD}), batch_size=1000
+            (self._history(*one) for one in ran if one[0].end not in {S.RUNNING, S.ON_HOLD}),
+            batch_size=1000,
         )
 
     def _totals(self, request: Request, stage: Stage, hour: datetime, state: str) -> HourlyTotals:
@@ -144,9 +170,14 @@ class Runs:
             batch_size=1000,
         )
         of_stages = [
-            (request, stage, part) for request in sent for stage in self.stages[request.pk] for part in range(2)
+            (request, stage, part)
+            for request in sent
+            for stage in self.stages[request.pk]
+            for part in range(2)
         ]
-        Submission.objects.bulk_create((self._submission(*one) for one in of_stages), batch_size=500)
+        Submission.objects.bulk_create(
+            (self._submission(*one) for one in of_stages), batch_size=500
+        )
 
     def _submission(self, request: Request, stage: Stage, part: int) -> Submission:
         return Submission(
@@ -172,11 +203,20 @@ class Runs:
         )
 
     def _outputs(self, requests: list[Request]) -> None:
-        counts = {"files_in": 400, "events_in": 4_000_000, "files_out": 390, "events_out": 3_900_000}
-        wrote = [stage for request in requests if request.end in RAN for stage in self.stages[request.pk]]
+        counts = {
+            "files_in": 400,
+            "events_in": 4_000_000,
+            "files_out": 390,
+            "events_out": 3_900_000,
+        }
+        wrote = [
+            stage for request in requests if request.end in RAN for stage in self.stages[request.pk]
+        ]
         OutputReport.objects.bulk_create(
             (
-                OutputReport(stage=stage, key=f"job-{n}", by="x", at=self.at, counted=True, **counts)
+                OutputReport(
+                    stage=stage, key=f"job-{n}", by="x", at=self.at, counted=True, **counts
+                )
                 for stage in wrote
                 for n in range(1 + self.size)
             ),
@@ -187,19 +227,32 @@ class Runs:
             batch_size=2000,
         )
         StageLocation.objects.bulk_create(
-            (StageLocation(stage=stage, note="in the catalogue", at=self.at, by="x") for stage in wrote),
+            (
+                StageLocation(stage=stage, note="in the catalogue", at=self.at, by="x")
+                for stage in wrote
+            ),
             batch_size=2000,
         )
 
     def _holds(self, requests: list[Request]) -> None:
         shifter, since = self.people["shifter-0"], self.at - timedelta(days=1)
         lifted = {"lifted_at": self.at, "lifted_by": shifter}
-        rows = [Hold(reason="The farm is full.", at=since, by=shifter, **lifted) for _ in range(len(requests) // 20)]
+        rows = [
+            Hold(reason="The farm is full.", at=since, by=shifter, **lifted)
+            for _ in range(len(requests) // 20)
+        ]
         rows += [
             Hold(stage=self.stages[request.pk][0], reason="Look at its log.", at=since, by=shifter)
             for request in requests
             if request.end == S.RUNNING and request.pk % 2
         ]
         if not self.filler.made:
-            rows.append(Hold(experiment=self.filler.of[0], reason="Its quota is used up.", at=since, by=shifter))
+            rows.append(
+                Hold(
+                    experiment=self.filler.of[0],
+                    reason="Its quota is used up.",
+                    at=since,
+                    by=shifter,
+                )
+            )
         Hold.objects.bulk_create(rows, batch_size=1000)

@@ -37,7 +37,8 @@ ROLES = {
     "admin": "admin-0",
     "nobody": "nobody",
 }
-#: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or no pages.
+#: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or
+#: no pages.
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
 ALSO = (
     "jobs:", "progress:request", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
@@ -45,7 +46,8 @@ ALSO = (
     "statusboard:report-incident", "statusboard:schedule-window", "statusboard:post-announcement",
 )  # fmt: skip
 NOT = ("api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")
-#: Whose row is meant by `pk` (of a verdict: `job`), by the beginning of the route; elsewhere it is a hold's.
+#: Whose row is meant by `pk` (of a verdict: `job`), by the beginning of the route; elsewhere it is
+#: a hold's.
 OF = {
     "api:announcement": Announcement,
     "api:archived-job": ArchivedJob,
@@ -97,14 +99,17 @@ class Visit:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a client over a socket."""
-        cookies = {name: morsel.value for name, morsel in self.client.cookies.items()} | {"csrftoken": "c" * 32}
+        cookies = {name: morsel.value for name, morsel in self.client.cookies.items()} | {
+            "csrftoken": "c" * 32
+        }
         more = {"X-CSRFToken": "c" * 32, "Content-Type": "application/json"} if self.data else {}
         return {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} | more
 
 
 @dataclass
 class Tour:
-    """The visits of all roles: of routes whose name begins with `only`, and of the first or newest request of a state.
+    """The visits of all roles: of routes whose name begins with `only`,
+    and of the first or newest request of a state.
 
     A brief tour skips most states, filters and orders; with `among`, only these visits are made.
     """
@@ -116,10 +121,18 @@ class Tour:
     among: Collection[tuple[str, str, str]] | None = None
 
     def visits(self, ask: Callable[[Visit], Any] = Visit.ask) -> list[Visit]:
-        """Visit all with `ask`; return the visits answered with a page: others are refused, or need a POST."""
+        """Visit all with `ask`; return the visits answered with a page: others are refused,
+        or need a POST.
+        """
         found, posts = [], set()
-        for visit in itertools.chain(self._by_route(), self._lists(), self._details(), self._posts(), self._offices()):
-            if visit.role not in self.roles or visit.route in posts or not visit.route.startswith(self.only):
+        for visit in itertools.chain(
+            self._by_route(), self._lists(), self._details(), self._posts(), self._offices()
+        ):
+            if (
+                visit.role not in self.roles
+                or visit.route in posts
+                or not visit.route.startswith(self.only)
+            ):
                 continue
             if self.among is not None and visit.key not in self.among:
                 continue
@@ -146,11 +159,15 @@ class Tour:
     @cached_property
     def _requests(self) -> dict[str, str]:
         """Return the key of a request of the largest experiment in each state, by state."""
-        rows = Request.objects.filter(experiment__key="EXP00").order_by("state", "-pk" if self.newest else "pk")
+        rows = Request.objects.filter(experiment__key="EXP00").order_by(
+            "state", "-pk" if self.newest else "pk"
+        )
         return dict(rows.distinct("state").values_list("state", "key"))
 
     def _by_route(self) -> Iterator[Visit]:
-        """Yield every route: those of requests in each state, as the roles that work on it; others as every role."""
+        """Yield every route: those of requests in each state, as the roles that work on it;
+        others as every role.
+        """
         for route in all_routes():
             if not route.name.startswith((*PARTS, *ALSO)) or route.name.startswith(NOT):
                 continue
@@ -160,7 +177,10 @@ class Tour:
                 if what in self._requests and not self._tells(what, route.name):
                     continue
                 for role in ("liaison", "approver") if what in self._requests else self.roles:
-                    filled = {name: _token(role) if name == "token" else value for name, value in values.items()}
+                    filled = {
+                        name: _token(role) if name == "token" else value
+                        for name, value in values.items()
+                    }
                     yield self._visit(route.name, what, role, reverse(route.name, kwargs=filled))
 
     def _tells(self, state: str, route: str) -> bool:
@@ -168,10 +188,18 @@ class Tour:
         return state in BRIEF if self.brief else state in TELLING or route in WHOLE
 
     def _values(self, route: Route) -> list[tuple[str, dict[str, Any]]]:
-        """Return values for the parameters of a route, each with a name; nothing for unknown parameters."""
+        """Return values for the parameters of a route, each with a name;
+        nothing for unknown parameters.
+        """
         if not route.parameters:
             return [("", {})]
-        fixed: dict[str, Any] = {"token": "", "number": 1, "verb": "submit", "slug": "service-0", **self._rows(route)}
+        fixed: dict[str, Any] = {
+            "token": "",
+            "number": 1,
+            "verb": "submit",
+            "slug": "service-0",
+            **self._rows(route),
+        }
         keys = self._requests
         if "workflow" in route.name:
             keys = {"any": "monte_carlo"}
@@ -205,25 +233,47 @@ class Tour:
 
     def _lists(self) -> Iterator[Visit]:
         """Yield lists with filters, searches and their last pages."""
-        words = ("muons",) if self.brief else ("muons", "EXP00-0001", "exp.mc.7.generation", "nothing of this name")
+        words = (
+            ("muons",)
+            if self.brief
+            else ("muons", "EXP00-0001", "exp.mc.7.generation", "nothing of this name")
+        )
         queries: dict[str, list[dict[str, Any]]] = {
             "production:request-list": [
                 *({"text": text} for text in words),
                 *({"state": state} for state in ("queued", "awaiting_approval", "done")),
-                *({"experiment": "EXP00"}, {"experiment": "EXP07"}, {"mine": "turn"}, {"mine": "yes"}),
+                *(
+                    {"experiment": "EXP00"},
+                    {"experiment": "EXP07"},
+                    {"mine": "turn"},
+                    {"mine": "yes"},
+                ),
                 {"text": "muons", "state": "queued", "mine": "turn", "experiment": "EXP00"},
                 {"after": _last(Request, "created_at")},
             ],
             "production:holds": [{"after": _last(Hold, "at")}],
             "production:queue": [{"after": max(0, in_line().count() - 50)}],
             "production:request-new": [{"workflow": "monte_carlo"}],
-            "portal:find": [{"q": text} for text in ("muons", "EXP0", "nothing of this name", "generation", "wn-7")],
+            "portal:find": [
+                {"q": text}
+                for text in ("muons", "EXP0", "nothing of this name", "generation", "wn-7")
+            ],
             "notifications:list": [{"show": "unread"}, {"after": _last(Notification, "at")}],
             "api:request-list": [
-                *({"text": "muons"}, {"state": "queued"}, {"experiment": "EXP00"}, {"mine": "turn"}, {"mine": "yes"}),
+                *(
+                    {"text": "muons"},
+                    {"state": "queued"},
+                    {"experiment": "EXP00"},
+                    {"mine": "turn"},
+                    {"mine": "yes"},
+                ),
                 *({"text": "exp.mc.7.generation"}, {"cursor": _cursor(Request)}),
             ],
-            "api:job-list": [{"state": "failed"}, {"request": "EXP00-0009"}, {"cursor": _cursor(Job)}],
+            "api:job-list": [
+                {"state": "failed"},
+                {"request": "EXP00-0009"},
+                {"cursor": _cursor(Job)},
+            ],
             "api:verdict-list": [{"verdict": "code"}, {"cursor": _cursor(Verdict)}],
             "api:archived-job-list": [{"text": "generation"}, {"request": "EXP00-0009"}],
             "api:notification-list": [{"unread": "true"}, {"cursor": _cursor(Notification)}],
@@ -231,7 +281,10 @@ class Tour:
         }
         for route, asked in queries.items():
             for query in asked:
-                if self.brief and not {"after", "cursor", "text", "mine", "workflow"} & query.keys():
+                if (
+                    self.brief
+                    and not {"after", "cursor", "text", "mine", "workflow"} & query.keys()
+                ):
                     continue
                 for role in self.roles:
                     what = "last page" if {"after", "cursor"} & query.keys() else urlencode(query)
@@ -239,12 +292,18 @@ class Tour:
 
     def _details(self) -> Iterator[Visit]:
         """Yield the forms of moves, and the form of a request with all findings of the checks."""
-        for verb, state in (("approve", "awaiting_approval"), ("reject", "awaiting_approval"), ("priority", "queued")):
+        for verb, state in (
+            ("approve", "awaiting_approval"),
+            ("reject", "awaiting_approval"),
+            ("priority", "queued"),
+        ):
             url = reverse("portal:request", args=[self._requests[state]])
             yield self._visit("portal:request", f"do={verb}", "approver", f"{url}?do={verb}")
         for state in ("draft", "changes_requested", "awaiting_approval", "queued"):
             url = reverse("production:request-edit", args=[self._requests[state]])
-            yield self._visit("production:request-edit", f"check=1 {state}", "liaison", f"{url}?check=1")
+            yield self._visit(
+                "production:request-edit", f"check=1 {state}", "liaison", f"{url}?check=1"
+            )
 
     def _posts(self) -> Iterator[Visit]:
         """Yield checks and estimate of a copy of an existing request."""
@@ -255,9 +314,13 @@ class Tour:
                     yield self._visit(route, f"like one in {state}", role, reverse(route), data)
 
     def _offices(self) -> Iterator[Visit]:
-        """Yield the lists of the admin: searched, reordered, their last page, and one row of each."""
+        """Yield the lists of the admin: searched, reordered, their last page,
+        and one row of each.
+        """
         for app in OFFICES:
-            for model in apps.get_app_config(app).get_models() if apps.is_installed(f"apps.{app}") else ():
+            for model in (
+                apps.get_app_config(app).get_models() if apps.is_installed(f"apps.{app}") else ()
+            ):
                 if model not in admin.site._registry:
                     continue
                 name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
@@ -266,9 +329,16 @@ class Tour:
                 brief = ORDERS[:2] if admin.site._registry[model].search_fields else ORDERS[:1]
                 for what in brief if self.brief else (*ORDERS, last):
                     label = "last page" if what == last else what
-                    yield self._visit(f"{name}_changelist", label, "admin", f"{reverse(f'{name}_changelist')}?{what}")
+                    yield self._visit(
+                        f"{name}_changelist",
+                        label,
+                        "admin",
+                        f"{reverse(f'{name}_changelist')}?{what}",
+                    )
                 if row := rows.first():
-                    yield self._visit(f"{name}_change", "one", "admin", reverse(f"{name}_change", args=[row.pk]))
+                    yield self._visit(
+                        f"{name}_change", "one", "admin", reverse(f"{name}_change", args=[row.pk])
+                    )
 
 
 def _token(role: str) -> str:
@@ -298,8 +368,15 @@ def _as_sent(request: Request) -> str:
         }
         for stage in content.stages
     ]
-    fields = {name: getattr(content, name) for name in FIELDS} | {"arguments": dict(content.arguments)}
-    sent = {"experiment": request.experiment.key, "workflow": content.workflow.key, "stages": stages, **fields}
+    fields = {name: getattr(content, name) for name in FIELDS} | {
+        "arguments": dict(content.arguments)
+    }
+    sent = {
+        "experiment": request.experiment.key,
+        "workflow": content.workflow.key,
+        "stages": stages,
+        **fields,
+    }
     return json.dumps(sent, default=str)
 
 
@@ -309,4 +386,7 @@ def keep(path: Path, few: dict[tuple[str, str, str], set[int]]) -> None:
 
 
 def kept(path: Path) -> dict[tuple[str, str, str], set[int]]:
-    return {(route, what, role): set(counts) for route, what, role, counts in json.loads(path.read_text())}
+    return {
+        (route, what, role): set(counts)
+        for route, what, role, counts in json.loads(path.read_text())
+    }

@@ -3,9 +3,10 @@
     make run PORT=8100 VAR=/tmp/soak &
     python benchmarks/soak.py --port 8100 --var /tmp/soak --minutes 60
 
-Memory is the proportional set size (PSS) of each process of the run, summed by name. Flat means: the median of the last
-quarter is at most 1.15 times that of the second quarter (the first warms up), or 10 MB above it. Exits non-zero if it
-is not flat, if a page fails, or if a process logs an error.
+Memory is the proportional set size (PSS) of each process of the run, summed by name. Flat means:
+the median of the last quarter is at most 1.15 times that of the second quarter (the first warms
+up), or 10 MB above it. Exits non-zero if it is not flat, if a page fails, or if a process logs an
+error.
 """
 
 import argparse
@@ -50,7 +51,8 @@ def processes(var: Path) -> dict[str, int]:
 
 
 def members(var: Path) -> dict[int, str]:
-    """Return the processes of the run by pid, with their names: those marked in their environment, and descendants.
+    """Return the processes of the run by pid, with their names: those marked in their environment,
+    and descendants.
 
     PostgreSQL's children overwrite their environment with a title; they get their parent's name.
     """
@@ -70,7 +72,13 @@ def members(var: Path) -> dict[int, str]:
 
 def kind(cmdline: bytes) -> str:
     words = cmdline.replace(b"\0", b" ").decode(errors="replace")
-    names = {"gunicorn": "web", " worker": "worker", " beat": "beat", " capture": "capture", " simulate": "simulate"}
+    names = {
+        "gunicorn": "web",
+        " worker": "worker",
+        " beat": "beat",
+        " capture": "capture",
+        " simulate": "simulate",
+    }
     names |= {"postgres": "postgres", "valkey": "valkey"}
     return next((name for part, name in names.items() if part in words), "other")
 
@@ -80,11 +88,15 @@ class Browser:
 
     def __init__(self, base: str, user: str, password: str) -> None:
         self.base = base
-        self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+        self.opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        )
         page = self.get("/accounts/login/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)[1]
         form = {"csrfmiddlewaretoken": token, "username": user, "password": password}
-        request = urllib.request.Request(f"{base}/accounts/login/", urllib.parse.urlencode(form).encode())
+        request = urllib.request.Request(
+            f"{base}/accounts/login/", urllib.parse.urlencode(form).encode()
+        )
         request.add_header("Referer", f"{base}/accounts/login/")
         self.opener.open(request, timeout=30).read()
 
@@ -106,7 +118,9 @@ def complaints(var: Path, since: dict[Path, int]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--var", type=Path, default=Path("var"))
     parser.add_argument("--minutes", type=float, default=60)
@@ -136,14 +150,26 @@ def main() -> int:
 
 def report(samples: dict[str, list[int]], seconds: list[float], problems: list[str]) -> int:
     flat = True
-    print(f"{'process':10} {'second quarter':>15} {'last quarter':>13} {'ratio':>6} {'peak':>9}  (PSS, MB, medians)")
+    print(
+        f"{'process':10} {'second quarter':>15} {'last quarter':>13} {'ratio':>6} {'peak':>9}  "
+        "(PSS, MB, medians)"
+    )
     for name, sizes in sorted(samples.items()):
         quarter = max(1, len(sizes) // 4)
-        early, late = statistics.median(sizes[quarter : 2 * quarter] or sizes), statistics.median(sizes[-quarter:])
+        early, late = (
+            statistics.median(sizes[quarter : 2 * quarter] or sizes),
+            statistics.median(sizes[-quarter:]),
+        )
         flat &= late <= max(LIMIT * early, early + SLACK_BYTES)
-        print(f"{name:10} {early / 1e6:15.1f} {late / 1e6:13.1f} {late / early:6.2f} {max(sizes) / 1e6:9.1f}")
+        print(
+            f"{name:10} {early / 1e6:15.1f} {late / 1e6:13.1f} {late / early:6.2f} "
+            f"{max(sizes) / 1e6:9.1f}"
+        )
     median, worst = statistics.median(seconds) * 1000, max(seconds) * 1000
-    print(f"{len(seconds)} pages: median {median:.0f} ms, worst {worst:.0f} ms; {os.cpu_count()} cores")
+    print(
+        f"{len(seconds)} pages: median {median:.0f} ms, worst {worst:.0f} ms; "
+        f"{os.cpu_count()} cores"
+    )
     print(f"{len(problems)} complaints", *problems[:20], sep="\n  ")
     return 0 if flat and not problems else 1
 

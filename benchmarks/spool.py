@@ -1,7 +1,8 @@
 """Spools for the benchmarks: synthetic jobs, and a writer that creates them as slurmctld does.
 
-The jobs: 200 users with scripts of 3 KB and environments of 2.8 KB; every third job is a resubmission, the others have
-an individual name, seed and directory. The writer is a small C program; without a compiler, Python is used.
+The jobs: 200 users with scripts of 3 KB and environments of 2.8 KB; every third job is a
+resubmission, the others have an individual name, seed and directory. The writer is a small C
+program; without a compiler, Python is used.
 """
 
 import os
@@ -43,7 +44,17 @@ def captured_jobs(count):
     for number, (user, script, environment) in enumerate(submissions(count)):
         at = SUBMITTED + timedelta(milliseconds=number)
         jobs.append(
-            CapturedJob("benchmark", "slurm", str(number), at, at, script[:-1], environment, user=user, **facts)
+            CapturedJob(
+                "benchmark",
+                "slurm",
+                str(number),
+                at,
+                at,
+                script[:-1],
+                environment,
+                user=user,
+                **facts,
+            )
         )
     return jobs
 
@@ -66,22 +77,32 @@ def start_writer(directory, corpus, spool, *, jobs, first=FIRST_JOB, rate=0, rem
         subprocess.run([compiler, "-O2", "-o", program, source], check=True)
     command = [program] if compiler else [sys.executable, "-m", "benchmarks.spool"]
     values = (corpus, spool, first, jobs, rate, remove_after_ms)
-    return subprocess.Popen([*command, *map(str, values)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
+    return subprocess.Popen(
+        [*command, *map(str, values)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
+    )
 
 
 class User:
-    """Submits one script after another; users share tools, options and modules but use them differently."""
+    """Submits one script after another; users share tools,
+    options and modules but use them differently.
+    """
 
     def __init__(self, number):
         words = random.Random(number)
         tools, options, modules = (make_words(kind, 150) for kind in ("tool", "option", "module"))
         self.name = f"user{number}"
         self.lines = [
-            f"srun ./{words.choice(tools)} --{words.choice(options)} {words.randrange(1000)} --{words.choice(options)}"
+            (
+                f"srun ./{words.choice(tools)} --{words.choice(options)} {words.randrange(1000)} "
+                f"--{words.choice(options)}"
+            )
             for _ in range(48)
         ]
         self.variables = [
-            (f"{module.upper()}_ROOT", f"/cvmfs/software/{module}/{words.randrange(20)}.{words.randrange(10)}/lib")
+            (
+                f"{module.upper()}_ROOT",
+                f"/cvmfs/software/{module}/{words.randrange(20)}.{words.randrange(10)}/lib",
+            )
             for module in words.sample(modules, 45)
         ]
         self.last = None
@@ -89,8 +110,14 @@ class User:
     def submit(self, choose):
         if self.last is None or choose.random() > 0.35:
             run = choose.randrange(10**6)
-            head = f"#!/bin/bash\n#SBATCH --job-name={self.name}-{run}\n#SBATCH --mem=4G\nexport SEED={run}\n"
-            work = [("PWD", f"/scratch/{self.name}/run{run}"), ("SLURM_JOB_NAME", f"{self.name}-{run}")]
+            head = (
+                f"#!/bin/bash\n#SBATCH --job-name={self.name}-{run}\n#SBATCH --mem=4G\nexport "
+                f"SEED={run}\n"
+            )
+            work = [
+                ("PWD", f"/scratch/{self.name}/run{run}"),
+                ("SLURM_JOB_NAME", f"{self.name}-{run}"),
+            ]
             script = (head + "\n".join(self.lines) + "\n").encode() + b"\0"
             self.last = script, environment_bytes([("USER", self.name), *work, *self.variables])
         return self.last
@@ -111,7 +138,10 @@ def _write(corpus, spool, first, jobs, rate, remove_after_ms):
         at = at if at < len(content) else 0
         sizes = _LENGTHS.unpack_from(content, at)
         middle = at + _LENGTHS.size + sizes[0]
-        files = {"environment": content[at + _LENGTHS.size : middle], "script": content[middle : middle + sizes[1]]}
+        files = {
+            "environment": content[at + _LENGTHS.size : middle],
+            "script": content[middle : middle + sizes[1]],
+        }
         at = middle + sizes[1]
         directory = f"{spool}/hash.{(first + number) % 10}/job.{first + number}"
         os.mkdir(directory, 0o700)  # noqa: PTH102 -- as fast as it goes
@@ -129,4 +159,8 @@ def _write(corpus, spool, first, jobs, rate, remove_after_ms):
 
 
 if __name__ == "__main__":
-    _write(*sys.argv[1:3], *(int(value) for value in sys.argv[3:5]), *(float(value) for value in sys.argv[5:7]))
+    _write(
+        *sys.argv[1:3],
+        *(int(value) for value in sys.argv[3:5]),
+        *(float(value) for value in sys.argv[5:7]),
+    )

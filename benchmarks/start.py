@@ -1,8 +1,9 @@
 """How long the portal takes to start: `python -m benchmarks.start [--rounds N]`.
 
-Each round clones the project, runs `make run` in the clone with no package cached, asks for the first page, stops it,
-and runs it again. While the demo runs, capture starts for the first time with a spool of its own. Then, with nothing
-beside them, come the imports of each process and `migrate` on an empty database. Seconds are medians of the rounds.
+Each round clones the project, runs `make run` in the clone with no package cached, asks for the
+first page, stops it, and runs it again. While the demo runs, capture starts for the first time with
+a spool of its own. Then, with nothing beside them, come the imports of each process and `migrate`
+on an empty database. Seconds are medians of the rounds.
 """
 
 import argparse
@@ -55,7 +56,9 @@ def main():
                 measured[name].append(round(seconds, 2))
         finally:
             shutil.rmtree(base)
-    figures = {name: {"median": median(seconds), "rounds": seconds} for name, seconds in measured.items()}
+    figures = {
+        name: {"median": median(seconds), "rounds": seconds} for name, seconds in measured.items()
+    }
     print(json.dumps({"load_before": round(load, 1), **figures}, indent=2))
 
 
@@ -67,7 +70,9 @@ def one_round(base):
     seconds = {}
     with portal(checkout, environment) as first_page:
         seconds["first start"] = first_page
-        seconds["first start of capture, beside the demo"], _ = capture_start.first_start(base / "capture")
+        seconds["first start of capture, beside the demo"], _ = capture_start.first_start(
+            base / "capture"
+        )
     with portal(checkout, environment) as first_page:
         seconds["second start"] = first_page
     python = checkout / ".venv/bin/python"
@@ -75,15 +80,29 @@ def one_round(base):
         wall, cpu = run(checkout, environment | PRODUCTION, [str(python), "-W", "ignore", *command])
         seconds |= {f"{name}, wall": wall, f"{name}, CPU": cpu}
     wall, cpu = migrate(checkout, python, environment)
-    return seconds | {"migrate on an empty database, wall": wall, "migrate on an empty database, CPU": cpu}
+    return seconds | {
+        "migrate on an empty database, wall": wall,
+        "migrate on an empty database, CPU": cpu,
+    }
 
 
 def clean_environment(base):
     """Return an environment in which nothing is cached and no uv is on the path."""
-    cache = {"XDG_CACHE_HOME": str(base / "cache"), "UV_CACHE_DIR": str(base / "uv"), "PIP_NO_CACHE_DIR": "1"}
+    cache = {
+        "XDG_CACHE_HOME": str(base / "cache"),
+        "UV_CACHE_DIR": str(base / "uv"),
+        "PIP_NO_CACHE_DIR": "1",
+    }
     ours = str(Path(sys.executable).parent)
     path = os.pathsep.join(entry for entry in os.environ["PATH"].split(os.pathsep) if entry != ours)
-    unwanted = ("VIRTUAL_ENV", "DATABASE_URL", "REDIS_URL", "MAKEFLAGS", "MAKELEVEL", "OPSPORTAL_BEGAN_AT")
+    unwanted = (
+        "VIRTUAL_ENV",
+        "DATABASE_URL",
+        "REDIS_URL",
+        "MAKEFLAGS",
+        "MAKELEVEL",
+        "OPSPORTAL_BEGAN_AT",
+    )
     kept = {name: value for name, value in os.environ.items() if name not in unwanted}
     return kept | cache | {"PATH": path}
 
@@ -95,7 +114,12 @@ def portal(checkout, environment):
     began = time.monotonic()
     command = ["make", "run", f"PORT={port}"]
     run_ = subprocess.Popen(
-        command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=checkout,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         wait_for_line(run_, READY)

@@ -1,4 +1,7 @@
-"""`python3 -m dev COMMAND`: create the environment, then continue in it. Any Python 3 can run this file."""
+"""`python3 -m dev COMMAND`: create the environment, then continue in it.
+
+Any Python 3 can run this file.
+"""
 
 import os
 import sys
@@ -24,7 +27,9 @@ def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036
         found = ".".join(str(number) for number in sys.version_info[:2])
         print(
-            "error: Python " + found + " is too old: install Python 3.11 or later, then make PYTHON=python3.11 …",
+            "error: Python "
+            + found
+            + " is too old: install Python 3.11 or later, then make PYTHON=python3.11 …",
             file=sys.stderr,
         )
         return 1
@@ -38,7 +43,9 @@ def main() -> int:
         if command == "run":
             claim.hand_on(claim.claim(*claim.parse_options(arguments)))
         is_of_portal = command in PORTAL_COMMANDS
-        python = environment.ensure("requirements.lock" if is_of_portal else "requirements-dev.lock")
+        python = environment.ensure(
+            "requirements.lock" if is_of_portal else "requirements-dev.lock"
+        )
         names = PORTAL_DIRECTORIES if is_of_portal else PORTAL_DIRECTORIES + TEST_DIRECTORIES
         bytecode.compile_project(environment.ROOT / name for name in names)
     except messages.SetupError as error:

@@ -1,4 +1,6 @@
-"""Known vulnerabilities of the locked packages, by pip-audit; skipped if its database cannot be reached."""
+"""Known vulnerabilities of the locked packages, by pip-audit;
+skipped if its database cannot be reached.
+"""
 
 import json
 import subprocess
@@ -26,9 +28,18 @@ def verdict(output: str, errors: str) -> tuple[bool, str]:
     try:
         packages = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):
-        return True, f"skipped, no answer of the database: {(errors.strip().splitlines() or ['no output'])[-1][:200]}"
+        return (
+            True,
+            (
+                "skipped, no answer of the database: "
+                f"{(errors.strip().splitlines() or ['no output'])[-1][:200]}"
+            ),
+        )
     known = [
-        f"{package['name']} {package['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions']) or 'none'}"
+        (
+            f"{package['name']} {package['version']}: {flaw['id']}, fixed in "
+            f"{', '.join(flaw['fix_versions']) or 'none'}"
+        )
         for package in packages
         for flaw in package.get("vulns", [])
     ]
@@ -36,14 +47,19 @@ def verdict(output: str, errors: str) -> tuple[bool, str]:
         return False, "\n".join(known)
     unknown = [package for package in packages if "skip_reason" in package]
     if unknown:
-        return True, f"skipped for {len(unknown)} of {len(packages)} packages: {unknown[0]['skip_reason']}"
+        return (
+            True,
+            f"skipped for {len(unknown)} of {len(packages)} packages: {unknown[0]['skip_reason']}",
+        )
     return True, f"none known in {len(packages)} packages"
 
 
 def main() -> int:
     audit = [str(Path(sys.executable).parent / "pip-audit"), *COMMAND, "--timeout", "5"]
     try:
-        done = subprocess.run(audit, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            audit, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
         passed, words = verdict(done.stdout, done.stderr)
     except subprocess.TimeoutExpired:
         passed, words = True, "skipped, the database did not answer within 120 s"

@@ -1,4 +1,7 @@
-"""The static checks: `make lint` runs all of them, `make types` one. `python -m dev.checks [NAME …]`."""
+"""The static checks: `make lint` runs all of them, `make types` one.
+
+`python -m dev.checks [NAME …]`.
+"""
 
 import os
 import subprocess
@@ -37,9 +40,13 @@ CHECKS: dict[str, list[str | Path]] = {
 _SPEAKING = ("plain", "vulnerabilities")
 
 
-def run_checks(names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], object] = say) -> list[str]:
+def run_checks(
+    names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], object] = say
+) -> list[str]:
     """Run these checks in parallel; tell the output of those that fail and return their names."""
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_FILE")} | PRODUCTION
+    environment = {
+        name: value for name, value in os.environ.items() if not name.endswith("_FILE")
+    } | PRODUCTION
     began = time.monotonic()
     running = {
         name: subprocess.Popen(

@@ -1,4 +1,6 @@
-"""Exclusive use of VAR and the port by one run: options, lock, and cleaning up after a killed run."""
+"""Exclusive use of VAR and the port by one run: options, lock,
+and cleaning up after a killed run.
+"""
 
 import argparse
 import errno
@@ -25,12 +27,18 @@ def parse_options(arguments: list[str]) -> tuple[int, Layout]:
     parser.add_argument("--var", default="var")
     options = parser.parse_args(arguments)
     if not options.port.isdecimal() or not 0 < int(options.port) < 65536:
-        raise SetupError(f"PORT={options.port} is no port: choose a number from 1024 to 65535: make run PORT=8000")
+        raise SetupError(
+            f"PORT={options.port} is no port: choose a number from 1024 to 65535: make run "
+            "PORT=8000"
+        )
     return int(options.port), Layout(Path(options.var or "var"))
 
 
 def claim(port: int, layout: Layout) -> int:
-    """Lock VAR for this run, stop leftovers of a killed run, and check port and space. Keep the returned lock open."""
+    """Lock VAR for this run, stop leftovers of a killed run, and check port and space.
+
+    Keep the returned lock open.
+    """
     layout.create()
     lock = _take_lock(layout)
     if left := stop_all(layout.run):
@@ -38,7 +46,8 @@ def claim(port: int, layout: Layout) -> int:
     _check_port(port)
     if shutil.disk_usage(layout.var).free < NEEDED_BYTES:
         raise SetupError(
-            f"no space: free {NEEDED_BYTES // 1_000_000} MB on the disk of {layout.var}, or choose another VAR"
+            f"no space: free {NEEDED_BYTES // 1_000_000} MB on the disk of {layout.var}, or "
+            "choose another VAR"
         )
     return lock
 
@@ -87,5 +96,9 @@ def _check_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             if error.errno == errno.EACCES:
-                raise SetupError(f"port {port} is for root only: choose another: make run PORT=8000") from None
-            raise SetupError(f"port {port} is taken: choose another: make run PORT={min(port + 1, 65535)}") from None
+                raise SetupError(
+                    f"port {port} is for root only: choose another: make run PORT=8000"
+                ) from None
+            raise SetupError(
+                f"port {port} is taken: choose another: make run PORT={min(port + 1, 65535)}"
+            ) from None

@@ -1,8 +1,9 @@
 """A private Elasticsearch of one node on loopback, for tests: `bin/es-up` and `bin/es-down`.
 
-It is the published server jar with the published HTTP transport, run as one node in one Java process. Modules that
-only the full download contains are missing: among others security, `GET /`, index lifecycle policies, scripts,
-`_reindex`, `_delete_by_query`, tokenizers other than `standard`, and some field types.
+It is the published server jar with the published HTTP transport, run as one node in one Java
+process. Modules that only the full download contains are missing: among others security, `GET /`,
+index lifecycle policies, scripts, `_reindex`, `_delete_by_query`, tokenizers other than `standard`,
+and some field types.
 """
 
 import json
@@ -51,7 +52,10 @@ class Elasticsearch:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it unless it runs with the same configuration, and wait until it answers. Raises `SetupError`."""
+        """Start it unless it runs with the same configuration, and wait until it answers.
+
+        Raises `SetupError`.
+        """
         home = fetch()
         if self._configure() or not self.pid():
             self.stop()
@@ -93,11 +97,16 @@ class Elasticsearch:
             "transport.host": "127.0.0.1",
             "transport.port": "0",
             "discovery.type": "single-node",
-            "cluster.routing.allocation.disk.threshold_enabled": "false",  # a disk that is nearly full is no hindrance
-            "cluster.info.update.interval": "24h",  # each look at the disk lifts the block of a full one, a test's too
+            # a disk that is nearly full is no hindrance
+            "cluster.routing.allocation.disk.threshold_enabled": "false",
+            # each look at the disk lifts the block of a full one, a test's too
+            "cluster.info.update.interval": "24h",
             **self.settings,
         }
-        lines = [f"# heap of {self.heap_mb} MB", *(f"{name}: {json.dumps(value)}" for name, value in settings.items())]
+        lines = [
+            f"# heap of {self.heap_mb} MB",
+            *(f"{name}: {json.dumps(value)}" for name, value in settings.items()),
+        ]
         text = "".join(f"{line}\n" for line in lines)
         (self.directory / "config/log4j2.properties").write_text(_LOGGING)
         file = self.directory / "config/elasticsearch.yml"
@@ -108,16 +117,41 @@ class Elasticsearch:
     def _command(self, home: Path) -> list[str]:
         native, tmp = home / "native", self.directory / "tmp"
         return [
-            # A start takes half the CPU time without the second compiler and the parallel collector.
+            # A start takes half the CPU time without the second compiler and the parallel
+            # collector.
             *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *(f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m", f"-XX:MaxDirectMemorySize={self.heap_mb // 2}m"),
-            *("-Dfile.encoding=UTF-8", "--enable-native-access=ALL-UNNAMED", f"-Des.nativelibs.path={native}"),
-            *(f"-Djna.library.path={native}", "-Djna.nosys=true", f"-Djna.tmpdir={tmp}", f"-Djava.io.tmpdir={tmp}"),
-            # The vector library is in no jar; looked for in vain, it would take all native calls with it.
+            *(
+                f"-Xms{self.heap_mb}m",
+                f"-Xmx{self.heap_mb}m",
+                f"-XX:MaxDirectMemorySize={self.heap_mb // 2}m",
+            ),
+            *(
+                "-Dfile.encoding=UTF-8",
+                "--enable-native-access=ALL-UNNAMED",
+                f"-Des.nativelibs.path={native}",
+            ),
+            *(
+                f"-Djna.library.path={native}",
+                "-Djna.nosys=true",
+                f"-Djna.tmpdir={tmp}",
+                f"-Djava.io.tmpdir={tmp}",
+            ),
+            # The vector library is in no jar; looked for in vain, it would take all native calls
+            # with it.
             "-Dorg.elasticsearch.nativeaccess.enableVectorLibrary=false",
-            *("-Dlog4j2.disable.jmx=true", "-Dlog4j.shutdownHookEnabled=false", "-Dio.netty.noUnsafe=true"),
+            *(
+                "-Dlog4j2.disable.jmx=true",
+                "-Dlog4j.shutdownHookEnabled=false",
+                "-Dio.netty.noUnsafe=true",
+            ),
             *("-Dio.netty.noKeySetOptimization=true", "-Dio.netty.recycler.maxCapacityPerThread=0"),
-            *("-cp", f"{home / 'jars'}/*", "ElasticsearchNode", str(home), str(self.directory / "config")),
+            *(
+                "-cp",
+                f"{home / 'jars'}/*",
+                "ElasticsearchNode",
+                str(home),
+                str(self.directory / "config"),
+            ),
         ]
 
     def _wait_ready(self, began_at: int) -> None:
@@ -126,17 +160,23 @@ class Elasticsearch:
             if not self.pid():
                 raise SetupError(f"Elasticsearch ended at its start: {self._first_error(began_at)}")
             if time.monotonic() > until:
-                raise SetupError(f"Elasticsearch does not answer after {START_SECONDS} s; see {self._log}")
+                raise SetupError(
+                    f"Elasticsearch does not answer after {START_SECONDS} s; see {self._log}"
+                )
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        """Return whether the process of the pid file, and no other, answers on the port with its indices ready."""
+        """Return whether the process of the pid file, and no other,
+        answers on the port with its indices ready.
+        """
         try:
             nodes = self._get("/_nodes/_local/process?filter_path=nodes.*.process.id")["nodes"]
             health = self._get("/_cluster/health?wait_for_status=yellow&timeout=1s")
         except (OSError, HTTPException, ValueError, KeyError):
             return False
-        return [node["process"]["id"] for node in nodes.values()] == [self.pid()] and not health["timed_out"]
+        return [node["process"]["id"] for node in nodes.values()] == [self.pid()] and not health[
+            "timed_out"
+        ]
 
     def _get(self, path: str) -> Any:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -153,12 +193,17 @@ class Elasticsearch:
 
 def fetch() -> Path:
     """Return the server's home, downloaded on first use. Raises `SetupError`."""
-    artifacts = [f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{_TRANSPORT}:{VERSION}"]
+    artifacts = [
+        f"org.elasticsearch:elasticsearch:{VERSION}",
+        f"org.elasticsearch.plugin:{_TRANSPORT}:{VERSION}",
+    ]
     return server_home(f"elasticsearch-{VERSION}", artifacts, _prepare)
 
 
 def _prepare(home: Path) -> None:
-    """Arrange the jars as the home the server expects: the transport as a module, and our own main class."""
+    """Arrange the jars as the home the server expects: the transport as a module,
+    and our own main class.
+    """
     modules, jars = home / "modules" / _TRANSPORT, home / "jars"
     modules.mkdir(parents=True)
     for jar in [path for path in jars.iterdir() if path.name.startswith(_TRANSPORT_JARS)]:
@@ -175,7 +220,8 @@ def _prepare(home: Path) -> None:
     (modules / "plugin-descriptor.properties").write_text(lines)
     _compile(home)
     (home / "native").mkdir()
-    # For `index.codec: best_compression`. The jars lack it; the system's will do, under the name that is looked for.
+    # For `index.codec: best_compression`. The jars lack it; the system's will do, under the name
+    # that is looked for.
     zstd = Path("/usr/lib", sysconfig.get_config_var("MULTIARCH") or "", "libzstd.so.1")
     if zstd.exists():
         (home / "native/libzstd.so").symlink_to(zstd)
@@ -183,6 +229,8 @@ def _prepare(home: Path) -> None:
 
 def _compile(home: Path) -> None:
     classes = home / "classes"
-    run_tool("javac", "--release", "17", "-proc:none", "-cp", f"{home / 'jars'}/*", "-d", classes, _NODE)
+    run_tool(
+        "javac", "--release", "17", "-proc:none", "-cp", f"{home / 'jars'}/*", "-d", classes, _NODE
+    )
     run_tool("jar", "cf", home / "jars/opsportal-node.jar", "-C", classes, ".")
     shutil.rmtree(classes)

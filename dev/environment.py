@@ -1,7 +1,7 @@
 """Creates `.venv` from a hashed lock: with uv, which it fetches where there is none, else with pip.
 
-It does so only if the lock has changed. The stamp is written last and removed first, so that an environment without
-one is half made: it is made again from nothing.
+It does so only if the lock has changed. The stamp is written last and removed first, so that an
+environment without one is half made: it is made again from nothing.
 """
 
 import fcntl
@@ -33,7 +33,10 @@ NEEDED_BYTES = 900_000_000
 
 
 def ensure(lock_name: str) -> Path:
-    """Return the Python of the environment, with everything in the lock installed. Raises `SetupError`."""
+    """Return the Python of the environment, with everything in the lock installed.
+
+    Raises `SetupError`.
+    """
     with _alone():
         stamp = _read_stamp()
         if not is_current(stamp, lock_name):
@@ -49,7 +52,9 @@ def ensure(lock_name: str) -> Path:
 
 
 def is_current(stamp: dict[str, str], lock_name: str) -> bool:
-    """Return whether the environment matches this lock, or the development lock, which includes it."""
+    """Return whether the environment matches this lock, or the development lock,
+    which includes it.
+    """
     locks = {lock_name, "requirements-dev.lock"}
     return os.access(PYTHON, os.X_OK) and stamp in [_wanted(name) for name in locks]
 
@@ -86,13 +91,20 @@ def _alone() -> Iterator[None]:
 
 def _make_room() -> None:
     if not os.access(ROOT, os.W_OK):
-        raise SetupError(f"no permission to write in {ROOT}: clone the project to a directory of your own")
+        raise SetupError(
+            f"no permission to write in {ROOT}: clone the project to a directory of your own"
+        )
     if shutil.disk_usage(ROOT).free < NEEDED_BYTES:
-        raise SetupError(f"no space for the environment: free {NEEDED_BYTES // 1_000_000} MB on the disk of {ROOT}")
+        raise SetupError(
+            f"no space for the environment: free {NEEDED_BYTES // 1_000_000} MB on the disk "
+            f"of {ROOT}"
+        )
 
 
 def _usable(stamp: dict[str, str]) -> bool:
-    """Return whether packages can be installed into the existing environment: it is whole, and was made here."""
+    """Return whether packages can be installed into the existing environment: it is whole,
+    and was made here.
+    """
     made_here = stamp.get("home") == str(VENV) and stamp.get("python") == _python_version()
     return made_here and os.access(PYTHON, os.X_OK)
 
@@ -103,10 +115,14 @@ def _create() -> None:
         raise SetupError(".venv is a link, and what it points to would be emptied: remove the link")
     can_install = shutil.which("uv") or importlib.util.find_spec("ensurepip")
     if importlib.util.find_spec("venv") is None or not can_install:
-        raise SetupError("this Python has no venv module: apt-get install python3-venv, or install uv")
+        raise SetupError(
+            "this Python has no venv module: apt-get install python3-venv, or install uv"
+        )
     say("making .venv")
     command = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(VENV)]
-    done = subprocess.run(command, env=_tool_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=_tool_environment(), capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SetupError(f"could not make .venv: {_last_line(done.stderr or done.stdout)}")
 
@@ -118,17 +134,23 @@ def _install(lock_name: str) -> None:
     if uv := _provide_uv():
         say(f"installing {count} packages with uv")
         if _run(
-            [uv, "pip", "install", "--require-hashes", "-r", str(lock), "--python", str(PYTHON)], _uv_environment()
+            [uv, "pip", "install", "--require-hashes", "-r", str(lock), "--python", str(PYTHON)],
+            _uv_environment(),
         ):
             return
         say("uv failed, trying pip")
     say(f"installing {count} packages with pip; the first time that takes up to a minute")
     if not _run_pip(lock, count):
-        raise SetupError(f"could not install the packages: {_last_line(LOG.read_text())} (all of it: {LOG})")
+        raise SetupError(
+            f"could not install the packages: {_last_line(LOG.read_text())} (all of it: {LOG})"
+        )
 
 
 def _provide_uv() -> str | None:
-    """Return the uv of the environment or of the system. Where there is none, fetch it; None if that fails."""
+    """Return the uv of the environment or of the system.
+
+    Where there is none, fetch it; None if that fails.
+    """
     own = VENV / "bin/uv"
     if own.exists():
         return str(own)
@@ -139,14 +161,18 @@ def _provide_uv() -> str | None:
 
 
 def _run_pip(lock: Path, count: int = 0) -> bool:
-    """Install a lock into the environment with the pip that comes with Python; return whether it succeeded."""
+    """Install a lock into the environment with the pip that comes with Python;
+    return whether it succeeded.
+    """
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--no-compile"]
     command = [str(PYTHON), "-m", "pip", "install", "--require-hashes", "-r", str(lock), *options]
     return _run(command, _pip_environment(), count)
 
 
 def _pip_environment() -> dict[str, str]:
-    """Return an environment in which `python -m pip` runs from the wheel of `ensurepip`, without being installed."""
+    """Return an environment in which `python -m pip` runs from the wheel of `ensurepip`,
+    without being installed.
+    """
     directories = [Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nonexistent")]
     if spec := importlib.util.find_spec("ensurepip"):
         directories += [Path(home) / "_bundled" for home in spec.submodule_search_locations or []]
@@ -155,12 +181,18 @@ def _pip_environment() -> dict[str, str]:
 
 
 def _uv_environment() -> dict[str, str]:
-    """Return an environment for uv with pip's package index, since uv does not read pip's configuration."""
+    """Return an environment for uv with pip's package index,
+    since uv does not read pip's configuration.
+    """
     environment = _tool_environment()
     environment.setdefault("UV_PYTHON_DOWNLOADS", "never")
-    if SYSTEM_CERTIFICATES.exists():  # the administrator's word on whom to trust, also for a proxy that looks in
+    if (
+        SYSTEM_CERTIFICATES.exists()
+    ):  # the administrator's word on whom to trust, also for a proxy that looks in
         environment.setdefault("UV_SYSTEM_CERTS", "1")
-    if "UV_DEFAULT_INDEX" not in environment and (index := environment.get("PIP_INDEX_URL") or _configured_index()):
+    if "UV_DEFAULT_INDEX" not in environment and (
+        index := environment.get("PIP_INDEX_URL") or _configured_index()
+    ):
         environment["UV_DEFAULT_INDEX"] = index
     return environment
 
@@ -168,12 +200,16 @@ def _uv_environment() -> dict[str, str]:
 def _configured_index() -> str:
     """Return the package index in pip's configuration files, or an empty text."""
     command = [str(PYTHON), "-m", "pip", "config", "get", "global.index-url"]
-    answer = subprocess.run(command, env=_pip_environment(), capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        command, env=_pip_environment(), capture_output=True, text=True, check=False
+    )
     return answer.stdout.strip()
 
 
 def _run(command: list[str], environment: dict[str, str], count: int = 0) -> bool:
-    """Run an installer with its output in the log; print progress every few seconds if it installs `count` packages."""
+    """Run an installer with its output in the log; print progress every few seconds if it
+    installs `count` packages.
+    """
     fetched, told_at = 0, time.monotonic()
     with (
         LOG.open("w") as log,
@@ -191,12 +227,18 @@ def _run(command: list[str], environment: dict[str, str], count: int = 0) -> boo
 
 
 def _tool_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "PYTHONHOME")
+    }
 
 
 def _last_line(text: str) -> str:
     lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("[notice]", "WARNING"))
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("[notice]", "WARNING"))
     ]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or ["it said nothing"])[-1]

@@ -1,4 +1,7 @@
-"""`make fmt`: apply the safe fixes of ruff, then format. Not templates: every formatter changes their white space."""
+"""`make fmt`: apply the safe fixes of ruff, then format.
+
+Not templates: every formatter changes their white space.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""Waits until its parent exits, then stops the processes it left: `python -m dev.guard RUN_DIR [REMOVE]`."""
+"""Waits until its parent exits, then stops the processes it left:
+`python -m dev.guard RUN_DIR [REMOVE]`.
+"""
 
 import shutil
 import sys

@@ -1,4 +1,7 @@
-"""Java servers for the tests, from published jars by name. Maven downloads them once, into a cache outside the tree."""
+"""Java servers for the tests, from published jars by name.
+
+Maven downloads them once, into a cache outside the tree.
+"""
 
 import fcntl
 import os
@@ -13,7 +16,9 @@ from dev.messages import SetupError
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "opsportal"
 FETCH_SECONDS = 600
 
-_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 _PROJECT = (
     "<project><modelVersion>4.0.0</modelVersion><groupId>opsportal</groupId><artifactId>servers</artifactId>"
     "<version>1</version><packaging>pom</packaging><dependencies>{}</dependencies></project>"
@@ -21,8 +26,11 @@ _PROJECT = (
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
-def server_home(name: str, artifacts: Sequence[str], prepare: Callable[[Path], None] = lambda _: None) -> Path:
-    """Return the directory `name` of the cache: `jars/` with `artifacts` (`group:artifact:version`) and all they need.
+def server_home(
+    name: str, artifacts: Sequence[str], prepare: Callable[[Path], None] = lambda _: None
+) -> Path:
+    """Return the directory `name` of the cache: `jars/` with `artifacts`
+    (`group:artifact:version`) and all they need.
 
     It is created once; `prepare` may then rearrange it. Raises `SetupError`.
     """
@@ -52,17 +60,25 @@ def run_tool(*command: str | Path) -> None:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False,
         )  # fmt: skip
     except FileNotFoundError:
-        raise SetupError(f"{command[0]} is not found: apt-get install default-jdk-headless maven") from None
+        raise SetupError(
+            f"{command[0]} is not found: apt-get install default-jdk-headless maven"
+        ) from None
     except subprocess.TimeoutExpired:
         raise SetupError(f"{command[0]} took more than {FETCH_SECONDS} s") from None
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
-        raise SetupError(f"{command[0]}: {lines[0].strip() if lines else f'exit status {done.returncode}'}")
+        lines = [
+            line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()
+        ]
+        raise SetupError(
+            f"{command[0]}: {lines[0].strip() if lines else f'exit status {done.returncode}'}"
+        )
 
 
 def _fetch(artifacts: Sequence[str], into: Path) -> None:
     into.mkdir()
-    wanted = "".join(_DEPENDENCY.format(*map(escape, artifact.split(":"))) for artifact in artifacts)
+    wanted = "".join(
+        _DEPENDENCY.format(*map(escape, artifact.split(":"))) for artifact in artifacts
+    )
     (into / "pom.xml").write_text(_PROJECT.format(wanted))
     run_tool(
         *("mvn", "-B", "-q", "-f", into / "pom.xml", _COPY),

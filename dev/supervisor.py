@@ -1,6 +1,7 @@
 """Runs the processes of a run: restarts them when they die, and shows and logs their output.
 
-One thread, one loop. It never blocks on the terminal: if no one reads it, lines go to the log files only.
+One thread, one loop. It never blocks on the terminal: if no one reads it, lines go to the log files
+only.
 """
 
 import os
@@ -37,8 +38,14 @@ class Terminal:
         self.lost = 0
 
     def show(self, label: str, number: int, line: bytes) -> None:
-        head = f"\x1b[{COLOURS[number % len(COLOURS)]}m{label:9}|\x1b[0m " if self.colour else f"{label:9}| "
-        if self.lost and self._write(f"supervisor| {self.lost} lines not shown here; they are in the logs\n".encode()):
+        head = (
+            f"\x1b[{COLOURS[number % len(COLOURS)]}m{label:9}|\x1b[0m "
+            if self.colour
+            else f"{label:9}| "
+        )
+        if self.lost and self._write(
+            f"supervisor| {self.lost} lines not shown here; they are in the logs\n".encode()
+        ):
             self.lost = 0
         if self.lost or not self._write(head.encode() + line[:LINE_BYTES] + b"\n"):
             self.lost += 1
@@ -107,7 +114,9 @@ class Supervisor:
     def ask_stop(self) -> None:
         self.stop_asked = True
 
-    def start(self, name: str, command: list[str], environment: dict[str, str], **options: Any) -> Child:
+    def start(
+        self, name: str, command: list[str], environment: dict[str, str], **options: Any
+    ) -> Child:
         """Start a process; unless `restart=False`, restart it whenever it ends, until `stop`."""
         log = Log(self.log_dir / f"{name}.log")
         child = Child(name, command, environment, log, len(self.children), **options)
@@ -117,7 +126,12 @@ class Supervisor:
 
     def _launch(self, child: Child) -> None:
         child.started_at, child.retry_at = time.monotonic(), 0.0
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": child.environment, "cwd": self.cwd}
+        options = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "env": child.environment,
+            "cwd": self.cwd,
+        }
         try:
             child.before()
             child.process = spawn(child.name, child.command, self.run_dir, **options)
@@ -130,10 +144,15 @@ class Supervisor:
         os.set_blocking(child.pipe, False)
 
     def pump(self, seconds: float = 0.0) -> None:
-        """Forward the output of the processes and restart those that died. Raises `Stopped` on a signal."""
+        """Forward the output of the processes and restart those that died.
+
+        Raises `Stopped` on a signal.
+        """
         self._read(seconds)
         for child in self.children.values():
-            if child.process and os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            if child.process and os.waitid(
+                os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG
+            ):
                 self._reap(child)
             elif child.retry_at and time.monotonic() >= child.retry_at and not self.stopping:
                 self._launch(child)
@@ -164,7 +183,9 @@ class Supervisor:
             self.terminal.show(child.name, child.number, line)
 
     def _reap(self, child: Child) -> None:
-        """Reap a process after ending the rest of its session: until reaped, its pid is not reused."""
+        """Reap a process after ending the rest of its session: until reaped,
+        its pid is not reused.
+        """
         assert child.process
         for pid in session_members(child.process.pid):
             with suppress(ProcessLookupError):
@@ -190,7 +211,10 @@ class Supervisor:
         delay = min(2.0**child.failures, LONGEST_BACK_OFF_SECONDS)
         child.failures += 1
         child.retry_at = time.monotonic() + delay
-        self._line(child, f"*** {child.name} {describe(status)}; starting it again in {delay:.0f} s".encode())
+        self._line(
+            child,
+            f"*** {child.name} {describe(status)}; starting it again in {delay:.0f} s".encode(),
+        )
 
     def stop(self) -> None:
         """Stop everything, servers last, and wait for it."""

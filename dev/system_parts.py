@@ -1,4 +1,6 @@
-"""System packages that some tests need: which, whether they are installed, and their installation."""
+"""System packages that some tests need: which, whether they are installed,
+and their installation.
+"""
 
 import os
 import shutil
@@ -24,7 +26,9 @@ class Part:
         return [name for name in self.programs if not shutil.which(name, path=PATH)]
 
 
-JAVA = Part(("java", "javac", "mvn"), ("default-jdk-headless", "maven"))  # the servers themselves: dev/jars.py
+JAVA = Part(
+    ("java", "javac", "mvn"), ("default-jdk-headless", "maven")
+)  # the servers themselves: dev/jars.py
 PARTS = {
     "slurm": Part(
         ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
@@ -32,10 +36,15 @@ PARTS = {
     ),
     "browser": Part(("chromium-headless-shell",), ("chromium-headless-shell",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
-    "prometheus": Part(("prometheus", "prometheus-alertmanager"), ("prometheus", "prometheus-alertmanager")),
+    "prometheus": Part(
+        ("prometheus", "prometheus-alertmanager"), ("prometheus", "prometheus-alertmanager")
+    ),
     "icinga2": Part(("icinga2", "curl"), ("icinga2-bin", "curl")),
     "nagios": Part(("nagios4", "curl"), ("nagios4-core", "curl")),
-    "zabbix": Part(("zabbix_server", "php"), ("zabbix-server-pgsql", "zabbix-frontend-php", "php-cli", "php-pgsql")),
+    "zabbix": Part(
+        ("zabbix_server", "php"),
+        ("zabbix-server-pgsql", "zabbix-frontend-php", "php-cli", "php-pgsql"),
+    ),
     "nginx": Part(("nginx",), ("nginx",)),
     "elasticsearch": JAVA,
     "kafka": JAVA,
@@ -46,29 +55,43 @@ def reason_missing(mark: str) -> str | None:
     """Return why the tests with this mark cannot run here; None if they can."""
     part = PARTS[mark]
     missing = part.missing()
-    return f"{', '.join(missing)} not found: apt-get install {' '.join(part.packages)}" if missing else None
+    return (
+        f"{', '.join(missing)} not found: apt-get install {' '.join(part.packages)}"
+        if missing
+        else None
+    )
 
 
 def install(say: Callable[[str], None], *marks: str) -> None:
-    """Install what is missing for these marks, or for all. If that is not possible, print why and continue."""
+    """Install what is missing for these marks, or for all.
+
+    If that is not possible, print why and continue.
+    """
     missing = {mark: PARTS[mark] for mark in marks or PARTS if PARTS[mark].missing()}
     packages = list(dict.fromkeys(name for part in missing.values() for name in part.packages))
     if not packages:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        say(f"not installed, for want of {'root' if shutil.which('apt-get') else 'apt-get'}: {' '.join(packages)}")
+        say(
+            f"not installed, for want of {'root' if shutil.which('apt-get') else 'apt-get'}: "
+            f"{' '.join(packages)}"
+        )
         return
     say(f"installing for the tests: {' '.join(packages)}")
     with _no_daemons():
         _apt("update")
         for mark, part in missing.items():
-            if part.missing() and (error := _apt("install", "-y", "--no-install-recommends", *part.packages)):
+            if part.missing() and (
+                error := _apt("install", "-y", "--no-install-recommends", *part.packages)
+            ):
                 say(f"{mark}: {error}")
 
 
 @contextmanager
 def _no_daemons() -> Iterator[None]:
-    """Prevent packages from starting their daemons, without changing an existing policy of the machine."""
+    """Prevent packages from starting their daemons,
+    without changing an existing policy of the machine.
+    """
     if POLICY.exists():
         yield
         return
@@ -85,6 +108,12 @@ def _apt(*arguments: str) -> str:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments]
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     return (done.stderr.strip() or "apt-get failed").splitlines()[-1] if done.returncode else ""

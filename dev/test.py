@@ -39,7 +39,19 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
     marks = ["-m", f"not ({' or '.join([*PARTS, 'slow'])})"] if fast else []
     say("running the tests, and the checks beside them")
     # Four on two processors: many tests wait for programs, and would leave one idle.
-    command = [sys.executable, "-m", "pytest", "-n", "4", "--dist", "loadgroup", "--durations", "5", *marks, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "4",
+        "--dist",
+        "loadgroup",
+        "--durations",
+        "5",
+        *marks,
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

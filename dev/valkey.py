@@ -1,4 +1,7 @@
-"""The embedded Valkey: binary and command line. Unix socket only; data survive a kill (append-only file)."""
+"""The embedded Valkey: binary and command line.
+
+Unix socket only; data survive a kill (append-only file).
+"""
 
 import importlib.util
 import shutil
@@ -45,7 +48,10 @@ class Valkey:
             "loglevel": "warning",
             "daemonize": "no",
         }
-        return [str(self.binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        return [
+            str(self.binary),
+            *(part for name, value in options.items() for part in (f"--{name}", value)),
+        ]
 
     def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
         """Wait until the server answers. Raises `SetupError`."""

@@ -1,4 +1,6 @@
-"""The back office: models grouped by what an admin does with them; records of the portal itself are apart."""
+"""The back office: models grouped by what an admin does with them;
+records of the portal itself are apart.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -63,7 +65,11 @@ TASKS = {
 
 
 class AdminConfig(apps.SimpleAdminConfig):
-    """The admin. Its pages are loaded by `opsportal.urls` and its checks: they import much that others do not need."""
+    """The admin.
+
+    Its pages are loaded by `opsportal.urls` and its checks: they import much that others do not
+    need.
+    """
 
     default_site = "opsportal.admin_site.PortalSite"
 
@@ -72,7 +78,9 @@ class AdminConfig(apps.SimpleAdminConfig):
         checks.register(check_admin, checks.Tags.admin)
 
 
-def check_admin(app_configs: Sequence[AppConfig] | None, **options: Any) -> Sequence[checks.CheckMessage]:
+def check_admin(
+    app_configs: Sequence[AppConfig] | None, **options: Any
+) -> Sequence[checks.CheckMessage]:
     """Check the admin pages of all apps."""
     autodiscover()
     return check_admin_app(app_configs, **options)
@@ -84,12 +92,16 @@ class PortalSite(AdminSite):
     site_title = site_header = "opsportal admin"
     index_template = "admin/tasks.html"
 
-    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
+    def get_app_list(
+        self, request: HttpRequest, app_label: str | None = None
+    ) -> list[dict[str, Any]]:
         """Return the tasks, as if each were an app; or the one app whose own page is shown."""
         listed = super().get_app_list(request, app_label)
         return listed if app_label else self._by_task(listed)
 
-    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+    def index(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> TemplateResponse:
         listed = set(chain.from_iterable(TASKS.values()))
         internal = []
         for app in super().get_app_list(request):

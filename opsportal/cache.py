@@ -14,5 +14,7 @@ class RedisCache(redis.RedisCache):
         from redis.backoff import NoBackoff  # here, as many commands never use the cache
         from redis.retry import Retry
 
-        client: RedisCacheClient = self._class(self._servers, retry=Retry(NoBackoff(), 1), **self._options)  # type: ignore[attr-defined]
+        one_retry = Retry(NoBackoff(), 1)
+        client: RedisCacheClient
+        client = self._class(self._servers, retry=one_retry, **self._options)  # type: ignore[attr-defined]
         return client

@@ -1,4 +1,6 @@
-"""Settings for `manage.py` in a checkout where `make run` has set up a portal, so that no shell has to source them."""
+"""Settings for `manage.py` in a checkout where `make run` has set up a portal,
+so that no shell has to source them.
+"""
 
 import os
 from collections.abc import MutableMapping
@@ -9,10 +11,12 @@ _HARMLESS = {"DEBUG", "LOG_LEVEL", "TIME_ZONE"}
 
 
 def adopt_settings(root: Path, environment: MutableMapping[str, str]) -> None:
-    """Fill the environment from `VAR/env` below `root`, where that exists and the environment configures no portal.
+    """Fill the environment from `VAR/env` below `root`,
+    where that exists and the environment configures no portal.
 
-    One setting of a portal is enough to leave the environment alone: an incomplete one is an error to report, and must
-    not be completed with the demo's database. `VAR` is that of `make run`, `var` unless given.
+    One setting of a portal is enough to leave the environment alone: an incomplete one is an error
+    to report, and must not be completed with the demo's database. `VAR` is that of `make run`,
+    `var` unless given.
     """
     exports = root / (environment.get("VAR") or "var") / "env"
     if not os.access(exports, os.R_OK):

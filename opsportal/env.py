@@ -16,7 +16,15 @@ from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 #: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
@@ -29,7 +37,11 @@ class BadEnvironment(Exception):
 
 
 def _split(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _scheme(*schemes: str) -> Any:
@@ -49,7 +61,13 @@ def _scheme(*schemes: str) -> Any:
 
 def _address(value: str) -> str:
     parts = urlsplit(value)  # raises ValueError
-    if not parts.hostname or (parts.port or 0) < 0 or parts.query or parts.fragment or parts.username is not None:
+    if (
+        not parts.hostname
+        or (parts.port or 0) < 0
+        or parts.query
+        or parts.fragment
+        or parts.username is not None
+    ):
         raise ValueError("is not an address such as https://opsportal.example.org")
     return value
 
@@ -71,7 +89,9 @@ def _regex(value: str) -> str:
 
 
 def _strong_key(value: SecretStr) -> SecretStr:
-    """Refuse what is short, a placeholder, or made by repetition, which compresses to almost nothing."""
+    """Refuse what is short, a placeholder, or made by repetition,
+    which compresses to almost nothing.
+    """
     key = value.get_secret_value()
     placeholder = re.match("django-insecure|change.?me", key, re.IGNORECASE)
     if len(key) < 50 or placeholder or len(zlib.compress(key.encode())) < 40:
@@ -88,7 +108,8 @@ def _mail_server(value: SecretStr) -> SecretStr:
         well = False
     if not well or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
         raise ValueError(
-            "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, @, / and : in it"
+            "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, "
+            "@, / and : in it"
         )
     return value
 
@@ -116,7 +137,10 @@ def _roles(value: Any) -> Any:
     for roles in by_group.values() if isinstance(by_group, dict) else ():
         for role in roles:
             if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(role)):
-                raise ValueError(f"has no role {role!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT for one alone")
+                raise ValueError(
+                    f"has no role {role!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT "
+                    "for one alone"
+                )
     return by_group
 
 
@@ -136,20 +160,32 @@ class Environment(BaseModel):
 
     SECRET_KEY: Annotated[SecretStr, AfterValidator(_strong_key)] | None = Field(
         default=None,
-        description="Signs sessions and tokens. At least 50 random characters; changing it logs all users out.",
+        description=(
+            "Signs sessions and tokens. At least 50 random characters; changing it logs all users "
+            "out."
+        ),
     )
     DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] | None = Field(
         default=None,
-        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; for a socket directory add `?host=/DIR`.",
+        description=(
+            "PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; for a socket "
+            "directory add `?host=/DIR`."
+        ),
     )
     REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] | None = Field(
         default=None,
-        description="Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or `unix:///PATH?db=0`.",
+        description=(
+            "Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or "
+            "`unix:///PATH?db=0`."
+        ),
     )
     PORTAL_URL: Annotated[str, AfterValidator(_address)] = Field(
         default="http://localhost:8000",
         pattern=r"^https?://[^/\s]+$",
-        description="Public URL of the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",
+        description=(
+            "Public URL of the portal, without a final slash. With https, cookies are secure and "
+            "HTTP is redirected."
+        ),
     )
     ALLOWED_HOSTS: Words = Field(
         default=[],
@@ -157,19 +193,29 @@ class Environment(BaseModel):
     )
     TRUST_PROXY: bool = Field(
         default=False,
-        description="Trust `X-Forwarded-Proto` and `X-Forwarded-For`. Set it behind a proxy that overwrites them, and only there; see docs/production.md.",
+        description=(
+            "Trust `X-Forwarded-Proto` and `X-Forwarded-For`. Set it behind a proxy that "
+            "overwrites them, and only there; see docs/production.md."
+        ),
     )
     DEBUG: bool = Field(default=False, description="Django's debug pages. Never in production.")
     DEMO: bool = Field(
         default=False,
-        description="Install the demo and let its accounts log in, whose passwords are public. Never in production.",
+        description=(
+            "Install the demo and let its accounts log in, whose passwords are public. Never in "
+            "production."
+        ),
     )
     VAR_DIR: Path = Field(
-        default=Path("var"), description="Directory of the portal's own files: the capture journal, the demo."
+        default=Path("var"),
+        description="Directory of the portal's own files: the capture journal, the demo.",
     )
-    STATIC_DIR: Path = Field(default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills.")
+    STATIC_DIR: Path = Field(
+        default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills."
+    )
     TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
-        default="UTC", description="Time zone of statistics, and of pages for users who have not chosen one."
+        default="UTC",
+        description="Time zone of statistics, and of pages for users who have not chosen one.",
     )
     TIME_WINDOWS: str = Field(
         default="weekend=Sat-Sun 0-24; lunch=Mon-Fri 12-13; day=Mon-Fri 8-18; night=*",
@@ -182,47 +228,73 @@ class Environment(BaseModel):
     )
     LOG_ROOTS: Paths = Field(
         default=[],
-        description="Directories below which job logs can be read, separated by commas; see docs/security.md. None: no log is read.",
+        description=(
+            "Directories below which job logs can be read, separated by commas; see "
+            "docs/security.md. None: no log is read."
+        ),
     )
     LOG_SERVERS: Words = Field(
         default=[],
-        description="Web servers that job logs may be fetched from, such as `https://logs.example.org`, separated by commas; see docs/security.md.",
+        description=(
+            "Web servers that job logs may be fetched from, such as `https://logs.example.org`, "
+            "separated by commas; see docs/security.md."
+        ),
     )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,
         ge=0,
-        description="Days after which the kept ends of job logs, and the evidence in them, are deleted; verdicts stay. 0: never.",
+        description=(
+            "Days after which the kept ends of job logs, and the evidence in them, are deleted; "
+            "verdicts stay. 0: never."
+        ),
     )
     JOB_RECORD_MONTHS: int = Field(
         default=0,
         ge=0,
-        description="Whole months that job records are kept; then they are archived as Parquet and dropped, totals and statistics stay. 0: for ever.",
+        description=(
+            "Whole months that job records are kept; then they are archived as Parquet and "
+            "dropped, totals and statistics stay. 0: for ever."
+        ),
     )
     JOB_ARCHIVE: Path | None = Field(
-        default=None, description="Directory of the archived months of job records. Default: `VAR_DIR/job-months`."
+        default=None,
+        description="Directory of the archived months of job records. Default: `VAR_DIR/job-months`.",
     )
     DATASET_CATALOGUE: str = Field(
         default="",
-        description="Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its address. Empty: datasets are not looked up.",
+        description=(
+            "Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its "
+            "address. Empty: datasets are not looked up."
+        ),
     )
-    CAPTURE_CLUSTER: str = Field(default="", description="Name of the cluster whose spool `manage.py capture` watches.")
+    CAPTURE_CLUSTER: str = Field(
+        default="", description="Name of the cluster whose spool `manage.py capture` watches."
+    )
     CAPTURE_SCHEDULER: str = Field(
-        default="slurm", description="Scheduler of that cluster: slurm, torque, htcondor, or a plugin's name."
+        default="slurm",
+        description="Scheduler of that cluster: slurm, torque, htcondor, or a plugin's name.",
     )
     CAPTURE_SPOOL: Path | None = Field(
-        default=None, description="Spool directory of that cluster; for Slurm the StateSaveLocation."
+        default=None,
+        description="Spool directory of that cluster; for Slurm the StateSaveLocation.",
     )
     CAPTURE_WATCH: str = Field(
         default="auto",
         pattern="^(auto|inotify|polling)$",
-        description="Source of file events in the spool: inotify, polling, or auto (inotify, plus polling on network file systems).",
+        description=(
+            "Source of file events in the spool: inotify, polling, or auto (inotify, plus polling "
+            "on network file systems)."
+        ),
     )
     CAPTURE_JOURNAL: Path | None = Field(
         default=None, description="Directory of the capture journal. Default: `VAR_DIR/journal`."
     )
     CAPTURE_PORTAL: str = Field(
         default="",
-        description="URL of the portal that `manage.py capture` hands jobs over to, with `ARCHIVE_PORTAL_TOKEN`. Default: straight into the database.",
+        description=(
+            "URL of the portal that `manage.py capture` hands jobs over to, with "
+            "`ARCHIVE_PORTAL_TOKEN`. Default: straight into the database."
+        ),
     )
     ARCHIVE_SINKS: Urls = Field(
         default=["store:"],
@@ -231,16 +303,21 @@ class Environment(BaseModel):
     ARCHIVE_INTAKE_MAX_BYTES: int = Field(
         default=4 * 1024**3,
         ge=64 * 1024**2,
-        description="Maximum bytes of captured jobs that wait in the database for their sinks. Above it, capture keeps them.",
+        description=(
+            "Maximum bytes of captured jobs that wait in the database for their sinks. Above it, "
+            "capture keeps them."
+        ),
     )
     ARCHIVE_ELASTICSEARCH_API_KEY: SecretStr | None = Field(
-        default=None, description="API key of the Elasticsearch sink, in the encoded form of Elasticsearch."
+        default=None,
+        description="API key of the Elasticsearch sink, in the encoded form of Elasticsearch.",
     )
     ARCHIVE_ELASTICSEARCH_USER: str = Field(
         default="", description="User of the Elasticsearch sink, instead of an API key."
     )
     ARCHIVE_ELASTICSEARCH_PASSWORD: SecretStr | None = Field(
-        default=None, description="Password of that user, preferably as `ARCHIVE_ELASTICSEARCH_PASSWORD_FILE`."
+        default=None,
+        description="Password of that user, preferably as `ARCHIVE_ELASTICSEARCH_PASSWORD_FILE`.",
     )
     ARCHIVE_ELASTICSEARCH_CA: Path | None = Field(
         default=None,
@@ -249,7 +326,10 @@ class Environment(BaseModel):
     ARCHIVE_KAFKA_SECURITY: str = Field(
         default="plaintext",
         pattern="^(plaintext|ssl|sasl_plaintext|sasl_ssl)$",
-        description="Security protocol of the Kafka sink: plaintext, ssl, sasl_plaintext or sasl_ssl; see docs/kafka.md.",
+        description=(
+            "Security protocol of the Kafka sink: plaintext, ssl, sasl_plaintext or sasl_ssl; see "
+            "docs/kafka.md."
+        ),
     )
     ARCHIVE_KAFKA_CA: Path | None = Field(
         default=None,
@@ -258,10 +338,14 @@ class Environment(BaseModel):
     ARCHIVE_KAFKA_CERT: Path | None = Field(
         default=None, description="PEM file of the Kafka sink's certificate, for mutual TLS."
     )
-    ARCHIVE_KAFKA_KEY: Path | None = Field(default=None, description="PEM file of that certificate's private key.")
+    ARCHIVE_KAFKA_KEY: Path | None = Field(
+        default=None, description="PEM file of that certificate's private key."
+    )
     ARCHIVE_KAFKA_KEY_PASSWORD: SecretStr | None = Field(
         default=None,
-        description="Password of that key, if it has one, preferably as `ARCHIVE_KAFKA_KEY_PASSWORD_FILE`.",
+        description=(
+            "Password of that key, if it has one, preferably as `ARCHIVE_KAFKA_KEY_PASSWORD_FILE`."
+        ),
     )
     ARCHIVE_KAFKA_SASL_MECHANISM: str = Field(
         default="SCRAM-SHA-512",
@@ -270,11 +354,14 @@ class Environment(BaseModel):
     )
     ARCHIVE_KAFKA_USER: str = Field(default="", description="SASL user of the Kafka sink.")
     ARCHIVE_KAFKA_PASSWORD: SecretStr | None = Field(
-        default=None, description="Password of that user, preferably as `ARCHIVE_KAFKA_PASSWORD_FILE`."
+        default=None,
+        description="Password of that user, preferably as `ARCHIVE_KAFKA_PASSWORD_FILE`.",
     )
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
-        description="Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`.",
+        description=(
+            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`."
+        ),
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=(
@@ -282,7 +369,10 @@ class Environment(BaseModel):
             r"|(api|access|private|encryption|signing|masking|master)_?key"
             r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)_?(pass|pwd)$)"
         ),
-        description="Regular expression of names of environment variables whose values are masked before they are stored. Empty: none.",
+        description=(
+            "Regular expression of names of environment variables whose values are masked before "
+            "they are stored. Empty: none."
+        ),
     )
     MASKING_KEY: SecretStr | None = Field(
         default=None,
@@ -290,7 +380,10 @@ class Environment(BaseModel):
     )
     EMAIL_URL: Annotated[SecretStr, AfterValidator(_mail_server)] | None = Field(
         default=None,
-        description="Mail server: `smtp://USER:PASSWORD@HOST:587?tls=start` (STARTTLS), `smtps://…` (TLS) or `smtp://HOST:25`. None: no mail.",
+        description=(
+            "Mail server: `smtp://USER:PASSWORD@HOST:587?tls=start` (STARTTLS), `smtps://…` (TLS) "
+            "or `smtp://HOST:25`. None: no mail."
+        ),
     )
     EMAIL_FROM: Annotated[str, AfterValidator(_mail_address)] = Field(
         default="opsportal@localhost", description="Sender address of mail."
@@ -298,74 +391,119 @@ class Environment(BaseModel):
     SUPPORT_CONTACT: str = Field(
         default="",
         max_length=200,
-        description="Whom to ask for help with a login, as the login pages show it: a mail address, a phone number or a few words.",
+        description=(
+            "Whom to ask for help with a login, as the login pages show it: a mail address, a "
+            "phone number or a few words."
+        ),
     )
     SSO_ROLES: Annotated[dict[str, list[str]], BeforeValidator(_roles)] = Field(
         default={},
-        description='Roles by group, as JSON: `{"nova-liaisons": ["liaison:NOVA"], "opg": ["approver", "shifter"]}`; see docs/single-sign-on.md.',
+        description=(
+            'Roles by group, as JSON: `{"nova-liaisons": ["liaison:NOVA"], "opg": ["approver", '
+            '"shifter"]}`; see docs/single-sign-on.md.'
+        ),
     )
     SSO_CREATE_USERS: bool = Field(
-        default=True, description="Make an account at the first login by single sign-on. Else an admin makes it before."
+        default=True,
+        description="Make an account at the first login by single sign-on. Else an admin makes it before.",
     )
     OIDC_ISSUER: str = Field(
         default="",
         pattern=r"^(https?://[^\s?#]+)?$",
-        description="Issuer of OpenID Connect, such as `https://sso.example.org/realms/lab`. Empty: no login by it.",
+        description=(
+            "Issuer of OpenID Connect, such as `https://sso.example.org/realms/lab`. Empty: no "
+            "login by it."
+        ),
     )
-    OIDC_NAME: str = Field(default="single sign-on", description="Name of the provider, as the login page shows it.")
-    OIDC_CLIENT_ID: str = Field(default="", description="Name under which the provider knows the portal.")
+    OIDC_NAME: str = Field(
+        default="single sign-on", description="Name of the provider, as the login page shows it."
+    )
+    OIDC_CLIENT_ID: str = Field(
+        default="", description="Name under which the provider knows the portal."
+    )
     OIDC_CLIENT_SECRET: SecretStr | None = Field(
-        default=None, description="The portal's secret at the provider. Best as `OIDC_CLIENT_SECRET_FILE`."
+        default=None,
+        description="The portal's secret at the provider. Best as `OIDC_CLIENT_SECRET_FILE`.",
     )
     OIDC_SCOPES: str = Field(
         default="openid profile email",
-        description="Scopes that the portal requests; add the one that brings the groups, if the provider has one.",
+        description=(
+            "Scopes that the portal requests; add the one that brings the groups, if the provider "
+            "has one."
+        ),
     )
-    OIDC_USERNAME_CLAIM: str = Field(default="preferred_username", description="Claim that holds the user name.")
+    OIDC_USERNAME_CLAIM: str = Field(
+        default="preferred_username", description="Claim that holds the user name."
+    )
     OIDC_GROUPS_CLAIM: str = Field(default="groups", description="Claim that holds the groups.")
     OIDC_SESSION_HOURS: int = Field(
         default=12,
         ge=1,
         le=336,
-        description="How long a login by the provider lasts. The next one asks the provider for the user's groups again.",
+        description=(
+            "How long a login by the provider lasts. The next one asks the provider for the "
+            "user's groups again."
+        ),
     )
     REMOTE_USER_HEADER: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9-]+)?$",
-        description="Header in which a proxy names the user whom it has authenticated, such as `X-Remote-User`. Empty: no login by it.",
+        description=(
+            "Header in which a proxy names the user whom it has authenticated, such as "
+            "`X-Remote-User`. Empty: no login by it."
+        ),
     )
     REMOTE_USER_GROUPS_HEADER: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9-]+)?$",
-        description="Header in which that proxy names the user's groups, separated by commas. Empty: none.",
+        description=(
+            "Header in which that proxy names the user's groups, separated by commas. Empty: none."
+        ),
     )
     REMOTE_USER_PROXIES: Annotated[Words, AfterValidator(_networks)] = Field(
         default=["127.0.0.1", "::1"],
-        description="Addresses or networks of that proxy, separated by commas. Others have the headers removed; a Unix socket is trusted.",
+        description=(
+            "Addresses or networks of that proxy, separated by commas. Others have the headers "
+            "removed; a Unix socket is trusted."
+        ),
     )
     FEED_HOSTS: Words = Field(
         default=[],
-        description="Hosts, or `HOST:PORT`, that monitoring sources may be fetched from, separated by commas.",
+        description=(
+            "Hosts, or `HOST:PORT`, that monitoring sources may be fetched from, separated by "
+            "commas."
+        ),
     )
     FEED_NETRC: Path | None = Field(
         default=None,
-        description="File in the format of netrc with credentials for `FEED_HOSTS`; the login `bearer` means a token.",
+        description=(
+            "File in the format of netrc with credentials for `FEED_HOSTS`; the login `bearer` "
+            "means a token."
+        ),
     )
     WEBHOOK_HTTP: bool = Field(
-        default=False, description="Allow webhooks without TLS: `http://`. Their content can be read in transit."
+        default=False,
+        description="Allow webhooks without TLS: `http://`. Their content can be read in transit.",
     )
     WEBHOOK_NETWORKS: Annotated[Words, AfterValidator(_networks)] = Field(
         default=[],
-        description="Internal networks that webhooks can call, such as `10.1.0.0/16`, separated by commas.",
+        description=(
+            "Internal networks that webhooks can call, such as `10.1.0.0/16`, separated by commas."
+        ),
     )
     WEBHOOK_GIVE_UP_DAYS: int = Field(
         default=3, ge=1, le=365, description="Days of failures after which a webhook is disabled."
     )
     IDEMPOTENCY_HOURS: int = Field(
-        default=24, ge=1, le=720, description="Hours for which the `Idempotency-Key` of an API call is remembered."
+        default=24,
+        ge=1,
+        le=720,
+        description="Hours for which the `Idempotency-Key` of an API call is remembered.",
     )
     API_MAX_CHANGES_PER_HOUR: int = Field(
-        default=20_000, ge=100, description="Calls of the API by which a user may change something in an hour."
+        default=20_000,
+        ge=100,
+        description="Calls of the API by which a user may change something in an hour.",
     )
     API_MAX_BYTES_PER_HOUR: int = Field(
         default=512 * 1024**2,
@@ -375,12 +513,18 @@ class Environment(BaseModel):
     MAX_PHASE_TOKENS_PER_HOUR: int = Field(
         default=5_000,
         ge=1,
-        description="Tokens for phases that a user may create in an hour. Each counts for one job array, or one single job.",
+        description=(
+            "Tokens for phases that a user may create in an hour. Each counts for one job array, "
+            "or one single job."
+        ),
     )
     CAPTURE_HOST_MAX_BYTES_PER_DAY: int = Field(
         default=20 * 1024**3,
         ge=64 * 1024**2,
-        description="Bytes of captured jobs, compressed, that a capture host may send in a day. Above it, capture keeps them.",
+        description=(
+            "Bytes of captured jobs, compressed, that a capture host may send in a day. Above it, "
+            "capture keeps them."
+        ),
     )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,
@@ -388,12 +532,18 @@ class Environment(BaseModel):
     )
     PUBLIC_STATUS: bool = Field(
         default=False,
-        description="Allow everybody to read the states of services: page, feeds, calendar and badge under `/services/status/`, and the IRI API.",
+        description=(
+            "Allow everybody to read the states of services: page, feeds, calendar and badge "
+            "under `/services/status/`, and the IRI API."
+        ),
     )
 
     @classmethod
     def read(cls, *, required: Sequence[str] = REQUIRED) -> Self:
-        """Read the process's environment. Raises `BadEnvironment`, which names every bad variable at once."""
+        """Read the process's environment.
+
+        Raises `BadEnvironment`, which names every bad variable at once.
+        """
         bad: dict[str, str] = {}
         try:
             environment = cls.model_validate(_values(cls.model_fields))
@@ -401,13 +551,17 @@ class Environment(BaseModel):
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
         missing = [name for name in required if not (name in bad or _given(name))]
         if bad or missing:
-            told = [f"{name} is not set." for name in missing] + [f"{name}: {why}." for name, why in bad.items()]
+            told = [f"{name} is not set." for name in missing] + [
+                f"{name}: {why}." for name, why in bad.items()
+            ]
             raise BadEnvironment("\n".join(told))
         return environment
 
 
 def _values(names: Iterable[str]) -> dict[str, str]:
-    """Return the text of each setting that the environment has, or the file that it names, without the line end."""
+    """Return the text of each setting that the environment has, or the file that it names,
+    without the line end.
+    """
     values: dict[str, str] = {}
     for name in names:
         path = os.environ.get(f"{name}_FILE")
@@ -441,7 +595,10 @@ def _default(name: str) -> str:
 def env_example() -> str:
     """Return the text of `.env.example`."""
     lines = [
-        "# Every setting, as environment variables; each may be given as NAME_FILE instead. See docs/settings.md.",
+        (
+            "# Every setting, as environment variables; each may be given as NAME_FILE instead. "
+            "See docs/settings.md."
+        ),
         "",
     ]
     for name, field in Environment.model_fields.items():
@@ -453,15 +610,22 @@ def env_example() -> str:
 def settings_page() -> str:
     """Return the text of `docs/settings.md`."""
     head = (
-        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be given as `NAME_FILE`, the path of a\n"
-        "file that holds the value. A bad or missing value stops the start with the variable's name. `manage.py capture`\n"
+        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also "
+        "be given as `NAME_FILE`, the path of a\n"
+        "file that holds the value. A bad or missing value stops the start with the "
+        "variable's name. `manage.py capture`\n"
         "needs none of the required ones with `CAPTURE_PORTAL`; it then needs `MASKING_KEY`.\n"
-        "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning |\n| --- | --- | --- |\n"
+        "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning "
+        "|\n| --- | --- | --- |\n"
     )
     rows = []
     for name, field in Environment.model_fields.items():
         default = (
-            "**required**" if name in REQUIRED else f"`{_default(name)}`".replace("|", r"\|") if _default(name) else "–"
+            "**required**"
+            if name in REQUIRED
+            else f"`{_default(name)}`".replace("|", r"\|")
+            if _default(name)
+            else "–"
         )
         rows.append(f"| `{name}` | {default} | {field.description} |\n")
     return head + "".join(rows)

@@ -16,7 +16,9 @@ STOP_SECONDS = 10.0  # what a stopping process waits for its last beat to be wri
 
 
 class Heart:
-    """Beats every `SECONDS` in a thread, from `start` until `stop`, which also forgets the process."""
+    """Beats every `SECONDS` in a thread, from `start` until `stop`,
+    which also forgets the process.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -120,7 +120,8 @@ INSTALLED_APPS = [
     *(["apps.demo"] if DEMO else []),
 ]
 
-# What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and dotted path.
+# What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and
+# dotted path.
 CLOSING_CHECKS = {"quality": "apps.quality.domain.standing:refusal_to_close"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
@@ -136,7 +137,11 @@ TIME_WINDOWS = ENV.TIME_WINDOWS
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    *(["apps.accounts.web.remote_user.StripRemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
+    *(
+        ["apps.accounts.web.remote_user.StripRemoteUserMiddleware"]
+        if ENV.REMOTE_USER_HEADER
+        else []
+    ),
     f"apps.core.web.middleware.{'Trusted' if ENV.TRUST_PROXY else 'Untrusted'}ProxyMiddleware",
     "apps.core.web.middleware.CleanRequestMiddleware",
     "apps.statusboard.api.middleware.FeedMiddleware",
@@ -191,7 +196,8 @@ TEMPLATES = [
         },
     }
 ]
-#: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to them by these.
+#: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to
+#: them by these.
 ABSOLUTE_URL_OVERRIDES = {
     "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
     "statusboard.service": lambda service: reverse("portal:service", args=[service.slug]),
@@ -203,7 +209,9 @@ FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 HAS_DATABASE = ENV.DATABASE_URL is not None
 DATABASES: dict[str, Any] = {}
 if ENV.DATABASE_URL:
-    DATABASES["default"] = dj_database_url.parse(_secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True)
+    DATABASES["default"] = dj_database_url.parse(
+        _secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True
+    )
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -342,7 +350,9 @@ SPECTACULAR_SETTINGS = {
 }
 
 # A task is acknowledged when it is done, so that one of a killed worker is done again by another.
-CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=", 1)
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1).replace(
+    "?db=", "?virtual_host=", 1
+)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -350,7 +360,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
     "socket_connect_timeout": 5,
-    # Without a broker a sender gives up at once instead of after 6 s: beat sends again what was not sent.
+    # Without a broker a sender gives up at once instead of after 6 s: beat sends again what was not
+    # sent.
     "max_retries": 0,
 }
 CELERY_TASK_ACKS_LATE = True
@@ -358,7 +369,8 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_TIME_LIMIT = 600
 CELERY_TASK_SOFT_TIME_LIMIT = 540
-# Reading logs and writing to sinks take their time, so each has its own queue: nothing waits behind them.
+# Reading logs and writing to sinks take their time, so each has its own queue: nothing waits behind
+# them.
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {
     "archive.archive_batches": {"queue": "archive"},
@@ -372,7 +384,8 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
-# What is done every so many seconds. One that waits longer than its next turn is dropped, not done twice in a row.
+# What is done every so many seconds. One that waits longer than its next turn is dropped, not done
+# twice in a row.
 _EVERY_SECONDS = {
     "core.beat_heart": 10,
     "core.deliver_waiting": 10,
@@ -438,7 +451,9 @@ LOGGING = {
         }
     },
     "filters": {"outage": {"()": "opsportal.logs.OutageFilter"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]}
+    },
     "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},
     "loggers": {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
@@ -446,6 +461,8 @@ LOGGING = {
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
         "axes": {"level": "ERROR"},  # failed logins are logged with name and address by `accounts`
         "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
-        "urllib3.connection": {"level": "ERROR"},  # it warns of odd headers with the URL, which may be a secret
+        "urllib3.connection": {
+            "level": "ERROR"
+        },  # it warns of odd headers with the URL, which may be a secret
     },
 }

@@ -11,12 +11,13 @@ from opsportal import finish_start
 class Worker(worker.Worker):
     """Loads the tasks of all apps, and ends at once where it ends of an error.
 
-    Celery would wait for the tasks that run, nine minutes at most, and take no other: its service manager starts it
-    again much sooner. What was interrupted is done again.
+    Celery would wait for the tasks that run, nine minutes at most, and take no other: its service
+    manager starts it again much sooner. What was interrupted is done again.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.app.autodiscover_tasks()  # here, as beat sends tasks by their names and needs none of them
+        # here, as beat sends tasks by their names and needs none of them
+        self.app.autodiscover_tasks()
         super().__init__(*arguments, **options)
         finish_start()
 

@@ -1,4 +1,6 @@
-"""Classifiers as an experiment might write them, good and bad; imported by processes without Django's settings."""
+"""Classifiers as an experiment might write them, good and bad;
+imported by processes without Django's settings.
+"""
 
 import os
 import time
@@ -11,7 +13,9 @@ class Counts:
     name = "counts"
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        return Findings(reasons=(Reason(ReasonKind.LOG, f"{len(block.data)} bytes from {block.offset}"),))
+        return Findings(
+            reasons=(Reason(ReasonKind.LOG, f"{len(block.data)} bytes from {block.offset}"),)
+        )
 
 
 class Hangs(Counts):

@@ -12,7 +12,10 @@ Certificate = tuple[Path, Path]
 
 
 def self_signed(directory: Path, name: str) -> Certificate:
-    """Make a certificate of a name such as `DNS:localhost`, and its key. Skips the test where there is no openssl."""
+    """Make a certificate of a name such as `DNS:localhost`, and its key.
+
+    Skips the test where there is no openssl.
+    """
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     certificate, key = directory / "certificate.pem", directory / "key.pem"

@@ -21,7 +21,9 @@ __all__ = ["elasticsearch", "kafka", "slurm"]
 
 @pytest.fixture(autouse=True, scope="session")
 def patience():
-    """A busy machine may need longer to compile the catalogue of known errors than a page waits for its marks."""
+    """A busy machine may need longer to compile the catalogue of known errors than a page waits
+    for its marks.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("apps.diagnosis.domain.known_errors.current.PAGE_SECONDS", 30.0)
         yield
@@ -35,14 +37,18 @@ def counted_quotas():
 
 @pytest.fixture(autouse=True)
 def no_known_errors_of_other_tests():
-    """A process keeps the patterns of a version of the catalogue, whose number is given again after a rollback."""
+    """A process keeps the patterns of a version of the catalogue,
+    whose number is given again after a rollback.
+    """
     if module := sys.modules.get("apps.diagnosis.domain.known_errors.current"):
         module._patterns = ("", ())
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings, django_db_blocker):
-    """The first worker migrates a database, and all copy it: to migrate takes each of them four seconds of CPU."""
+    """The first worker migrates a database, and all copy it:
+    to migrate takes each of them four seconds of CPU.
+    """
     base = os.environ.get(OURS, "")
     is_ours = base and Path(base).name in os.environ["DATABASE_URL"]
     if is_ours and "PYTEST_XDIST_WORKER" in os.environ:

@@ -17,10 +17,13 @@ def copy_rows() -> dict[str, bytes]:
 def restore_rows(rows: dict[str, bytes]) -> None:
     """Give every table the rows that `copy_rows` returned.
 
-    Django's `flush` truncates all 149 tables and loads permissions and known errors again, which takes half a second.
+    Django's `flush` truncates all 149 tables and loads permissions and known errors again, which
+    takes half a second.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")  # no triggers, no foreign keys
+        cursor.execute(
+            "SET LOCAL session_replication_role = replica"
+        )  # no triggers, no foreign keys
         for table in _list_filled_tables(cursor):
             cursor.execute(f"DELETE FROM {table}")
         for table, data in rows.items():
@@ -32,5 +35,9 @@ def _list_filled_tables(cursor: CursorWrapper) -> list[str]:
     condition = "relkind = 'r' AND relnamespace = 'public'::regnamespace"
     cursor.execute(f"SELECT oid::regclass FROM pg_class WHERE {condition}")
     tables = [table for (table,) in cursor.fetchall()]
-    cursor.execute(" UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})" for table in tables))
+    cursor.execute(
+        " UNION ALL ".join(
+            f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})" for table in tables
+        )
+    )
     return [table for (table,) in cursor.fetchall()]

@@ -1,4 +1,6 @@
-"""A server that never finishes: it sends a beginning, and then a byte now and then until the client leaves."""
+"""A server that never finishes: it sends a beginning,
+and then a byte now and then until the client leaves.
+"""
 
 import socket
 import threading
@@ -9,7 +11,8 @@ _EVERY_SECONDS = 0.05
 #: More than a client needs that is cut off after a second, on a busy machine. Others wait for ever.
 PATIENCE_SECONDS = 30
 
-#: The head of a TLS record that holds a handshake message of 16 kB, and the head of that message: a ServerHello.
+#: The head of a TLS record that holds a handshake message of 16 kB, and the head of that message: a
+#: ServerHello.
 TLS_HANDSHAKE = b"\x16\x03\x03\x40\x00" + b"\x02\x00\x3f\xfc"
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Long: "
 BODY = b"HTTP/1.1 200 OK\r\n\r\n"

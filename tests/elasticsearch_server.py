@@ -1,4 +1,5 @@
-"""A real Elasticsearch for the tests of mark `elasticsearch`, started once a session as `bin/es-up` does.
+"""A real Elasticsearch for the tests of mark `elasticsearch`,
+started once a session as `bin/es-up` does.
 
 A test module that asks for the fixture `elasticsearch` says so with
 
@@ -36,7 +37,9 @@ class ElasticsearchServer:
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Ask it without any client."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self.url + path, data, {"Content-Type": "application/json"}, method=method
+        )
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
@@ -50,14 +53,19 @@ class ElasticsearchServer:
             for hit in hits:
                 assert hit["_id"] not in found, f"{hit['_id']} is there twice"
                 found[hit["_id"]] = hit["_source"]
-            page = self.call("POST", "/_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]})
+            page = self.call(
+                "POST", "/_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]}
+            )
         return found
 
     def clear(self) -> None:
         """Drop every index and template of the tests."""
         for index in self.call("GET", "/_cat/indices?format=json&h=index"):
             self.call("DELETE", f"/{index['index']}")
-        for kind in ("index_template", "component_template"):  # in this order: the one uses the other
+        for kind in (
+            "index_template",
+            "component_template",
+        ):  # in this order: the one uses the other
             for template in self.call("GET", f"/_{kind}")[f"{kind}s"]:
                 if template["name"].startswith("opsportal-"):
                     self.call("DELETE", f"/_{kind}/{template['name']}")

@@ -15,7 +15,8 @@ _NOSUID_NODEV = 2 | 4
 
 @contextmanager
 def hanging(directory: Path) -> Iterator[None]:
-    """Whoever asks for a name in `directory` waits; at the end they are told that the server is away.
+    """Whoever asks for a name in `directory` waits;
+    at the end they are told that the server is away.
 
     Skips the test where no such thing can be mounted.
     """
@@ -37,5 +38,7 @@ def hanging(directory: Path) -> Iterator[None]:
 
 
 def readers_of(path: Path) -> list[threading.Thread]:
-    """Return the threads in which the HTCondor adapter waits for a file, or for those below a directory."""
+    """Return the threads in which the HTCondor adapter waits for a file,
+    or for those below a directory.
+    """
     return [thread for thread in threading.enumerate() if thread.name.startswith(f"reads {path}")]

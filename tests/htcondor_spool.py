@@ -1,6 +1,7 @@
 """Writes a schedd's spool and history as the schedd does: the same files, records and order.
 
-After `src/condor_utils/classad_log.cpp`, `classadHistory.cpp` and `spooled_job_files.cpp` of HTCondor 25.
+After `src/condor_utils/classad_log.cpp`, `classadHistory.cpp` and `spooled_job_files.cpp` of
+HTCondor 25.
 """
 
 import getpass
@@ -28,11 +29,16 @@ def literal(value: Value) -> bytes:
 def v2(variables: Mapping[str, str]) -> str:
     """Write an environment as condor_submit does."""
     quote = "'"
-    return " ".join(f"'{name}={value.replace(quote, quote * 2)}'" for name, value in variables.items())
+    return " ".join(
+        f"'{name}={value.replace(quote, quote * 2)}'" for name, value in variables.items()
+    )
 
 
 class Schedd:
-    """A job queue in `spool`. What is written reaches the file at once, unless `hold_back` is set."""
+    """A job queue in `spool`.
+
+    What is written reaches the file at once, unless `hold_back` is set.
+    """
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
@@ -44,7 +50,9 @@ class Schedd:
         self.compact()
 
     def compact(self) -> None:
-        """Write the queue to a new file that takes the place of the old one, which is kept until the next time."""
+        """Write the queue to a new file that takes the place of the old one,
+        which is kept until the next time.
+        """
         if self.log.exists():
             self.log.with_name(f"{self.log.name}.{self.sequence - 1}").unlink(missing_ok=True)
             self.log.with_name(f"{self.log.name}.{self.sequence}").hardlink_to(self.log)
@@ -52,15 +60,21 @@ class Schedd:
         lines = [b"107 %d CreationTimestamp 1478727083" % self.sequence]
         for key, ad in self.ads.items():
             lines.append(b"101 %s Job Machine" % key.encode())
-            lines += [b"103 %s %s %s" % (key.encode(), name.encode(), value) for name, value in ad.items()]
+            lines += [
+                b"103 %s %s %s" % (key.encode(), name.encode(), value) for name, value in ad.items()
+            ]
         new = self.spool / "job_queue.log.tmp"
         new.write_bytes(b"\n".join([*lines, b""]))
         new.rename(self.log)
 
-    def submit(self, number: int, procs: Sequence[Mapping[str, Value]] = ({},), **cluster: Value) -> None:
+    def submit(
+        self, number: int, procs: Sequence[Mapping[str, Value]] = ({},), **cluster: Value
+    ) -> None:
         self.append(self.submission(number, procs, **cluster))
 
-    def submission(self, number: int, procs: Sequence[Mapping[str, Value]] = ({},), **cluster: Value) -> bytes:
+    def submission(
+        self, number: int, procs: Sequence[Mapping[str, Value]] = ({},), **cluster: Value
+    ) -> bytes:
         """Return what one submission adds to the log, a transaction, and remember it."""
         at = int(time.time())
         common: dict[str, Value] = {
@@ -77,14 +91,20 @@ class Schedd:
         lines = [b"105"]
         lines += self._make(f"0{number}.-1", common | cluster)
         for proc, own in enumerate(procs):
-            first: dict[str, Value] = {"ProcId": proc, "GlobalJobId": f"schedd#{number}.{proc}#{at}", "JobStatus": 1}
+            first: dict[str, Value] = {
+                "ProcId": proc,
+                "GlobalJobId": f"schedd#{number}.{proc}#{at}",
+                "JobStatus": 1,
+            }
             lines += self._make(f"{number}.{proc}", first | dict(own))
         return b"\n".join([*lines, b"106", b""])
 
     def _make(self, key: str, values: Mapping[str, Value]) -> list[bytes]:
         self.ads[key] = {name: literal(value) for name, value in values.items()}
         lines = [b"101 %s Job Machine" % key.encode()]
-        return lines + [b"103 %s %s %s" % (key.encode(), n.encode(), v) for n, v in self.ads[key].items()]
+        return lines + [
+            b"103 %s %s %s" % (key.encode(), n.encode(), v) for n, v in self.ads[key].items()
+        ]
 
     def set(self, key: str, **values: Value) -> None:
         for name, value in values.items():
@@ -99,14 +119,21 @@ class Schedd:
         keys = [key for key in self.ads if key.split(".")[0] in (str(number), f"0{number}")]
         for key in keys:
             del self.ads[key]
-        return b"\n".join([b"105", *(b"102 " + key.encode() for key in reversed(keys)), b"106", b""])
+        return b"\n".join(
+            [b"105", *(b"102 " + key.encode() for key in reversed(keys)), b"106", b""]
+        )
 
     def append(self, content: bytes) -> None:
         with self.log.open("ab") as file:
             file.write(content)
 
     def sandbox(self, number: int, proc: int = 0) -> Path:
-        directory = self.spool / str(number % 10_000) / str(proc % 10_000) / f"cluster{number}.proc{proc}.subproc0"
+        directory = (
+            self.spool
+            / str(number % 10_000)
+            / str(proc % 10_000)
+            / f"cluster{number}.proc{proc}.subproc0"
+        )
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
@@ -129,12 +156,17 @@ def history_ad(number: int, proc: int = 0, **values: Value) -> bytes:
         "ExitCode": 0,
         "LastRemoteHost": "slot1@node1.example",
     }
-    lines = [name.encode() + b" = " + literal(value) for name, value in sorted((ad | values).items())]
+    lines = [
+        name.encode() + b" = " + literal(value) for name, value in sorted((ad | values).items())
+    ]
     return b"\n".join([*lines, b"MemoryUsage = ((ResidentSetSize + 1023) / 1024)", b""])
 
 
 def banner(number: int, proc: int = 0, *, completed: int = 0, written: int | None = None) -> bytes:
     """Return the line that ends an ad; HTCondor before 25 does not say when it was written."""
     end = "" if written is None else f" CurrentTime = {written}"
-    line = f'*** Offset = 0 ClusterId = {number} ProcId = {proc} Owner = "{OWNER}" CompletionDate = {completed}{end}\n'
+    line = (
+        f'*** Offset = 0 ClusterId = {number} ProcId = {proc} Owner = "{OWNER}" CompletionDate = '
+        f"{completed}{end}\n"
+    )
     return line.encode()

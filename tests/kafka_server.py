@@ -18,7 +18,13 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 BIN = Path(__file__).parents[1] / "bin"
 CANNOT_RUN = 3  # the exit status by which kafka-up says that this host is not fit for it
@@ -34,7 +40,9 @@ class KafkaServer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        found = re.findall(r"^export KAFKA_(\w+)='?([^'\n]*)", (directory / "env").read_text(), re.MULTILINE)
+        found = re.findall(
+            r"^export KAFKA_(\w+)='?([^'\n]*)", (directory / "env").read_text(), re.MULTILINE
+        )
         self.values = dict(found)
         self.bootstrap = self.values["BOOTSTRAP"]
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -56,12 +64,16 @@ class KafkaServer:
 
     def messages(self, topic: str) -> list[Message]:
         """Return all that a topic holds, partition by partition."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.auto.commit": False})
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.auto.commit": False}
+        )
         try:
             ends = self._ends(consumer, topic)
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
             found: list[Message] = []
-            while wanted := sum(ends.values()) - len(found):  # offsets have no gaps: nothing is in a transaction
+            while wanted := sum(ends.values()) - len(
+                found
+            ):  # offsets have no gaps: nothing is in a transaction
                 batch = consumer.consume(min(wanted, 10_000), timeout=120)
                 assert batch, f"{topic} gives {len(found)} of {ends}"
                 assert not [message.error() for message in batch if message.error()]
@@ -71,13 +83,17 @@ class KafkaServer:
             consumer.close()
 
     def _ends(self, consumer: Consumer, topic: str) -> dict[int, int]:
-        """Return the number of messages of each partition; a broker that comes back has no partitions at first."""
+        """Return the number of messages of each partition;
+        a broker that comes back has no partitions at first.
+        """
         deadline = time.monotonic() + 120
         while True:
             try:
                 partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
                 return {
-                    number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+                    number: consumer.get_watermark_offsets(
+                        TopicPartition(topic, number), timeout=30
+                    )[1]
                     for number in sorted(partitions)
                 }
             except KafkaException:
@@ -106,13 +122,18 @@ class KafkaServer:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
-    """A real Kafka with listeners of all kinds. A host that cannot run it skips the test; with CI=true it fails."""
+    """A real Kafka with listeners of all kinds.
+
+    A host that cannot run it skips the test; with CI=true it fails.
+    """
     directory = Path(tempfile.mkdtemp(prefix="opsportal-kafka-"))
     watchdog = stop_when_gone(directory)
     try:
         started = _kafka_up(directory, *OPTIONS)
         if started.returncode == CANNOT_RUN:
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"kafka: {started.stderr.strip()}")
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+                f"kafka: {started.stderr.strip()}"
+            )
         assert started.returncode == 0, started.stderr
         yield KafkaServer(directory)
     finally:
@@ -120,13 +141,21 @@ def kafka() -> Iterator[KafkaServer]:
 
 
 def stop_when_gone(directory: Path) -> "subprocess.Popen[bytes]":
-    """Start a watchdog that stops this Kafka when its standard input ends: when told to, or when we are killed."""
+    """Start a watchdog that stops this Kafka when its standard input ends: when told to,
+    or when we are killed.
+    """
     script = 'cat; "$1" "$2"; rm -rf "$2"'
     command = ["sh", "-c", script, "watchdog", str(BIN / "kafka-down"), str(directory)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def _kafka_up(directory: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [BIN / "kafka-up", directory, *options], capture_output=True, text=True, timeout=900, check=False
+        [BIN / "kafka-up", directory, *options],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )

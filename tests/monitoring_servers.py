@@ -1,4 +1,6 @@
-"""Monitoring systems of the tests, by the configuration of docs/monitoring.md, and a worker for what they send."""
+"""Monitoring systems of the tests, by the configuration of docs/monitoring.md,
+and a worker for what they send.
+"""
 
 import os
 import re
@@ -21,10 +23,15 @@ from dev.system_parts import PATH
 
 
 def documented(heading: str, first: str, replaced: Mapping[str, str]) -> str:
-    """Return the block of a section of the documentation that begins so, with texts replaced, all of which it has."""
+    """Return the block of a section of the documentation that begins so, with texts replaced,
+    all of which it has.
+    """
     page = (settings.BASE_DIR / "docs/monitoring.md").read_text()
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    blocks = [dedent(block) for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL)]
+    blocks = [
+        dedent(block)
+        for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL)
+    ]
     block = next(block for block in blocks if block.startswith(first))
     for old, new in replaced.items():
         assert old in block, f"{heading} has no “{old}”"
@@ -34,10 +41,14 @@ def documented(heading: str, first: str, replaced: Mapping[str, str]) -> str:
 
 @contextmanager
 def running(log: Path, program: str, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a program; in the end print the last of what it wrote, which pytest shows if the test failed."""
+    """Run a program; in the end print the last of what it wrote,
+    which pytest shows if the test failed.
+    """
     command = [shutil.which(program, path=PATH) or program, *arguments]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"no_proxy": "*"})
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=os.environ | {"no_proxy": "*"}
+        )
     try:
         yield process
     finally:
@@ -51,7 +62,11 @@ def wait(seen: Callable[[], object], what: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pump()
-        for pk in RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("pk").values_list("pk", flat=True):
+        for pk in (
+            RawPayload.objects.filter(state=PayloadState.RECEIVED)
+            .order_by("pk")
+            .values_list("pk", flat=True)
+        ):
             parse_payload(payload_id=pk)
         if seen():
             return

@@ -1,8 +1,10 @@
-"""A clock for what reads the text of jobs: 200 kB of any input that is made to be slow may take it a second.
+"""A clock for what reads the text of jobs: 200 kB of any input that is made to be slow may take
+it a second.
 
-The time is the CPU time of this process, so other work on the machine changes no result. What takes too long is
-stopped by a signal, which regular expressions heed too. `patterns_of` finds every compiled pattern of some packages,
-and every literal one in calls of `re`, with the methods that are used of it.
+The time is the CPU time of this process, so other work on the machine changes no result. What takes
+too long is stopped by a signal, which regular expressions heed too. `patterns_of` finds every
+compiled pattern of some packages, and every literal one in calls of `re`, with the methods that are
+used of it.
 """
 
 import ast
@@ -54,16 +56,22 @@ def within(seconds: float = MOST_SECONDS, what: str = "") -> Iterator[None]:
         signal.signal(signal.SIGPROF, old)
 
 
-def slow_input(function: Callable[[str], object], inputs: Iterable[Input], refused: Refused = ()) -> str:
-    """Return the first input that takes a function too long; empty: none does. It may raise what `refused` names."""
+def slow_input(
+    function: Callable[[str], object], inputs: Iterable[Input], refused: Refused = ()
+) -> str:
+    """Return the first input that takes a function too long; empty: none does.
+
+    It may raise what `refused` names.
+    """
     return next((str(text) for text in inputs if not is_fast(function, text, refused)), "")
 
 
 def is_fast(function: Callable[[str], object], text: Input, refused: Refused = ()) -> bool:
     """Tell whether `SIZE` characters of an input take a function less than `MOST_SECONDS`.
 
-    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the size, or clearly
-    faster than it grew so far. A time that grows faster than the square is seconds at the first size already.
+    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the
+    size, or clearly faster than it grew so far. A time that grows faster than the square is seconds
+    at the first size already.
     """
     before: tuple[int, float] | None = None
     for size in _SIZES:
@@ -81,7 +89,9 @@ def is_fast(function: Callable[[str], object], text: Input, refused: Refused = (
 
 
 def _seconds_of(function: Callable[[str], object], text: str, refused: Refused) -> float:
-    """Return the CPU time of a call; endless, if it was stopped, as the timer of some kernels is early."""
+    """Return the CPU time of a call; endless, if it was stopped,
+    as the timer of some kernels is early.
+    """
     began = time.process_time()
     try:
         with within(2 * MOST_SECONDS), suppress(*refused):
@@ -102,7 +112,9 @@ def slow_input_of_pattern(pattern: Pattern) -> str:
 
 
 def slow_inputs_of(package: str) -> dict[str, str]:
-    """Return the patterns of a package that some input takes too long, by where they stand, with that input."""
+    """Return the patterns of a package that some input takes too long, by where they stand,
+    with that input.
+    """
     inputs = {pattern.where: slow_input_of_pattern(pattern) for pattern in patterns_of(package)}
     return {where: text for where, text in inputs.items() if text}
 
@@ -111,7 +123,9 @@ def _reader(pattern: re.Pattern, method: str) -> Callable[[str], object]:
     """Return a function that uses a method of a pattern with a text."""
 
     def read(text: str) -> None:
-        subject: Any = text.encode("utf-8", "surrogatepass") if isinstance(pattern.pattern, bytes) else text
+        subject: Any = (
+            text.encode("utf-8", "surrogatepass") if isinstance(pattern.pattern, bytes) else text
+        )
         if method in {"finditer", "findall", "split", "sub", "subn"}:
             for _ in pattern.finditer(subject):
                 pass
@@ -129,7 +143,9 @@ def slow_input_of_parser(parser: Callable[[str], object]) -> str:
 
 
 def patterns_of(*packages: str) -> list[Pattern]:
-    """Return the patterns of all modules of these packages, each with the methods that any of them uses of it."""
+    """Return the patterns of all modules of these packages,
+    each with the methods that any of them uses of it.
+    """
     names: dict[tuple[Any, int], str] = {}
     used: dict[tuple[Any, int], set[str]] = {}
     for module in modules_of(*packages):
@@ -160,7 +176,11 @@ def modules_of(*packages: str) -> Iterator[Any]:
 def _named_patterns(module: Any) -> Iterator[tuple[str, re.Pattern]]:
     holders = [
         module,
-        *(value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__),
+        *(
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value) and value.__module__ == module.__name__
+        ),
     ]
     for holder in holders:
         for name, value in list(vars(holder).items()):
@@ -184,7 +204,13 @@ def _methods(tree: ast.AST) -> dict[str, set[str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in _METHODS:
             owner = node.value
-            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            name = (
+                owner.id
+                if isinstance(owner, ast.Name)
+                else owner.attr
+                if isinstance(owner, ast.Attribute)
+                else ""
+            )
             used.setdefault(name, set()).add(node.attr)
     return used
 

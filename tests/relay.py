@@ -1,4 +1,6 @@
-"""A relay on loopback between a client and a server, to make the server unreachable for one client alone."""
+"""A relay on loopback between a client and a server,
+to make the server unreachable for one client alone.
+"""
 
 import socket
 import threading

@@ -1,6 +1,8 @@
-"""A directory as another host has it: a FUSE file system that shows what is in `directory`, to be read only.
+"""A directory as another host has it: a FUSE file system that shows what is in `directory`,
+to be read only.
 
-Who writes to `directory` does it as another host would: this one's kernel has no event of it in the mounted tree.
+Who writes to `directory` does it as another host would: this one's kernel has no event of it in the
+mounted tree.
 """
 
 import ctypes
@@ -48,7 +50,10 @@ def mounted(directory: Path, at: Path) -> Iterator[None]:
 
 
 class Server:
-    """Answers what the kernel asks. Nothing is cached: each node is a path, and is looked at anew."""
+    """Answers what the kernel asks.
+
+    Nothing is cached: each node is a path, and is looked at anew.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.paths = [directory, directory]  # the node of the root is 1
@@ -61,7 +66,10 @@ class Server:
             if operation in (_FORGET, _BATCH_FORGET, _INTERRUPT):
                 continue
             try:
-                error, answer = 0, self.answer(operation, self.paths[node], request[_REQUEST.size :])
+                error, answer = (
+                    0,
+                    self.answer(operation, self.paths[node], request[_REQUEST.size :]),
+                )
             except OSError as failure:
                 error, answer = -(failure.errno or ENOSYS), b""
             os.write(kernel, _ANSWER.pack(_ANSWER.size + len(answer), error, unique) + answer)
@@ -80,7 +88,11 @@ class Server:
             return bytes(16)
         if operation in (_READ, _READDIR):
             _, offset, size = _READ_AT.unpack_from(body)
-            return self.listing(path, offset, size) if operation == _READDIR else self.content(path, offset, size)
+            return (
+                self.listing(path, offset, size)
+                if operation == _READDIR
+                else self.content(path, offset, size)
+            )
         if operation in (_RELEASE, _RELEASEDIR, _FLUSH):
             return b""
         raise OSError(ENOSYS, os.strerror(ENOSYS))
@@ -95,7 +107,11 @@ class Server:
     def attributes(path: Path) -> bytes:
         status = path.lstat()
         seconds, nanoseconds = zip(
-            *(divmod(at, 10**9) for at in (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)), strict=True
+            *(
+                divmod(at, 10**9)
+                for at in (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
+            ),
+            strict=True,
         )
         sizes = status.st_ino, status.st_size, status.st_blocks
         who = status.st_mode, status.st_nlink, status.st_uid, status.st_gid, 0, 4096, 0

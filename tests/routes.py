@@ -9,7 +9,9 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 @dataclass(frozen=True)
 class Route:
-    """One route: its name with namespaces (or its pattern, where it has none) and the names of its parameters."""
+    """One route: its name with namespaces (or its pattern,
+    where it has none) and the names of its parameters.
+    """
 
     name: str
     parameters: tuple[str, ...]

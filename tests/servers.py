@@ -1,7 +1,9 @@
-"""The PostgreSQL and Valkey of the tests, once a session where the environment names none; marks for system parts.
+"""The PostgreSQL and Valkey of the tests, once a session where the environment names none;
+marks for system parts.
 
-A plugin (`-p tests.servers`), so that the addresses stand in the environment before the settings are read. The workers
-of pytest-xdist inherit them; each has its own PostgreSQL database (by pytest-django) and its own of Valkey.
+A plugin (`-p tests.servers`), so that the addresses stand in the environment before the settings
+are read. The workers of pytest-xdist inherit them; each has its own PostgreSQL database (by
+pytest-django) and its own of Valkey.
 """
 
 import atexit
@@ -42,10 +44,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Begin elsewhere than the other workers: of a new clone, each rewrites its share of the tests for all."""
+    """Begin elsewhere than the other workers: of a new clone,
+    each rewrites its share of the tests for all.
+    """
     worker = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
     if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        modules = sorted(path.relative_to(ROOT).with_suffix("") for path in (ROOT / "tests").rglob("test_*.py"))
+        modules = sorted(
+            path.relative_to(ROOT).with_suffix("") for path in (ROOT / "tests").rglob("test_*.py")
+        )
         begin = len(modules) * int(worker[1]) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         for module in modules[begin:] + modules[:begin]:
             with suppress(Exception, pytest.skip.Exception):  # pytest says so when it collects
@@ -60,7 +66,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def _provide() -> None:
-    """Set DATABASE_URL and REDIS_URL, from servers of our own where they are not given, and what else is required."""
+    """Set DATABASE_URL and REDIS_URL, from servers of our own where they are not given,
+    and what else is required.
+    """
     if not _given("SECRET_KEY"):
         os.environ["SECRET_KEY"] = "a key for the tests, which guards nothing and is long enough"
     if os.environ.get(OURS):
@@ -102,7 +110,9 @@ def _start() -> None:
 
 
 def _stop(watchdog: "subprocess.Popen[bytes]") -> None:
-    """Let the watchdog stop the servers, as it would had this process been killed, and wait for it."""
+    """Let the watchdog stop the servers, as it would had this process been killed,
+    and wait for it.
+    """
     if watchdog.stdin:
         watchdog.stdin.close()
     watchdog.wait(timeout=20)

@@ -1,7 +1,8 @@
-"""An answer that can cost more than a second of CPU is limited to one per user at a time: the rule, over all routes.
+"""An answer that can cost more than a second of CPU is limited to one per user at a time: the rule,
+over all routes.
 
-A new route is added here: to COSTLY, and its view gets `one_at_a_time`; or to CHEAP after a measurement with as much
-as its input and its lists may hold.
+A new route is added here: to COSTLY, and its view gets `one_at_a_time`; or to CHEAP after a
+measurement with as much as its input and its lists may hold.
 """
 
 from tests.routes import all_views
@@ -24,7 +25,8 @@ COSTLY = {
     "submission:bundle": "the scripts of 100 stages, or of 200 points of a scan",
     "submission:retry-jobs": "5,000 failed jobs",
 }
-#: By namespace: all others but the admin site, which is for staff. Expressions of users have a budget of their own.
+#: By namespace: all others but the admin site, which is for staff. Expressions of users have a
+#: budget of their own.
 CHEAP = {
     "accounts": """
         change-password create-token forgotten-password login logout new-password openid openid-callback
@@ -123,7 +125,9 @@ def is_one_at_a_time(view) -> bool:
 
 
 def test_costly_answers_are_limited_and_all_others_are_known():
-    routes = {name: is_one_at_a_time(view) for name, view in all_views() if not name.startswith("admin:")}
+    routes = {
+        name: is_one_at_a_time(view) for name, view in all_views() if not name.startswith("admin:")
+    }
     assert {name for name, is_limited in routes.items() if is_limited} == set(COSTLY)
     cheap = {f"{namespace}:{name}" for namespace, names in CHEAP.items() for name in names.split()}
     assert routes.keys() - set(COSTLY) == cheap

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from apps.core.domain import event_kinds
-from apps.core.domain.event_kinds import EventKind, UndeclaredEvent, declare, declared_kinds, kind_named, what_was_done
+from apps.core.domain.event_kinds import (
+    EventKind,
+    UndeclaredEvent,
+    declare,
+    declared_kinds,
+    kind_named,
+    what_was_done,
+)
 from apps.core.domain.events import publish
 from apps.core.enums import Audience
 from apps.core.models import Event, Heartbeat
@@ -33,8 +40,14 @@ def called(node: ast.AST) -> str:
 
 
 def texts(node: ast.AST) -> set[str]:
-    """The texts of an expression that look like a kind: `a.b`, also as a choice of two, or in a table."""
-    found = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    """The texts of an expression that look like a kind: `a.b`, also as a choice of two,
+    or in a table.
+    """
+    found = {
+        one.value
+        for one in ast.walk(node)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    }
     return {text for text in found if re.fullmatch(r"[a-z_]+\.[a-z_]+", text)}
 
 
@@ -69,7 +82,12 @@ class Publishing:
         parameters = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
         if kind.id in parameters:
             return self.passed(function.name, kind.id, parameters.index(kind.id))
-        return {text for node in ast.walk(function) if isinstance(node, ast.Assign) for text in texts(node)}
+        return {
+            text
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            for text in texts(node)
+        }
 
     def assigned(self, name: str) -> set[str]:
         return {
@@ -81,12 +99,22 @@ class Publishing:
         }
 
     def passed(self, function: str, parameter: str, position: int) -> set[str]:
-        """What callers hand to a function as its kind; where they look it up in a table, all of the table."""
+        """What callers hand to a function as its kind; where they look it up in a table,
+        all of the table.
+        """
         found = set()
-        for call in (node for tree in self.trees for node in ast.walk(tree) if called(node) == function):
-            given = [keyword.value for keyword in call.keywords if keyword.arg == parameter] or call.args[position:][:1]
+        for call in (
+            node for tree in self.trees for node in ast.walk(tree) if called(node) == function
+        ):
+            given = [
+                keyword.value for keyword in call.keywords if keyword.arg == parameter
+            ] or call.args[position:][:1]
             for one in given:
-                table = one.value.id if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name) else ""
+                table = (
+                    one.value.id
+                    if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)
+                    else ""
+                )
                 found |= self.assigned(table) if table else texts(one)
         return found
 
@@ -122,8 +150,12 @@ def test_kind_is_declared_once():
 
 
 def test_words_are_a_predicate_without_a_full_stop():
-    words = [each for kind in KINDS.values() for each in (kind.did, kind.words, *kind.words_for.values())]
-    assert [each for each in words if not re.fullmatch(r"[a-z].*[^. ]", each) or len(each) > 80] == []
+    words = [
+        each for kind in KINDS.values() for each in (kind.did, kind.words, *kind.words_for.values())
+    ]
+    assert [
+        each for each in words if not re.fullmatch(r"[a-z].*[^. ]", each) or len(each) > 80
+    ] == []
     begins = r"(was|were|is|has|had|needs|did|failed|passed|lost|waits|continues|reports|stopped) "
     assert [kind for kind in KINDS.values() if not re.match(begins, kind.words + " ")] == []
 
@@ -135,7 +167,11 @@ def test_only_events_of_requests_holds_failures_proposals_and_webhooks_notify():
         is_of_proposals = kind.name.startswith(("known_error.", "pack."))
         others = unwatched | ({Audience.OPERATORS, Audience.LIAISONS} if is_of_failures else set())
         others |= {Audience.APPROVERS, Audience.REQUESTER} if is_of_proposals else set()
-        has_recipients = is_of_failures or is_of_proposals or kind.name.startswith(("request.", "hold.", "webhook."))
+        has_recipients = (
+            is_of_failures
+            or is_of_proposals
+            or kind.name.startswith(("request.", "hold.", "webhook."))
+        )
         assert not kind.notifies or has_recipients, kind
         assert Audience.WATCHERS in kind.notifies or kind.notifies.keys() <= others, kind
 
@@ -143,7 +179,10 @@ def test_only_events_of_requests_holds_failures_proposals_and_webhooks_notify():
 def test_values_of_the_event_are_filled_in_and_missing_ones_are_a_dash():
     event = Event(kind="submission.limit_set", old="100", new="200", data={})
     assert what_was_done(event) == "changed the limit of concurrent jobs: 100 → 200"
-    assert what_was_done(Event(kind="submission.sent", data={"stage": "reco {x}"})) == "submitted jobs of reco {x}"
+    assert (
+        what_was_done(Event(kind="submission.sent", data={"stage": "reco {x}"}))
+        == "submitted jobs of reco {x}"
+    )
     assert what_was_done(Event(kind="submission.sent", data={})) == "submitted jobs of –"
 
 

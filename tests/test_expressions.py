@@ -1,6 +1,8 @@
-"""No regular expression of a user runs in a process of the portal's own: the rule, over all code of `apps/`.
+"""No regular expression of a user runs in a process of the portal's own: the rule,
+over all code of `apps/`.
 
-What a test here finds either goes through `apps.core.domain.expression_runs`, or is added to a list with the reason.
+What a test here finds either goes through `apps.core.domain.expression_runs`, or is added to a list
+with the reason.
 """
 
 import ast
@@ -28,20 +30,43 @@ COMPILE = {
         "Argument",
     ): "an admin's workflow type, on at most 10,000 characters",
 }
-#: What runs expressions of users, new or approved. Pages pass these to a process that is killed after its budget.
+#: What runs expressions of users, new or approved. Pages pass these to a process that is killed
+#: after its budget.
 RUN_EXPRESSIONS = {
-    *("compile_pattern", "regex_fault", "regex_faults", "set_fault", "first_lines", "catalogue_hits", "pack_marks_in"),
-    *("Catalogue", "Re2Matcher", "LineSearch", "HyperscanMatcher", "OwnLevels", "current", "current_classifiers"),
+    *(
+        "compile_pattern",
+        "regex_fault",
+        "regex_faults",
+        "set_fault",
+        "first_lines",
+        "catalogue_hits",
+        "pack_marks_in",
+    ),
+    *(
+        "Catalogue",
+        "Re2Matcher",
+        "LineSearch",
+        "HyperscanMatcher",
+        "OwnLevels",
+        "current",
+        "current_classifiers",
+    ),
 }
 #: Who calls them all the same, outside the engine, which needs no settings and no database.
 CALLERS = {
     ("apps/diagnosis/domain/analyses.py", "current_classifiers"): "approved ones, in a worker",
     ("apps/diagnosis/domain/decisions.py", "current"): "its version only",
-    ("apps/diagnosis/domain/experience.py", "regex_fault"): "written by the portal from an escaped line",
+    (
+        "apps/diagnosis/domain/experience.py",
+        "regex_fault",
+    ): "written by the portal from an escaped line",
     ("apps/diagnosis/domain/known_errors/current.py", "Catalogue"): "approved ones, for workers",
     ("apps/diagnosis/domain/known_errors/current.py", "current"): "approved ones, for workers",
     ("apps/diagnosis/domain/log_page/outline.py", "compile_pattern"): "called by pack_marks_in",
-    ("apps/diagnosis/domain/log_page/search.py", "LineSearch"): "made only; its methods are passed on",
+    (
+        "apps/diagnosis/domain/log_page/search.py",
+        "LineSearch",
+    ): "made only; its methods are passed on",
     ("apps/diagnosis/domain/log_scans.py", "current_classifiers"): "approved ones, in a worker",
     ("apps/diagnosis/domain/reclassification.py", "current"): "approved ones, in a worker",
 }
@@ -58,7 +83,9 @@ def parsed(path: Path) -> ast.Module:
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:
-    """Return each call in a module with the name of the function or class at its top, "" for the module itself."""
+    """Return each call in a module with the name of the function or class at its top,
+    "" for the module itself.
+    """
     return [
         (getattr(top, "name", ""), node)
         for top in parsed(path).body
@@ -78,7 +105,10 @@ def is_written_here(node: ast.expr) -> bool:
             return is_written_here(left) and is_written_here(right)
         case ast.JoinedStr(values=parts):
             return all(is_written_here(part) for part in parts)
-        case ast.FormattedValue(value=value) | ast.Call(func=ast.Attribute(value=value, attr="encode")):
+        case (
+            ast.FormattedValue(value=value)
+            | ast.Call(func=ast.Attribute(value=value, attr="encode"))
+        ):
             return is_written_here(value)
     return False
 

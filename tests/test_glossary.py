@@ -6,7 +6,15 @@ import pytest
 from django.conf import settings
 
 from apps.accounts.enums import Role
-from apps.diagnosis.enums import Advice, BaselineScope, Confidence, GroupKind, GroupStatus, HarvestState, VerdictKind
+from apps.diagnosis.enums import (
+    Advice,
+    BaselineScope,
+    Confidence,
+    GroupKind,
+    GroupStatus,
+    HarvestState,
+    VerdictKind,
+)
 from apps.diagnosis.enums import Role as ErrorRole
 from apps.jobs.enums import STATE_CHOICES, Proof
 from apps.production.enums import RequestState, Verb
@@ -40,7 +48,9 @@ CHOICES = {
 def rows(heading):
     """Return the cells of the table under a heading of docs/glossary.md, without its head."""
     text = (settings.BASE_DIR / "docs" / "glossary.md").read_text()
-    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE).group(1)
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE).group(
+        1
+    )
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line] for line in lines[2:]]
 

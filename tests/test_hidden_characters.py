@@ -1,4 +1,5 @@
-"""Control, direction and invisible characters of a page are marked; those of its form values and of data are not.
+"""Control, direction and invisible characters of a page are marked;
+those of its form values and of data are not.
 
 That no page shows one as it is: `tests/test_routes.py`.
 """
@@ -11,7 +12,10 @@ from tests.factories.hidden_characters import CANARY
 
 
 def test_values_of_forms_stay_as_they_are():
-    page = f'<p title="{CANARY}">{CANARY}</p><input value="{CANARY}"><textarea name="x">{CANARY}</textarea>{CANARY}'
+    page = (
+        f'<p title="{CANARY}">{CANARY}</p><input value="{CANARY}"><textarea '
+        f'name="x">{CANARY}</textarea>{CANARY}'
+    )
     marked = HiddenCharactersMiddleware(lambda _: HttpResponse(page))(None).content.decode()
     assert marked.count(CANARY) == 2
     assert f'value="{CANARY}"' in marked
@@ -19,7 +23,9 @@ def test_values_of_forms_stay_as_they_are():
     assert marked.count("⟨U+202E⟩") == 3
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/json", "application/octet-stream"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/json", "application/octet-stream"]
+)
 def test_data_is_left_alone(content_type):
     response = HttpResponse(CANARY, content_type=content_type)
     assert HiddenCharactersMiddleware(lambda _: response)(None).content.decode() == CANARY

@@ -10,7 +10,11 @@ from django.db.migrations.loader import MigrationLoader
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests/migrations.sha256"
 HASHES = {path: digest for digest, path in (line.split() for line in LIST.read_text().splitlines())}
-FILES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("apps/*/migrations/*.py") if path.stem != "__init__")
+FILES = sorted(
+    str(path.relative_to(ROOT))
+    for path in ROOT.glob("apps/*/migrations/*.py")
+    if path.stem != "__init__"
+)
 
 
 @pytest.mark.parametrize("path", HASHES)
@@ -18,12 +22,16 @@ def test_landed_migration_is_unchanged(path):
     file = ROOT / path
     assert file.exists(), f"{path} has landed, so it must stay."
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert digest == HASHES[path], f"{path} has landed, so it must not change: write a new migration instead."
+    assert digest == HASHES[path], (
+        f"{path} has landed, so it must not change: write a new migration instead."
+    )
 
 
 def test_every_migration_is_listed():
     missing = [path for path in FILES if path not in HASHES]
-    assert missing == [], f"Add new migrations with: sha256sum {' '.join(missing)} >> tests/migrations.sha256"
+    assert missing == [], (
+        f"Add new migrations with: sha256sum {' '.join(missing)} >> tests/migrations.sha256"
+    )
 
 
 def test_list_names_each_migration_once():

@@ -1,4 +1,6 @@
-"""The number of queries of every page and route of production is the same for few rows and for many."""
+"""The number of queries of every page and route of production is the same for few rows and for
+many.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +45,9 @@ def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
 
 
 def grown(few: dict[Any, int], many: dict[Any, int]) -> dict[Any, tuple[int, int]]:
-    return {key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count}
+    return {
+        key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count
+    }
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Every route of the project, as every role and as a stranger: who gets in, who is refused, who is told of nothing.
+"""Every route of the project, as every role and as a stranger: who gets in, who is refused,
+who is told of nothing.
 
 A route without an expectation here fails.
 """
@@ -95,7 +96,8 @@ EXPECTED = {
     "api:archived-job-script": OF_EXPERIMENT,
     "api:archived-job-tar": ALL,
     "api:archived-job-unpin": OF_EXPERIMENT,
-    "api:archived-job-use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,  # and then told that no capture differs
+    # and then told that no capture differs
+    "api:archived-job-use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "api:campaigns": ALL,
     "api:causes": ALL,
     "api:claim-accept": OPERATOR,
@@ -184,7 +186,8 @@ EXPECTED = {
     "api:request-set-priority": OPG_APPROVER,
     "api:request-signatures": OF_EXPERIMENT,
     "api:request-submit": REQUESTER,
-    "api:request-withdraw-signature": OF_EXPERIMENT,  # and then told that there is no such signature
+    # and then told that there is no such signature
+    "api:request-withdraw-signature": OF_EXPERIMENT,
     "api:request-yaml": OF_EXPERIMENT,
     "api:service-detail": ALL,
     "api:service-history": ALL,
@@ -407,7 +410,14 @@ EXPECTED = {
 
 ROUTES = all_routes()
 #: Enough for every route that wants some.
-DATA = {"reason": "because", "priority": 5, "verdict": "code", "days": 30, "text": "more", "state": "down"}
+DATA = {
+    "reason": "because",
+    "priority": 5,
+    "verdict": "code",
+    "days": 30,
+    "text": "more",
+    "state": "down",
+}
 DATA |= {"to_rank": 1, "weights": {"NOVA": 1}}
 
 
@@ -423,7 +433,9 @@ def post_and_undo(client, url: str):
     known = DATA if operation is None else resolved(json_schema(operation)).get("properties", DATA)
     as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
     with transaction.atomic():
-        response = client.post(url, {name: value for name, value in DATA.items() if name in known}, **as_json)
+        response = client.post(
+            url, {name: value for name, value in DATA.items() if name in known}, **as_json
+        )
         transaction.set_rollback(True)
     return response
 
@@ -471,7 +483,8 @@ def plant(world, liaison) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a role got from a route: the outcome in a word, what the answers show, and what the first of them was.
+    """What a role got from a route: the outcome in a word, what the answers show,
+    and what the first of them was.
 
     `page_status` is that of the page to which a GET leads back, if it does.
     """
@@ -485,7 +498,9 @@ class Answer:
 
 
 def walk(client, world, *, search: bool) -> dict[str, Answer]:
-    """Visit every route, again with a search if `search`; return the answers by the names of the routes."""
+    """Visit every route, again with a search if `search`;
+    return the answers by the names of the routes.
+    """
     answers = {}
     pages: dict[str, int] = {}
     for route in ROUTES:
@@ -496,14 +511,18 @@ def walk(client, world, *, search: bool) -> dict[str, Answer]:
                 responses = [post_and_undo(client, url) if takes_only_post(first) else first]
             if search and responses[0].request["REQUEST_METHOD"] == "GET":
                 responses += search_in(client, url)
-            page_status = status_of_page(client, first.url, pages) if first.status_code == 303 else None
+            page_status = (
+                status_of_page(client, first.url, pages) if first.status_code == 303 else None
+            )
             answers[route.name] = read(responses, queries=len(queries), page_status=page_status)
     return answers
 
 
 @contextmanager
 def count_queries() -> Iterator[list[str]]:
-    """Collect the SQL of each query, without its values, which cost more to write out than the query."""
+    """Collect the SQL of each query, without its values,
+    which cost more to write out than the query.
+    """
     statements: list[str] = []
 
     def note(execute, sql, *rest):
@@ -526,7 +545,9 @@ def visit(client, url: str):
 
 
 def status_of_page(client, url: str, known: dict[str, int]) -> int:
-    """Return the status of the page at an address, at the end of all redirects, which is opened once."""
+    """Return the status of the page at an address, at the end of all redirects,
+    which is opened once.
+    """
     if url not in known:
         known[url] = client.get(url, follow=True).status_code
     return known[url]
@@ -535,13 +556,19 @@ def status_of_page(client, url: str, known: dict[str, int]) -> int:
 def search_in(client, url: str) -> list:
     """GET the address with what its route knows of QUERY, if it knows any."""
     operation = operations().get((path_of(resolve(url).route), "get"))
-    known = QUERY if operation is None else {parameter["name"] for parameter in operation.get("parameters", ())}
+    known = (
+        QUERY
+        if operation is None
+        else {parameter["name"] for parameter in operation.get("parameters", ())}
+    )
     query = {name: value for name, value in QUERY.items() if name in known}
     return [client.get(url, query)] if query else []
 
 
 def read(responses: list, *, queries: int, page_status: int | None) -> Answer:
-    """Return the outcome of the first response, which took so many queries, and what is shown by any."""
+    """Return the outcome of the first response, which took so many queries,
+    and what is shown by any.
+    """
     canaries, marks, raw = set(), False, ""
     for response in responses:
         body = response.getvalue().decode(errors="replace")
@@ -568,7 +595,9 @@ def outcome_of(response) -> str:
         ("/accounts/login/", "/admin/login/")
     ):
         return "login"
-    return {403: "n", 404: "h"}.get(response.status_code, "y" if response.status_code < 500 else "error")
+    return {403: "n", 404: "h"}.get(
+        response.status_code, "y" if response.status_code < 500 else "error"
+    )
 
 
 #: The walk of each role whose answers have been asked for in this process.
@@ -598,7 +627,8 @@ def answers(request, db, role) -> dict[str, Answer]:
 def as_roles(*roles: str) -> pytest.MarkDecorator:
     """Run a test once for each role, in the process that has its answers."""
     return pytest.mark.parametrize(
-        "role", [pytest.param(role, marks=pytest.mark.xdist_group(f"routes as {role}")) for role in roles]
+        "role",
+        [pytest.param(role, marks=pytest.mark.xdist_group(f"routes as {role}")) for role in roles],
     )
 
 
@@ -623,7 +653,9 @@ def test_role_is_shown_no_raw_hidden_character(answers, role):
 
 @as_roles(*ROLES)
 def test_answers_are_as_recorded(answers, role):
-    """So that code which moves changes nothing: method, status, number of queries and title of every route."""
+    """So that code which moves changes nothing: method, status,
+    number of queries and title of every route.
+    """
     compare_with_recorded(
         "".join(f"{name} {answer.recorded}\n" for name, answer in answers.items()),
         name=f"routes_{role.replace(' ', '_')}.txt",
@@ -671,8 +703,12 @@ def test_feed_wants_a_token_even_of_an_admin(world, client, admin):
 
 
 def test_back_office_is_for_admins_alone(world, who, client, monkeypatch):
-    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)  # which takes most of the time of a page
-    lists = [route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters]
+    monkeypatch.setattr(
+        admin.site, "enable_nav_sidebar", False
+    )  # which takes most of the time of a page
+    lists = [
+        route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters
+    ]
     assert len(lists) > 30
     open_to_all = {"admin:login"}
     for role, user in who.items():

@@ -1,7 +1,7 @@
 """No token stores without bound: the rule, over all routes.
 
-What a user changes by the API counts for `ChangesThrottle`. Any other route that takes a change from a sender without a
-login is listed here with what bounds it.
+What a user changes by the API counts for `ChangesThrottle`. Any other route that takes a change
+from a sender without a login is listed here with what bounds it.
 """
 
 from django.test import RequestFactory
@@ -28,22 +28,33 @@ BOUNDS = {
 
 
 def test_every_change_without_a_login_has_a_bound():
-    unbounded = {name for name, view in all_views() if not counts_changes_of_users(view) and takes_changes(view)}
+    unbounded = {
+        name
+        for name, view in all_views()
+        if not counts_changes_of_users(view) and takes_changes(view)
+    }
     assert unbounded == set(BOUNDS)
 
 
 def counts_changes_of_users(view) -> bool:
-    """Whether a view is for users only: of pages, with a session, or of the API, whose changes count."""
+    """Whether a view is for users only: of pages, with a session, or of the API,
+    whose changes count.
+    """
     cls = getattr(view, "cls", None)
     if cls is None:
         return getattr(view, "login_required", True)
-    return ChangesThrottle in cls.throttle_classes and cls.authentication_classes == APIView.authentication_classes
+    return (
+        ChangesThrottle in cls.throttle_classes
+        and cls.authentication_classes == APIView.authentication_classes
+    )
 
 
 def takes_changes(view) -> bool:
     cls = getattr(view, "cls", None)
     if cls is not None:
-        methods = getattr(view, "actions", None) or [name for name in cls.http_method_names if hasattr(cls, name)]
+        methods = getattr(view, "actions", None) or [
+            name for name in cls.http_method_names if hasattr(cls, name)
+        ]
         return any(method.upper() not in {*SAFE_METHODS} for method in methods)
     try:
         return view(RequestFactory().post("/")).status_code != 405

@@ -11,12 +11,15 @@ from django.urls import URLResolver, get_resolver
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-MODULES = [path for path in sorted((ROOT / "apps").glob("*/**/*.py")) if "migrations" not in path.parts]
-#: Templates outside of a folder are the frame of all pages, those of `admin` that of the back office. They are the
-#: portal's, and any page extends them.
+MODULES = [
+    path for path in sorted((ROOT / "apps").glob("*/**/*.py")) if "migrations" not in path.parts
+]
+#: Templates outside of a folder are the frame of all pages, those of `admin` that of the back
+#: office. They are the portal's, and any page extends them.
 FRAME = "portal"
 _TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
-#: Names of URLs that are not written in the template come from the portal's frame, or are the admin's own.
+#: Names of URLs that are not written in the template come from the portal's frame, or are the
+#: admin's own.
 FROM_THE_FRAME = {"link", "place"}
 _WORD = re.compile(r"[a-zA-Z][\w-]*")
 #: Classes that templates and charts make of a prefix and a state or number, and those of htmx.
@@ -55,9 +58,13 @@ def views(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str, str
     """Yield the name of each URL, with the app whose view answers it."""
     for entry in resolver.url_patterns:
         if isinstance(entry, URLResolver):
-            yield from views(entry, f"{namespace}{entry.namespace}:" if entry.namespace else namespace)
+            yield from views(
+                entry, f"{namespace}{entry.namespace}:" if entry.namespace else namespace
+            )
         else:
-            view = getattr(entry.callback, "cls", None) or getattr(entry.callback, "view_class", entry.callback)
+            view = getattr(entry.callback, "cls", None) or getattr(
+                entry.callback, "view_class", entry.callback
+            )
             yield f"{namespace}{entry.name}", app_of(view.__module__)
 
 
@@ -72,12 +79,16 @@ def used_by(path: Path, urls: dict[str, str | None]) -> Iterator[tuple[str, str 
         first = arguments.split()[0]
         written = first[1:-1] if first[0] in "\"'" else None
         if tag == "load":
-            yield from ((library, app_of(libraries.get(library, ""))) for library in arguments.split())
+            yield from (
+                (library, app_of(libraries.get(library, ""))) for library in arguments.split()
+            )
         elif tag == "url":
             if written is not None:
                 yield written, urls[written] if not written.startswith("admin:") else None
             else:
-                assert first in FROM_THE_FRAME or "|admin_urlname:" in first, f"{name(path)}: {first} says no name"
+                assert first in FROM_THE_FRAME or "|admin_urlname:" in first, (
+                    f"{name(path)}: {first} says no name"
+                )
         elif written is None:
             pytest.fail(f"{name(path)}: {tag} {arguments}: name the template")
         elif (ROOT / "templates" / written).exists():
@@ -107,7 +118,9 @@ def test_every_folder_of_templates_is_an_app():
     assert {owner(name(path)) for path in TEMPLATES} <= set(ORDER)
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates")))
+@pytest.mark.parametrize(
+    "path", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates"))
+)
 def test_no_form_sends_its_csrf_token_in_the_address(path: Path) -> None:
     text = path.read_text("utf-8")
     for form in re.findall(r"<form\b[^>]*>.*?</form>", text, re.DOTALL):
@@ -119,15 +132,25 @@ def test_no_form_sends_its_csrf_token_in_the_address(path: Path) -> None:
 def test_classes_of_several_components_are_styled_within_each() -> None:
     sheets = sorted((ROOT / "static/opsportal/css").glob("*.css"))
     bare = re.compile(r"(?:^|[},])\s*(\.(?:ok|ko|e|w))(?=::|\s*[{,])", re.MULTILINE)
-    assert [(path.name, found) for path in sheets for found in bare.findall(path.read_text("utf-8"))] == []
+    assert [
+        (path.name, found) for path in sheets for found in bare.findall(path.read_text("utf-8"))
+    ] == []
 
 
 def test_style_sheets_name_only_classes_that_pages_have() -> None:
     scripts = sorted((ROOT / "static/opsportal").rglob("*.js"))
-    words = {word for path in (*TEMPLATES, *MODULES, *scripts) for word in _WORD.findall(path.read_text("utf-8"))}
+    words = {
+        word
+        for path in (*TEMPLATES, *MODULES, *scripts)
+        for word in _WORD.findall(path.read_text("utf-8"))
+    }
     unknown = set()
     for path in (ROOT / "static/opsportal/css").glob("*.css"):
         if path.name != "admin.css":  # the back office's pages are Django's
-            selectors = re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL))
-            unknown |= {name for each in selectors for name in re.findall(r"\.([a-zA-Z][\w-]*)", each)} - words
+            selectors = re.findall(
+                r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
+            )
+            unknown |= {
+                name for each in selectors for name in re.findall(r"\.([a-zA-Z][\w-]*)", each)
+            } - words
     assert {name for name in unknown if not _MADE.fullmatch(name)} == set()

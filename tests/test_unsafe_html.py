@@ -1,4 +1,5 @@
-"""Text of jobs, alerts and strangers reaches no HTML unescaped, and no link, style or script at all.
+"""Text of jobs, alerts and strangers reaches no HTML unescaped, and no link,
+style or script at all.
 
 What a test here finds is either escaped, or reviewed and then added to its list with the reason.
 """
@@ -10,7 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MODULES = [path for path in sorted((ROOT / "apps").rglob("*.py")) if "migrations" not in path.parts]
-TEMPLATES = sorted(path for kind in ("html", "txt") for path in (ROOT / "templates").rglob(f"*.{kind}"))
+TEMPLATES = sorted(
+    path for kind in ("html", "txt") for path in (ROOT / "templates").rglob(f"*.{kind}")
+)
 PAGES = [path for path in TEMPLATES if path.suffix == ".html"]
 #: Functions that make HTML of parts by themselves; each escapes every part that is not its own.
 MADE_BY_HAND = {
@@ -22,7 +25,8 @@ MADE_BY_HAND = {
 }
 SAFE = {"mark_safe", "SafeString", "SafeText", "SafeData"}
 FORMATS = {"format_html", "format_html_join"}
-#: Variables that a link may begin with: routes of the portal, and addresses whose scheme is checked where they enter.
+#: Variables that a link may begin with: routes of the portal, and addresses whose scheme is checked
+#: where they enter.
 LINKS = re.compile(
     r"""
     (\w+\.)*get_absolute_url        # of a model: a route
@@ -41,9 +45,12 @@ LINKS = re.compile(
     re.VERBOSE,
 )
 _ATTRIBUTE = re.compile(
-    r"""\b(href|src|action|formaction|poster|cite|data|srcset|hx-\w+)\s*=\s*["']?\{\{\s*(.*?)\s*\}\}""", re.IGNORECASE
+    r"""\b(href|src|action|formaction|poster|cite|data|srcset|hx-\w+)\s*=\s*["']?\{\{\s*(.*?)\s*\}\}""",
+    re.IGNORECASE,
 )
-_SCRIPTED = re.compile(r"""<[^>]*\s(style|on\w+)\s*=\s*("[^"]*\{[{%]|'[^']*\{[{%])""", re.IGNORECASE)
+_SCRIPTED = re.compile(
+    r"""<[^>]*\s(style|on\w+)\s*=\s*("[^"]*\{[{%]|'[^']*\{[{%])""", re.IGNORECASE
+)
 _IN_SCRIPT = re.compile(r"<(script|style)\b[^>]*>[^<]*\{\{", re.IGNORECASE)
 _UNQUOTED = re.compile(r"<[^>]*\s[\w-]+=\{\{")
 
@@ -58,12 +65,18 @@ def calls(path: Path) -> Iterator[tuple[str, str, ast.Call, ast.AST]]:
     for top in tree.body:
         for node in ast.walk(top):
             if isinstance(node, ast.Call):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                name = (
+                    node.func.attr
+                    if isinstance(node.func, ast.Attribute)
+                    else getattr(node.func, "id", "")
+                )
                 yield name, getattr(top, "name", ""), node, top
 
 
 def constants(node: ast.AST, scope: ast.AST) -> bool:
-    """Whether an expression is text of the source alone, also by a name that has only such values in its function."""
+    """Whether an expression is text of the source alone,
+    also by a name that has only such values in its function.
+    """
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.IfExp):
@@ -72,7 +85,8 @@ def constants(node: ast.AST, scope: ast.AST) -> bool:
         values = [
             assigned.value
             for assigned in ast.walk(scope)
-            if isinstance(assigned, ast.Assign) and any(getattr(t, "id", "") == node.id for t in assigned.targets)
+            if isinstance(assigned, ast.Assign)
+            and any(getattr(t, "id", "") == node.id for t in assigned.targets)
         ]
         return bool(values) and all(constants(value, scope) for value in values)
     return False
@@ -101,11 +115,19 @@ def test_formats_of_html_are_text_of_the_source():
 
 
 def test_templates_escape_everything():
-    assert [relative(path) for path in TEMPLATES if re.search(r"\|\s*(safe|safeseq)\b", path.read_text())] == []
+    assert [
+        relative(path)
+        for path in TEMPLATES
+        if re.search(r"\|\s*(safe|safeseq)\b", path.read_text())
+    ] == []
     for unsafe in (re.compile("autoescape off"), _SCRIPTED, _IN_SCRIPT, _UNQUOTED):
         assert [relative(path) for path in PAGES if unsafe.search(path.read_text())] == []
 
 
 def test_links_begin_with_what_was_checked():
-    begins = [(relative(path), begin) for path in PAGES for _, begin in _ATTRIBUTE.findall(path.read_text())]
+    begins = [
+        (relative(path), begin)
+        for path in PAGES
+        for _, begin in _ATTRIBUTE.findall(path.read_text())
+    ]
     assert [pair for pair in begins if not LINKS.fullmatch(pair[1])] == []

@@ -1,4 +1,5 @@
-"""A pbs_server's files, written in its order: what it does to `server_priv` when jobs come, run and end.
+"""A pbs_server's files, written in its order: what it does to `server_priv` when jobs come,
+run and end.
 
 Each operation is a step of a generator, so that a test can do something between any two of them.
 """
@@ -19,7 +20,10 @@ class TorqueJob:
 
     number: int
     chunks: Sequence[bytes] = (b"#!/bin/sh\n",)
-    variables: Sequence[tuple[bytes, bytes]] = ((b"PBS_O_HOME", b"/home/ana"), (b"PBS_O_WORKDIR", b"/home/ana"))
+    variables: Sequence[tuple[bytes, bytes]] = (
+        (b"PBS_O_HOME", b"/home/ana"),
+        (b"PBS_O_WORKDIR", b"/home/ana"),
+    )
     tasks: int = 0
     saves: int = 3
     created_at: int = 1_780_000_000
@@ -35,7 +39,10 @@ class TorqueJob:
 
 
 class TorqueServer:
-    """Its `server_priv` is in `home`. Up to version 5 it lists variables by lines, from 6 on by commas."""
+    """Its `server_priv` is in `home`.
+
+    Up to version 5 it lists variables by lines, from 6 on by commas.
+    """
 
     def __init__(self, home: Path, *, subdirectories: bool = False, version: int = 5) -> None:
         self.jobs = home / "server_priv" / "jobs"
@@ -71,7 +78,11 @@ class TorqueServer:
     def life(self, job: TorqueJob) -> Iterator[None]:
         """Do what comes after: the tasks of an array one by one, and each change of state."""
         for task in range(job.tasks):
-            os.close(os.open(self.path(job.number, ".JB", task), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(
+                os.open(
+                    self.path(job.number, ".JB", task), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600
+                )
+            )
             yield
             yield from self._save(job, ".JB", state=1, task=task)
         for state in (4, 5, 6, 6, 6)[: job.saves]:
@@ -93,7 +104,9 @@ class TorqueServer:
         with (self.accounting / f"{at.astimezone(UTC):%Y%m%d}").open("ab") as file:
             file.write(f"{at.astimezone(UTC):%m/%d/%Y %H:%M:%S};{kind};{job_id};{text}\n".encode())
 
-    def _save(self, job: TorqueJob, suffix: str, *, state: int, task: int | None = None) -> Iterator[None]:
+    def _save(
+        self, job: TorqueJob, suffix: str, *, state: int, task: int | None = None
+    ) -> Iterator[None]:
         """Write the copy, and put it in the place of what was there."""
         copy, saved = self.path(job.number, ".JC", task), self.path(job.number, suffix, task)
         content = self.description(job, state=state, task=task)
@@ -126,14 +139,24 @@ class TorqueServer:
             "qtime": str(job.created_at + 1),
             **job.attributes,
         }
-        texts = [f'    <{name} flags="1">{escape(value)}</{name}>\n' for name, value in attributes.items()]
+        texts = [
+            f'    <{name} flags="1">{escape(value)}</{name}>\n'
+            for name, value in attributes.items()
+        ]
         variables = self._variable_list(job.variables)
-        for plain, escaped in ((b"&", b"&amp;"), (b"<", b"&lt;"), (b">", b"&gt;"), (b"\r", b"&#13;")):
+        for plain, escaped in (
+            (b"&", b"&amp;"),
+            (b"<", b"&lt;"),
+            (b">", b"&gt;"),
+            (b"\r", b"&#13;"),
+        ):
             variables = variables.replace(plain, escaped)
         head = (
             f'<?xml version="1.0"?>\n<job>\n  <version>131842</version>\n  <state>{state}</state>\n'
-            f"  <substate>{state}0</substate>\n  <jobid>{job_id}</jobid>\n  <attributes>\n{''.join(texts)}"
-            '    <Resource_List>\n      <walltime flags="1">01:00:00</walltime>\n    </Resource_List>\n'
+            f"  <substate>{state}0</substate>\n  <jobid>{job_id}</jobid>\n  "
+            f"<attributes>\n{''.join(texts)}"
+            '    <Resource_List>\n      <walltime flags="1">01:00:00</walltime>\n    '
+            "</Resource_List>\n"
         )
         return (
             head.encode()

@@ -1,4 +1,6 @@
-"""Inputs that are slow to read: repeated parts, long words, and what the structure of a regular expression repeats."""
+"""Inputs that are slow to read: repeated parts, long words,
+and what the structure of a regular expression repeats.
+"""
 
 import random
 import re
@@ -9,17 +11,153 @@ from typing import NamedTuple
 
 #: The longest input, in characters.
 SIZE = 200_000
-_CHARACTERS = ["a", "0", " ", "\n", "\t", "\0", "(", "[", "{", '"', "'", "\\", "/", "=", "-", ".", ",", "<", "&", "%"]
+_CHARACTERS = [
+    "a",
+    "0",
+    " ",
+    "\n",
+    "\t",
+    "\0",
+    "(",
+    "[",
+    "{",
+    '"',
+    "'",
+    "\\",
+    "/",
+    "=",
+    "-",
+    ".",
+    ",",
+    "<",
+    "&",
+    "%",
+]
 _CHARACTERS += ["$", "é"]
-#: What is repeated: letters, digits, blanks, each sign, openings that never close, prefixes of what is looked for.
+#: What is repeated: letters, digits, blanks, each sign, openings that never close, prefixes of what
+#: is looked for.
 PIECES = [
-    *("a", "A", "0", "_", " ", "\t", "\n", "\r\n", "\\", "/", "-", "=", ":", ";", ",", ".", "%", "$", "@", "#", "+"),
-    *('"', "'", "`", "(", "[", "{", "<", ">", "&", "|", "~", "!", "*", "?", "^", "\0", "é", "\ud800"),
-    *("a ", " a", "a\n", " \n", "a=", "a=b ", "A=1,", "A=1;", "'a", '"a', "'a' ", "''", '""', "\\'", '\\"', "\\\\"),
-    *("--a", "--a=", "-a ", "a/", "/a", "/tmp/", "../", "20", "2026-11-20 ", "12:00:00", "1-", "1,", "1:", "deadbeef"),
-    *("$(", "${", "${a}", "<<a", "<<a\n", "<a>", "&lt;", "[[", "{{", "%%", "%j", "a.b.", "a@b", "://", "a://b:"),
-    *("eyJ", "-----BEGIN ", "module load ", "#PBS -o ", "#SBATCH -o ", "BASH_FUNC_", "hash.1/job.1", "<masked:", "if "),
-    *("59:", "1h ", "1.", "1_000", "1'", "1e", "@a", "v1", "\u2028", "\ufeff", "\u0130", "{a}", "(a*)*", "_part1of1"),
+    *(
+        "a",
+        "A",
+        "0",
+        "_",
+        " ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\\",
+        "/",
+        "-",
+        "=",
+        ":",
+        ";",
+        ",",
+        ".",
+        "%",
+        "$",
+        "@",
+        "#",
+        "+",
+    ),
+    *(
+        '"',
+        "'",
+        "`",
+        "(",
+        "[",
+        "{",
+        "<",
+        ">",
+        "&",
+        "|",
+        "~",
+        "!",
+        "*",
+        "?",
+        "^",
+        "\0",
+        "é",
+        "\ud800",
+    ),
+    *(
+        "a ",
+        " a",
+        "a\n",
+        " \n",
+        "a=",
+        "a=b ",
+        "A=1,",
+        "A=1;",
+        "'a",
+        '"a',
+        "'a' ",
+        "''",
+        '""',
+        "\\'",
+        '\\"',
+        "\\\\",
+    ),
+    *(
+        "--a",
+        "--a=",
+        "-a ",
+        "a/",
+        "/a",
+        "/tmp/",
+        "../",
+        "20",
+        "2026-11-20 ",
+        "12:00:00",
+        "1-",
+        "1,",
+        "1:",
+        "deadbeef",
+    ),
+    *(
+        "$(",
+        "${",
+        "${a}",
+        "<<a",
+        "<<a\n",
+        "<a>",
+        "&lt;",
+        "[[",
+        "{{",
+        "%%",
+        "%j",
+        "a.b.",
+        "a@b",
+        "://",
+        "a://b:",
+    ),
+    *(
+        "eyJ",
+        "-----BEGIN ",
+        "module load ",
+        "#PBS -o ",
+        "#SBATCH -o ",
+        "BASH_FUNC_",
+        "hash.1/job.1",
+        "<masked:",
+        "if ",
+    ),
+    *(
+        "59:",
+        "1h ",
+        "1.",
+        "1_000",
+        "1'",
+        "1e",
+        "@a",
+        "v1",
+        "\u2028",
+        "\ufeff",
+        "\u0130",
+        "{a}",
+        "(a*)*",
+        "_part1of1",
+    ),
 ]
 
 
@@ -46,13 +184,22 @@ def pumped(piece: str) -> Input:
 
 
 def long_words() -> list[Input]:
-    """Return inputs in which nothing repeats: as one word, after what may look for its end, and with blanks."""
+    """Return inputs in which nothing repeats: as one word, after what may look for its end,
+    and with blanks.
+    """
     word = "".join(random.Random(1).choices(string.ascii_lowercase, k=SIZE))
-    return [Input("", word), Input("<<", word), Input("A=", word), Input("", word.replace("a", " "))]
+    return [
+        Input("", word),
+        Input("<<", word),
+        Input("A=", word),
+        Input("", word.replace("a", " ")),
+    ]
 
 
 def shapes(*words: str) -> list[Input]:
-    """Return inputs in the usual shapes, and of the words of a format: alone, in lines, and cut off."""
+    """Return inputs in the usual shapes, and of the words of a format: alone, in lines,
+    and cut off.
+    """
     inputs = [Input("", part) for part in (*_CHARACTERS, "a" * 70 + "\n", "a\n", "a ")]
     for word in words:
         inputs += [Input("", word), Input("", f"{word}\n"), Input(word, "a"), Input(word, " ")]
@@ -63,19 +210,28 @@ def shapes(*words: str) -> list[Input]:
 
 def worst_inputs(pattern: re.Pattern[str] | re.Pattern[bytes]) -> list[Input]:
     """Return inputs that a pattern matches for long, and then does not match."""
-    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    source = (
+        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    )
     repeats: list[tuple[str, str]] = []
     sample = _sample(parser.parse(source, pattern.flags & ~re.DEBUG & ~re.UNICODE), "", repeats)
     inputs = [Input("", part) for part in (sample, sample[:-1]) if part]
     for before, part in repeats:
-        inputs += [Input("", part), Input(before, part), Input(before, part, "\0!"), Input("", part, "\n!")]
+        inputs += [
+            Input("", part),
+            Input(before, part),
+            Input(before, part, "\0!"),
+            Input("", part, "\n!"),
+        ]
         if before:
             inputs.append(Input("", before + part * 3))
     return list(dict.fromkeys(inputs))
 
 
 def _sample(nodes: object, before: str, repeats: list[tuple[str, str]]) -> str:
-    """Return a text that a parsed pattern may match; note each repeated part with what comes before it."""
+    """Return a text that a parsed pattern may match;
+    note each repeated part with what comes before it.
+    """
     text = ""
     for kind, value in nodes:
         text += _piece(kind, value, before + text, repeats)

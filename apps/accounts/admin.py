@@ -71,7 +71,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     exclude = ("digest",)
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
-        domain.revoke_token(user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now())
+        domain.revoke_token(
+            user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now()
+        )
 
 
 @admin.register(Membership)
@@ -87,7 +89,11 @@ class MembershipAdmin(PortalAdmin):
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)
         granted = domain.grant_role(
-            user=obj.user, role=role, experiment=obj.experiment, by=user_of(request), at=timezone.now()
+            user=obj.user,
+            role=role,
+            experiment=obj.experiment,
+            by=user_of(request),
+            at=timezone.now(),
         )
         obj.pk = granted.pk
 

@@ -1,4 +1,6 @@
-"""Base views of the API: a call has a user, and one that changes something calls one domain function."""
+"""Base views of the API: a call has a user, and one that changes something calls one domain
+function.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -6,7 +8,12 @@ from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -31,7 +38,8 @@ _STANDARD = frozenset({"create", "update", "partial_update", "destroy"})
 def allowed_by(check: Allowed) -> Callable[[C], C]:
     """Declare who may make a call: users who may not get 403, whatever they send.
 
-    The check takes the user and the target, if any, and returns False or raises `NotAllowed` for them.
+    The check takes the user and the target, if any, and returns False or raises `NotAllowed` for
+    them.
     """
 
     def declare(call: C) -> C:
@@ -59,7 +67,11 @@ class ApiView(StrictView):
 
     def given(self, writer: Serializer | None) -> dict[str, Any]:
         """Return the checked body with `by` and `at`: the arguments of a domain function."""
-        sent = checked_data(writer(data=self.request.data, context={"request": self.request})) if writer else {}
+        sent = (
+            checked_data(writer(data=self.request.data, context={"request": self.request}))
+            if writer
+            else {}
+        )
         return {**sent, "by": self.request.user, "at": timezone.now()}
 
 
@@ -81,7 +93,10 @@ class ApiViewSet(ApiView, GenericViewSet[M]):
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
         """Return the response of a command."""
-        return Response(reader(done, context=self.get_serializer_context()).data if reader else None, status=code)
+        return Response(
+            reader(done, context=self.get_serializer_context()).data if reader else None,
+            status=code,
+        )
 
 
 def command(
@@ -93,11 +108,12 @@ def command(
     allowed: Allowed | None = None,
     **route: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
-    """Declare a call that changes something: `create`, `update`, `destroy`, or a POST with the method's name.
+    """Declare a call that changes something: `create`, `update`, `destroy`,
+    or a POST with the method's name.
 
-    The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by` and `at`. The
-    response is its result, or else the target, as written by `reader`. `refused` documents errors in the schema.
-    `allowed` is that of `allowed_by`.
+    The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by`
+    and `at`. The response is its result, or else the target, as written by `reader`. `refused`
+    documents errors in the schema. `allowed` is that of `allowed_by`.
     """
     answers = {code: reader, **(refused or {})}
 
@@ -106,7 +122,11 @@ def command(
         def call(view: Any, request: ApiRequest, **_: str) -> Response:
             about = view.about()
             view.refuse_unless(allowed, about)
-            done = method(view, **view.given(writer)) if about is None else method(view, about, **view.given(writer))
+            done = (
+                method(view, **view.given(writer))
+                if about is None
+                else method(view, about, **view.given(writer))
+            )
             response: Response = view.answer(about if done is None else done, reader, code)
             return response
 
@@ -120,10 +140,14 @@ def command(
 
 
 class SavedViewReader(serializers.ModelSerializer[SavedView]):
-    """A list with its filters; `experiment` is the one it is shared with, null if only the owner sees it."""
+    """A list with its filters; `experiment` is the one it is shared with,
+    null if only the owner sees it.
+    """
 
     owner = serializers.CharField(source="owner.username", read_only=True)
-    experiment = serializers.CharField(source="experiment.key", read_only=True, allow_null=True, default=None)
+    experiment = serializers.CharField(
+        source="experiment.key", read_only=True, allow_null=True, default=None
+    )
 
     class Meta:
         model = SavedView
@@ -132,7 +156,9 @@ class SavedViewReader(serializers.ModelSerializer[SavedView]):
 
 
 class _Shareable(serializers.SlugRelatedField[Experiment]):
-    """Key of an experiment with which the user can share views; any other does not exist for them."""
+    """Key of an experiment with which the user can share views;
+    any other does not exist for them.
+    """
 
     def get_queryset(self) -> QuerySet[Experiment]:
         request = self.context.get("request")
@@ -144,7 +170,9 @@ class SavedViewChange(serializers.Serializer[Any]):
 
     name = serializers.CharField(max_length=60, required=False)
     query = serializers.CharField(max_length=domain.MOST_QUERY, required=False, allow_blank=True)
-    experiment = _Shareable("key", queryset=Experiment.objects.none(), required=False, allow_null=True)
+    experiment = _Shareable(
+        "key", queryset=Experiment.objects.none(), required=False, allow_null=True
+    )
 
     def validate_query(self, query: str) -> str:
         return domain.kept_query(query)

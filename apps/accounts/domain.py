@@ -16,7 +16,15 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from apps.accounts.enums import Role, TokenScope
-from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, SavedView, User
+from apps.accounts.models import (
+    UNKNOWN_ZONE,
+    ApiToken,
+    Experiment,
+    Membership,
+    Principal,
+    SavedView,
+    User,
+)
 from apps.accounts.permissions import scope_of
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
@@ -33,7 +41,9 @@ SIGN_ON = "single sign-on"
 @transaction.atomic
 def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Experiment:
     """Return the experiment of this key, in any case; create it if missing."""
-    experiment, created = Experiment.objects.get_or_create(key__iexact=key, defaults={"key": key, "name": name})
+    experiment, created = Experiment.objects.get_or_create(
+        key__iexact=key, defaults={"key": key, "name": name}
+    )
     if created:
         publish(kind="experiment.created", target=experiment, by=by, at=at)
     return experiment
@@ -41,29 +51,47 @@ def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Ex
 
 @transaction.atomic
 def save_experiment(*, experiment: Experiment, by: Principal, at: datetime) -> None:
-    """Store a new or changed experiment. Raises `InvalidFields` if another user took its key meanwhile."""
+    """Store a new or changed experiment.
+
+    Raises `InvalidFields` if another user took its key meanwhile.
+    """
     created = experiment.pk is None
     try:
         with transaction.atomic():
             experiment.save()
     except IntegrityError as error:
         raise InvalidFields({"key": ["An experiment has this key already."]}) from error
-    publish(kind="experiment.created" if created else "experiment.changed", target=experiment, by=by, at=at)
+    publish(
+        kind="experiment.created" if created else "experiment.changed",
+        target=experiment,
+        by=by,
+        at=at,
+    )
 
 
 @transaction.atomic
-def ensure_user(*, username: str, password_hash: str, by: Principal, at: datetime, **fields: Any) -> User:
-    """Return the user of this name; create it with this hash of a password and other `fields` if missing."""
-    user, created = User.objects.get_or_create(username=username, defaults={"password": password_hash, **fields})
+def ensure_user(
+    *, username: str, password_hash: str, by: Principal, at: datetime, **fields: Any
+) -> User:
+    """Return the user of this name; create it with this hash of a password and other `fields` if
+    missing.
+    """
+    user, created = User.objects.get_or_create(
+        username=username, defaults={"password": password_hash, **fields}
+    )
     if created:
         publish(kind="user.created", target=user, by=by, at=at)
     return user
 
 
 @transaction.atomic
-def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Principal, at: datetime) -> Membership:
+def grant_role(
+    *, user: User, role: Role, experiment: Experiment | None, by: Principal, at: datetime
+) -> Membership:
     """Grant a role for one experiment or for all; an admin of all gets access to `/admin/`."""
-    membership, created = Membership.objects.get_or_create(user=user, role=role, experiment=experiment)
+    membership, created = Membership.objects.get_or_create(
+        user=user, role=role, experiment=experiment
+    )
     if created:
         where = {"experiment": str(experiment or "all")}
         publish(kind="membership.granted", target=user, by=by, at=at, new=role, data=where)
@@ -74,7 +102,14 @@ def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Pri
 @transaction.atomic
 def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
     where = {"experiment": str(membership.experiment or "all")}
-    publish(kind="membership.revoked", target=membership.user, by=by, at=at, old=membership.role, data=where)
+    publish(
+        kind="membership.revoked",
+        target=membership.user,
+        by=by,
+        at=at,
+        old=membership.role,
+        data=where,
+    )
     membership.delete()
     _update_staff(membership)
 
@@ -92,15 +127,32 @@ def _update_staff(membership: Membership) -> None:
 
 @transaction.atomic
 def create_token(
-    *, user: User, name: str, days: int, by: Principal, at: datetime, scope: TokenScope = TokenScope.WRITE
+    *,
+    user: User,
+    name: str,
+    days: int,
+    by: Principal,
+    at: datetime,
+    scope: TokenScope = TokenScope.WRITE,
 ) -> str:
-    """Create and return an API token; only its hash is stored. Raises `InvalidFields` if the user has too many."""
+    """Create and return an API token; only its hash is stored.
+
+    Raises `InvalidFields` if the user has too many.
+    """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
     if ApiToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
-        raise InvalidFields({"days": [f"You already have {limit} tokens. Revoke one you no longer use."]})
+        raise InvalidFields(
+            {"days": [f"You already have {limit} tokens. Revoke one you no longer use."]}
+        )
     _, token = ApiToken.objects.create(user, expiry=timedelta(days=days), name=name, scope=scope)
-    publish(kind="token.created", target=user, by=by, at=at, data={"name": name, "scope": scope, "days": days})
+    publish(
+        kind="token.created",
+        target=user,
+        by=by,
+        at=at,
+        data={"name": name, "scope": scope, "days": days},
+    )
     return str(token)
 
 
@@ -138,7 +190,9 @@ def publish_logins(*, user: User, by: Principal, at: datetime) -> None:
 
 @transaction.atomic
 def set_password(*, user: User, password: str, by: Principal, at: datetime) -> None:
-    """Store the hash of a new password; links for a new one that were mailed before it become invalid."""
+    """Store the hash of a new password; links for a new one that were mailed before it become
+    invalid.
+    """
     user.set_password(password)
     user.save(update_fields=["password"])
     publish(kind="account.password_changed", target=user, by=by, at=at)
@@ -148,7 +202,11 @@ def set_password(*, user: User, password: str, by: Principal, at: datetime) -> N
 def request_password_reset(*, user: User, at: datetime) -> None:
     """Mail a link for a new password, unless one was mailed within `RESET_PAUSE`."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
-    if events_of(user).filter(kind="account.password_reset_requested", at__gt=at - RESET_PAUSE).exists():
+    if (
+        events_of(user)
+        .filter(kind="account.password_reset_requested", at__gt=at - RESET_PAUSE)
+        .exists()
+    ):
         return
     publish(kind="account.password_reset_requested", target=user, by="login page", at=at)
     enqueue("accounts.mail_password_link", user_id=user.pk)
@@ -156,7 +214,10 @@ def request_password_reset(*, user: User, at: datetime) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A user as described by a provider or proxy. `subject` never changes at a provider; a proxy gives none."""
+    """A user as described by a provider or proxy.
+
+    `subject` never changes at a provider; a proxy gives none.
+    """
 
     username: str
     subject: str = ""
@@ -170,15 +231,23 @@ class Identity:
 def sign_on(*, identity: Identity, at: datetime) -> User:
     """Return the user of this identity, with name, address and roles updated from it.
 
-    The user is found by subject, else by name and then linked to the subject for good. Raises `NotAllowed` if there is
-    no account, if it cannot be taken by name, or if the name is not valid.
+    The user is found by subject, else by name and then linked to the subject for good. Raises
+    `NotAllowed` if there is no account, if it cannot be taken by name, or if the name is not valid.
     """
-    user = User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
+    user = (
+        User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
+    )
     user = user or _user_named(identity, at)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is not active.")
-    known = {"first_name": identity.first_name, "last_name": identity.last_name, "email": identity.email}
-    changes = {name: value for name, value in known.items() if value and value != getattr(user, name)}
+    known = {
+        "first_name": identity.first_name,
+        "last_name": identity.last_name,
+        "email": identity.email,
+    }
+    changes = {
+        name: value for name, value in known.items() if value and value != getattr(user, name)
+    }
     if changes:
         User.objects.filter(pk=user.pk).update(**changes)
         user.refresh_from_db(fields=changes)
@@ -195,7 +264,8 @@ def _user_named(identity: Identity, at: datetime) -> User:
         raise NotAllowed(f"{identity.username[:150]!r} cannot be a user name here.") from error
     users = User.objects.select_for_update(no_key=True)
     if settings.SSO_CREATE_USERS:
-        # Two first logins can come at the same moment: the second one takes the account of the first.
+        # Two first logins can come at the same moment: the second one takes the account of the
+        # first.
         unusable = {"password": make_password(None)}
         user, created = users.get_or_create(username=identity.username, defaults=unusable)
         if created:
@@ -210,7 +280,9 @@ def _user_named(identity: Identity, at: datetime) -> User:
     if identity.subject and user.sign_on_subject:
         raise NotAllowed(f"The account {user.username} belongs to another identity.")
     if not _may_be_taken_by_name(user, identity):
-        raise NotAllowed(f"The account {user.username} is not linked to single sign-on. Ask an admin to link it.")
+        raise NotAllowed(
+            f"The account {user.username} is not linked to single sign-on. Ask an admin to link it."
+        )
     if identity.subject:
         user.sign_on_subject, user.link_by_name = identity.subject, False
         user.save(update_fields=["sign_on_subject", "link_by_name"])
@@ -221,8 +293,9 @@ def _user_named(identity: Identity, at: datetime) -> User:
 def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
     """Return whether the first identity of this name may be the user.
 
-    An account with a password may be that of someone else; an admin then has to allow the link. Staff is never taken by
-    name, except for admins without a password at a proxy: it knows nobody by more than a name.
+    An account with a password may be that of someone else; an admin then has to allow the link.
+    Staff is never taken by name, except for admins without a password at a proxy: it knows nobody
+    by more than a name.
     """
     has_password = user.has_usable_password()
     if user.is_staff or user.is_superuser:
@@ -246,7 +319,9 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
         if key and key not in experiments:
             logger.warning("SSO_ROLES names the experiment %s, which does not exist", key)
         elif text in granted and text not in held:
-            grant_role(user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at)
+            grant_role(
+                user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at
+            )
         elif text not in granted and text in held:
             revoke_role(membership=held[text], by=SIGN_ON, at=at)
 
@@ -266,7 +341,9 @@ def normal_query(query: str) -> str:
 
 
 def kept_query(query: str) -> str:
-    """Return the normal query; raises `ValidationError` if it is too long, as encoded it is longer."""
+    """Return the normal query; raises `ValidationError` if it is too long,
+    as encoded it is longer.
+    """
     normal = normal_query(query)
     if len(normal) > MOST_QUERY:
         raise ValidationError("These filters are too long to be kept.")
@@ -276,7 +353,11 @@ def kept_query(query: str) -> str:
 def shareable(user: User) -> QuerySet[Experiment]:
     """Return the experiments with which a user can share views."""
     scope = scope_of(user)
-    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+    return (
+        Experiment.objects.all()
+        if scope.sees_all
+        else Experiment.objects.filter(pk__in=scope.experiments)
+    )
 
 
 def views_for(user: User) -> QuerySet[SavedView]:
@@ -324,6 +405,8 @@ def save_view(
         view.save(update_fields=["name", "query", "experiment"])
         return view
     if not same.exists() and SavedView.objects.filter(owner=owner, path=path).count() >= MAX_VIEWS:
-        raise InvalidFields({"name": [f"You can save {MAX_VIEWS} views of a list. Delete one first."]})
+        raise InvalidFields(
+            {"name": [f"You can save {MAX_VIEWS} views of a list. Delete one first."]}
+        )
     values = {"query": query, "experiment": experiment}
     return SavedView.objects.update_or_create(owner=owner, path=path, name=name, defaults=values)[0]

@@ -11,9 +11,13 @@ declare(
     EventKind("token.created", "created an API token", "has a new API token"),
     EventKind("token.revoked", "revoked an API token", "had an API token revoked"),
     EventKind("account.logins_changed", "changed the cluster logins", "has other cluster logins"),
-    EventKind("account.linked", "linked the account to single sign-on", "was linked to single sign-on"),
+    EventKind(
+        "account.linked", "linked the account to single sign-on", "was linked to single sign-on"
+    ),
     EventKind("account.password_changed", "changed the password", "has a new password"),
     EventKind(
-        "account.password_reset_requested", "requested a link for a new password", "was sent a link for a new password"
+        "account.password_reset_requested",
+        "requested a link for a new password",
+        "was sent a link for a new password",
     ),
 )

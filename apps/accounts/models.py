@@ -21,21 +21,31 @@ UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin
 class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's tokens
     """A person or a tool with a token."""
 
-    time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name. Empty: the portal's default.")
+    time_zone = models.CharField(
+        max_length=64, blank=True, help_text="IANA name. Empty: the portal's default."
+    )
     sign_on_subject = models.CharField(
         "identity at single sign-on",
         max_length=600,
         unique=True,
         null=True,
         blank=True,
-        help_text="Issuer and subject, separated by a space. Empty it to link the account by name at its next login.",
+        help_text=(
+            "Issuer and subject, separated by a space. Empty it to link the account by name at "
+            "its next login."
+        ),
     )
     link_by_name = models.BooleanField(
         "link by name",
         default=False,
-        help_text="The next identity with this user name gets the account, though it has a password. Never if staff.",
+        help_text=(
+            "The next identity with this user name gets the account, though it has a password. "
+            "Never if staff."
+        ),
     )
-    is_demo = models.BooleanField(default=False, editable=False, help_text="Its password is public.")
+    is_demo = models.BooleanField(
+        default=False, editable=False, help_text="Its password is public."
+    )
     #: Cached by `permissions`.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]
@@ -44,8 +54,13 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
         return self.username
 
     @classmethod
-    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any) -> Self:
-        """Read a user. Without DEMO, users of the demo are inactive, so sessions, tokens and logins are refused."""
+    def from_db(
+        cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any
+    ) -> Self:
+        """Read a user.
+
+        Without DEMO, users of the demo are inactive, so sessions, tokens and logins are refused.
+        """
         user = super().from_db(db, field_names, values, **more)
         if "is_demo" in field_names and user.is_demo and not settings.DEMO:
             user.is_active = False
@@ -101,11 +116,16 @@ class Membership(models.Model):
             models.UniqueConstraint(
                 fields=["user", "experiment", "role"], nulls_distinct=False, name="membership_once"
             ),
-            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role"),
+            models.CheckConstraint(
+                condition=models.Q(role__in=Role.values), name="membership_role"
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.user} is {self.get_role_display().lower()} of {self.experiment or 'all experiments'}"
+        return (
+            f"{self.user} is {self.get_role_display().lower()} of "
+            f"{self.experiment or 'all experiments'}"
+        )
 
 
 class ApiToken(AbstractAuthToken):
@@ -117,7 +137,9 @@ class ApiToken(AbstractAuthToken):
     class Meta:
         verbose_name = "API token"
         constraints = [
-            models.CheckConstraint(condition=models.Q(scope__in=TokenScope.values), name="api_token_scope"),
+            models.CheckConstraint(
+                condition=models.Q(scope__in=TokenScope.values), name="api_token_scope"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -127,34 +149,47 @@ class ApiToken(AbstractAuthToken):
 class ClusterLogin(models.Model):
     """A login of a user on clusters: archived jobs of that login are the user's own.
 
-    Only admins add logins, because they give access to scripts and environments. Several users can share a login.
+    Only admins add logins, because they give access to scripts and environments. Several users can
+    share a login.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="cluster_logins")
     login = models.CharField(max_length=64)
-    cluster = models.CharField(max_length=64, blank=True, help_text="Name of the cluster. Empty: all clusters.")
+    cluster = models.CharField(
+        max_length=64, blank=True, help_text="Name of the cluster. Empty: all clusters."
+    )
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["user", "login", "cluster"], name="cluster_login_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "login", "cluster"], name="cluster_login_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.login} on {self.cluster or 'every cluster'}"
 
 
 class SavedView(models.Model):
-    """A list with its filters that a user named: the query of a page, private or shared with an experiment."""
+    """A list with its filters that a user named: the query of a page,
+    private or shared with an experiment.
+    """
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
     path = models.CharField(max_length=100, help_text="The address of the list.")
     name = models.CharField(max_length=60)
     query = models.CharField(max_length=2_000, blank=True)
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Shared with its members."
+        "accounts.Experiment",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Shared with its members.",
     )
 
     class Meta:
         ordering = ["name", "pk"]
-        constraints = [models.UniqueConstraint(fields=["owner", "path", "name"], name="saved_view_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "path", "name"], name="saved_view_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} of {self.owner}"

@@ -32,7 +32,9 @@ class Scope:
 
     def has(self, role: Role, experiment_id: int | None = None) -> bool:
         """Return whether the user has the role for this experiment or for all."""
-        return (role, None) in self.roles or (experiment_id is not None and (role, experiment_id) in self.roles)
+        return (role, None) in self.roles or (
+            experiment_id is not None and (role, experiment_id) in self.roles
+        )
 
     def has_anywhere(self, role: Role) -> bool:
         """Return whether the user has the role for at least one experiment."""
@@ -47,16 +49,22 @@ NOBODY = Scope(frozenset())
 
 
 def scope_of(user: Anyone) -> Scope:
-    """Return the user's roles, read once per user object; anonymous and inactive users have none."""
+    """Return the user's roles, read once per user object;
+    anonymous and inactive users have none.
+    """
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
     if not hasattr(user, "_scope"):
-        user._scope = Scope(frozenset((held.role, held.experiment_id) for held in user.memberships.all()))
+        user._scope = Scope(
+            frozenset((held.role, held.experiment_id) for held in user.memberships.all())
+        )
     return user._scope
 
 
 def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
-    """Return the user's cluster logins as pairs of login and cluster name, empty for every cluster."""
+    """Return the user's cluster logins as pairs of login and cluster name,
+    empty for every cluster.
+    """
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return frozenset()
     if not hasattr(user, "_logins"):

@@ -1,7 +1,8 @@
-"""`Idempotency-Key`: a call repeated with its key gets the same response and changes nothing a second time.
+"""`Idempotency-Key`: a call repeated with its key gets the same response and changes nothing a
+second time.
 
-Follows draft-ietf-httpapi-idempotency-key-header. Key, change and response are one transaction, so a killed process
-leaves neither.
+Follows draft-ietf-httpapi-idempotency-key-header. Key, change and response are one transaction, so
+a killed process leaves neither.
 """
 
 import hashlib
@@ -16,7 +17,9 @@ from apps.api.models import KeyedCall
 from apps.core.errors import DomainError, NotAllowed
 
 #: A string as in RFC 8941, or the same without quotes.
-_KEY = re.compile(r'"(?P<quoted>[\x20\x21\x23-\x5b\x5d-\x7e]{1,255})"|(?P<bare>[\x21\x23-\x7e]{1,255})')
+_KEY = re.compile(
+    r'"(?P<quoted>[\x20\x21\x23-\x5b\x5d-\x7e]{1,255})"|(?P<bare>[\x21\x23-\x7e]{1,255})'
+)
 
 
 class CallInProgress(DomainError):
@@ -28,24 +31,34 @@ class KeyReused(DomainError):
 
 
 def earlier_call(call: KeyedCall) -> KeyedCall | None:
-    """Return the earlier call with this key; None for the first, which locks the key until the transaction ends.
+    """Return the earlier call with this key; None for the first,
+    which locks the key until the transaction ends.
 
-    Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the stored response may
-    show what the user can no longer see.
+    Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the
+    stored response may show what the user can no longer see.
     """
     digest = hashlib.sha256(f"{call.user_id} {call.route} {call.key}".encode()).digest()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(digest[:8], signed=True)])
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(digest[:8], signed=True)]
+        )
         if not cursor.fetchone()[0]:
-            raise CallInProgress("The same call is in progress with this key. Try again in a moment.")
+            raise CallInProgress(
+                "The same call is in progress with this key. Try again in a moment."
+            )
     calls = KeyedCall.objects.filter(user=call.user, route=call.route, key=call.key)
     calls.filter(at__lte=call.at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()
     earlier = calls.first()
     if earlier is not None and earlier.fingerprint != call.fingerprint:
-        raise KeyReused("This key was used for another call: the body differs. Use a new key for each change.")
+        raise KeyReused(
+            "This key was used for another call: the body differs. Use a new key for each change."
+        )
     call.roles = [list(role) for role in scope_of(call.user).roles]
     if earlier is not None and not all(role in call.roles for role in earlier.roles):
-        raise NotAllowed("This change was made before. You have lost a role since, so its response is not repeated.")
+        raise NotAllowed(
+            "This change was made before. You have lost a role since, so its response is not "
+            "repeated."
+        )
     return earlier
 
 
@@ -57,4 +70,6 @@ def key_of(header: str) -> str | None:
 
 def drop_old_calls(*, at: datetime) -> int:
     """Delete calls older than IDEMPOTENCY_HOURS; return how many."""
-    return KeyedCall.objects.filter(at__lte=at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()[0]
+    return KeyedCall.objects.filter(
+        at__lte=at - timedelta(hours=settings.IDEMPOTENCY_HOURS)
+    ).delete()[0]

@@ -31,7 +31,9 @@ _NO_CONDITION = "This resource does not support If-Match. Nothing was changed."
 
 
 class ETagMiddleware(MiddlewareMixin):
-    """Add ETags to reads, answer 304 to a matching `If-None-Match`, and refuse an `If-Match` that is not supported."""
+    """Add ETags to reads, answer 304 to a matching `If-None-Match`,
+    and refuse an `If-Match` that is not supported.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponseBase:
         if not request.path.startswith("/api/") or request.method not in {"GET", "HEAD"}:
@@ -42,7 +44,9 @@ class ETagMiddleware(MiddlewareMixin):
             response["ETag"] = quote_etag(hashlib.sha256(response.content).hexdigest()[:32])
         if not response.has_header("Cache-Control"):
             patch_cache_control(response, private=True, no_cache=True)
-        return get_conditional_response(request, etag=response["ETag"], response=response) or response
+        return (
+            get_conditional_response(request, etag=response["ETag"], response=response) or response
+        )
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
@@ -51,11 +55,18 @@ class ETagMiddleware(MiddlewareMixin):
         cls = getattr(view, "cls", None)
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
-        return None if getattr(cls, "takes_if_match", False) else JsonResponse({"detail": _NO_CONDITION}, status=412)
+        return (
+            None
+            if getattr(cls, "takes_if_match", False)
+            else JsonResponse({"detail": _NO_CONDITION}, status=412)
+        )
 
 
 class IdempotencyMiddleware(MiddlewareMixin):
-    """Makes a change once however often it is sent with its key. Last in the list because it calls the view."""
+    """Makes a change once however often it is sent with its key.
+
+    Last in the list because it calls the view.
+    """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
@@ -78,15 +89,18 @@ class IdempotencyMiddleware(MiddlewareMixin):
         described = json.dumps([request.META.get("QUERY_STRING", ""), *headers]).encode()
         fingerprint = hashlib.sha256(described + b"\0" + request.body).hexdigest()
         route = f"{request.method} {request.path}"[:300]
-        call = KeyedCall(user=user, route=route, key=key, fingerprint=fingerprint, at=timezone.now())
+        call = KeyedCall(
+            user=user, route=route, key=key, fingerprint=fingerprint, at=timezone.now()
+        )
         return _answer_once(call, lambda: view(request, *args, **kwargs))
 
 
 def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-    """Repeat the response of an earlier call with this key; else make the call, and keep a successful response.
+    """Repeat the response of an earlier call with this key; else make the call,
+    and keep a successful response.
 
-    409 while the same call is in progress, 422 if the key was used for another. A refused call is not kept, so it can
-    be retried with its key.
+    409 while the same call is in progress, 422 if the key was used for another. A refused call is
+    not kept, so it can be retried with its key.
     """
     with transaction.atomic():
         try:
@@ -105,7 +119,9 @@ def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> Htt
             return response
         if hasattr(response, "render"):
             response.render()
-        kept = _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
+        kept = (
+            _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
+        )
         call.status, call.body = kept.status_code, kept.content
         call.headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
         call.save()

@@ -3,7 +3,10 @@
 from typing import Any
 
 from drf_spectacular.contrib.django_filters import DjangoFilterExtension
-from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerFieldExtension,
+)
 from drf_spectacular.openapi import AutoSchema
 from rest_framework.views import APIView
 
@@ -15,7 +18,10 @@ _REFUSED = {
     "403": "You do not have permission.",
     "404": "Not found, or you do not have access.",
     "406": "The format requested is not available.",
-    "409": "Conflict with the state, another user's change or the same call in progress. Nothing was changed.",
+    "409": (
+        "Conflict with the state, another user's change or the same call in progress. Nothing was "
+        "changed."
+    ),
     "413": "The body is too large, or the storage limit is reached.",
     "415": "The format of the body is not supported.",
     "422": "The body cannot be processed.",
@@ -26,7 +32,9 @@ _ALWAYS, _SENDING = ("400", "401", "403", "404", "406"), ("409", "413", "415", "
 PROBLEM = {
     "type": "object",
     "description": "`detail`, or messages by field path.",
-    "additionalProperties": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "additionalProperties": {
+        "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+    },
 }
 
 
@@ -59,7 +67,11 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     priority = 1
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "description": "A token of the page *Settings*."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of the page *Settings*.",
+        }
 
 
 class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
@@ -76,7 +88,8 @@ class AnyOfExtension(DjangoFilterExtension):
     """Filters that take several values."""
 
     priority = 1
-    #: To find out, it would load GeoDjango and look for GDAL, a tenth of a second at each start of the web server.
+    #: To find out, it would load GeoDjango and look for GDAL, a tenth of a second at each start of
+    #: the web server.
     _has_gis = False
 
     def resolve_filter_field(
@@ -108,11 +121,16 @@ class Schema(AutoSchema):
         for code, answer in answers.items():
             if code >= "400":
                 answer.setdefault("content", {"application/json": {"schema": PROBLEM}})
-        if self.method != "GET" and self.view.authentication_classes == APIView.authentication_classes:
+        if (
+            self.method != "GET"
+            and self.view.authentication_classes == APIView.authentication_classes
+        ):
             operation.setdefault("parameters", []).append(_KEY)
             if getattr(self.view, "takes_if_match", False) and getattr(self.view, "detail", False):
                 operation["parameters"].append(_IF_MATCH)
-                answers.setdefault("412", {"description": "The ETag does not match If-Match. Nothing was changed."})
+                answers.setdefault(
+                    "412", {"description": "The ETag does not match If-Match. Nothing was changed."}
+                )
         if self.method == "GET":
             operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
             answers["304"] = {"description": "The ETag matches If-None-Match."}

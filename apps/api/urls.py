@@ -14,7 +14,13 @@ from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
-from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
+from apps.notifications.api.views import (
+    FeedsView,
+    FollowView,
+    NotificationViewSet,
+    PreferencesView,
+    WebhookViewSet,
+)
 from apps.production.api.advice import AdviceView
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
 from apps.production.api.campaigns import CampaignsView
@@ -29,7 +35,13 @@ from apps.production.api.templates import TemplateViewSet
 from apps.production.api.types import WorkflowViewSet
 from apps.progress.api import ProgressViewSet, RequestReportViewSet, WeeklyReportViewSet
 from apps.quality.api.views import QualityViewSet
-from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
+from apps.statusboard.api.views import (
+    AnnouncementViewSet,
+    IncidentViewSet,
+    ServiceViewSet,
+    WindowViewSet,
+    receive_feed,
+)
 from apps.submission.api.debugging import DebugRunViewSet
 from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
@@ -77,8 +89,12 @@ urlpatterns = [
     path("shares/", SharesView.as_view(), name="shares"),
     path("shares/what-if/", SharesPreview.as_view(), name="shares-what-if"),
     path("", include(router.urls)),
-    path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
-    path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
+    path(
+        "requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"
+    ),
+    path(
+        "requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"
+    ),
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
     path("campaigns/", CampaignsView.as_view(), name="campaigns"),
     path("causes/", CausesView.as_view(), name="causes"),

@@ -20,7 +20,9 @@ from apps.core.api.views import StrictView
 
 
 class SchemaView(SpectacularAPIView):
-    """The schema, without login: it contains no data, and tools read it before they have a token."""
+    """The schema, without login: it contains no data,
+    and tools read it before they have a token.
+    """
 
     permission_classes = [AllowAny]
 
@@ -29,7 +31,9 @@ class SchemaView(SpectacularAPIView):
         renderer = request.accepted_renderer
         disposition = f'inline; filename="opsportal.{renderer.format}"'
         headers = {"Content-Disposition": disposition, "Vary": "Accept"}
-        return HttpResponse(_written(renderer.media_type), content_type=renderer.media_type, headers=headers)
+        return HttpResponse(
+            _written(renderer.media_type), content_type=renderer.media_type, headers=headers
+        )
 
 
 class IndexSerializer(serializers.Serializer[dict[str, Any]]):
@@ -37,7 +41,9 @@ class IndexSerializer(serializers.Serializer[dict[str, Any]]):
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
     openapi = serializers.URLField(help_text="The schema of every route.")
     reference = serializers.URLField(help_text="The same as a page, on which calls can be tried.")
-    routes = serializers.DictField(child=serializers.URLField(), help_text="Addresses without parameters, by name.")
+    routes = serializers.DictField(
+        child=serializers.URLField(), help_text="Addresses without parameters, by name."
+    )
 
 
 class IndexView(StrictView):
@@ -86,7 +92,10 @@ class VersionView(StrictView):
 
 
 def _versions() -> dict[str, str]:
-    return {"portal": str(settings.PORTAL_VERSION), "api": str(settings.SPECTACULAR_SETTINGS["VERSION"])}
+    return {
+        "portal": str(settings.PORTAL_VERSION),
+        "api": str(settings.SPECTACULAR_SETTINGS["VERSION"]),
+    }
 
 
 def write_ahead() -> None:
@@ -96,7 +105,9 @@ def write_ahead() -> None:
 
 @lru_cache
 def _written(media_type: str) -> str | bytes:
-    """Return the schema in one of four formats, written once each: it is long and does not depend on data."""
+    """Return the schema in one of four formats, written once each:
+    it is long and does not depend on data.
+    """
     renderer = next(form() for form in SchemaView.renderer_classes if form.media_type == media_type)
     text: str | bytes = renderer.render(whole_schema(), media_type, {})
     return text

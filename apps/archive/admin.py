@@ -1,4 +1,7 @@
-"""Admin of the archive: jobs and dictionaries read-only; masking rules and capture hosts. Contents have own pages."""
+"""Admin of the archive: jobs and dictionaries read-only; masking rules and capture hosts.
+
+Contents have own pages.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +39,15 @@ from apps.jobs.models import MaskingRule
 
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(ReadOnlyAdmin):
-    list_display = ["job_id", "cluster", "submitted_at", "captured_at", "script_bytes", "request_key", "stage"]
+    list_display = [
+        "job_id",
+        "cluster",
+        "submitted_at",
+        "captured_at",
+        "script_bytes",
+        "request_key",
+        "stage",
+    ]
     list_filter = ["cluster"]
     search_fields = ["=job_id", "=request_key"]
     ordering = ["-submitted_at", "-id"]
@@ -71,7 +82,15 @@ class MaskingRuleAdmin(PortalAdmin):
 
 @admin.register(MaskingTrial)
 class MaskingTrialAdmin(ReadOnlyAdmin):
-    list_display = ["pattern", "applies_to", "started_at", "started_by", "done", "found_jobs", "most_found"]
+    list_display = [
+        "pattern",
+        "applies_to",
+        "started_at",
+        "started_by",
+        "done",
+        "found_jobs",
+        "most_found",
+    ]
     readonly_fields = ["done", "most_found"]
     exclude = ["names", "last_blob", "until_blob"]
 
@@ -107,7 +126,9 @@ class CaptureHostAdmin(PortalAdmin):
         obj.pk = host.pk
         self._show(request, host, token)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: CaptureHost | None = None) -> list[str]:
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: CaptureHost | None = None
+    ) -> list[str]:
         return ["heard_at", *(["name"] if obj else [])]
 
     @admin.display(description="clusters")
@@ -121,7 +142,9 @@ class CaptureHostAdmin(PortalAdmin):
     @admin.action(description="Create a token", permissions=["change"])
     def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
-            self._show(request, host, add_host_token(host=host, by=user_of(request), at=timezone.now()))
+            self._show(
+                request, host, add_host_token(host=host, by=user_of(request), at=timezone.now())
+            )
 
     @admin.action(description="Revoke all tokens", permissions=["change"])
     def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
@@ -134,7 +157,10 @@ class CaptureHostAdmin(PortalAdmin):
 
 @admin.register(SinkState)
 class SinkStateAdmin(ReadOnlyAdmin):
-    """Sinks of the archive. What they rejected can be retried or dropped, what is no longer configured removed."""
+    """Sinks of the archive.
+
+    What they rejected can be retried or dropped, what is no longer configured removed.
+    """
 
     list_display = ["name", "written", "written_at", "failures", "retry_at", "last_error"]
     ordering = ["name"]
@@ -155,7 +181,13 @@ class SinkStateAdmin(ReadOnlyAdmin):
     def forget(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
         self._act(request, sinks, forget_sink, "{sink} removed.")
 
-    def _act(self, request: HttpRequest, sinks: QuerySet[SinkState], act: Callable[..., Any], message: str) -> None:
+    def _act(
+        self,
+        request: HttpRequest,
+        sinks: QuerySet[SinkState],
+        act: Callable[..., Any],
+        message: str,
+    ) -> None:
         for sink in sinks:
             try:
                 result = act(sink=sink, by=user_of(request), at=timezone.now())

@@ -28,7 +28,9 @@ def _moment(day: date, clock: time) -> datetime:
 
 
 def _hint(text: str) -> forms.TextInput:
-    return forms.TextInput(attrs={"placeholder": text, "autocomplete": "off", "spellcheck": "false"})
+    return forms.TextInput(
+        attrs={"placeholder": text, "autocomplete": "off", "spellcheck": "false"}
+    )
 
 
 class SearchForm(forms.Form):
@@ -55,32 +57,50 @@ class ArchivedJobs(AnyOf):
         widget=_hint("gromacs/2023.3 --mem=4G"),
         help_text="Matches all whole words. Use * for a prefix: gromacs/20*.",
     )
-    cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
+    cluster = django_filters.ModelChoiceFilter(
+        queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
+    )
     job = django_filters.CharFilter(field_name="job_id", label="Job ID", max_length=64)
     user = django_filters.CharFilter(max_length=64)
-    request = django_filters.CharFilter(field_name="request_key", lookup_expr="iexact", label="Request", max_length=64)
+    request = django_filters.CharFilter(
+        field_name="request_key", lookup_expr="iexact", label="Request", max_length=64
+    )
     stage = django_filters.CharFilter(max_length=64)
     since = DayFilter(method="from_day", label="Submitted from", widget=_DAY)
     until = DayFilter(method="to_day", label="Submitted until", widget=_DAY)
     state = django_filters.ChoiceFilter(
-        method="ended", label="State", choices=[(ANY_FAILURE, "Any failure"), *STATE_CHOICES], empty_label="Any state"
+        method="ended",
+        label="State",
+        choices=[(ANY_FAILURE, "Any failure"), *STATE_CHOICES],
+        empty_label="Any state",
     )
     account = django_filters.CharFilter(max_length=64)
     name = django_filters.CharFilter(max_length=200, label="Job name")
     module = django_filters.CharFilter(
-        method="in_script", label="Loads module", max_length=100, widget=_hint("gromacs or gromacs/2023.3")
+        method="in_script",
+        label="Loads module",
+        max_length=100,
+        widget=_hint("gromacs or gromacs/2023.3"),
     )
     text = django_filters.CharFilter(
         method="in_script",
         label="Text in script",
         max_length=200,
         strip=False,
-        help_text="Requires a user, request or day filter. Searches the newest jobs first, within a time limit.",
+        help_text=(
+            "Requires a user, request or day filter. Searches the newest jobs first, within a "
+            "time limit."
+        ),
     )
     line = django_filters.CharFilter(
-        method="in_script", label="Line of script", max_length=LONGEST_LINE, widget=_hint("the whole line")
+        method="in_script",
+        label="Line of script",
+        max_length=LONGEST_LINE,
+        widget=_hint("the whole line"),
     )
-    script = django_filters.CharFilter(method="with_script", label="Script", widget=forms.HiddenInput)
+    script = django_filters.CharFilter(
+        method="with_script", label="Script", widget=forms.HiddenInput
+    )
 
     ONCE = frozenset({"words", "module", "text", "line"})
     #: Shown at once; the others behind "More filters".
@@ -95,7 +115,9 @@ class ArchivedJobs(AnyOf):
     def search(self) -> Search:
         """Return the search in the scripts."""
         values = self.form.cleaned_data
-        return Search(**{name: values.get(name) or "" for name in ("words", "line", "module", "text")})
+        return Search(
+            **{name: values.get(name) or "" for name in ("words", "line", "module", "text")}
+        )
 
     def page(self, query: QueryDict, *, size: int = 50) -> Page[ArchivedJob]:
         """Return the page that `query` asks for, newest submission first. Raises `TooWide`."""

@@ -29,12 +29,16 @@ def name_sender(sender: str | None) -> str:
 
 
 class Dictionary(models.Model):
-    """What many contents of one kind have in common; needed to read those compressed with it, so never removed."""
+    """What many contents of one kind have in common; needed to read those compressed with it,
+    so never removed.
+    """
 
     kind = models.CharField(max_length=16, choices=BlobKind)
     data = models.BinaryField()
     trained_at = models.DateTimeField()
-    newest_content = models.BigIntegerField(default=0, help_text="Primary key of the newest content at that time.")
+    newest_content = models.BigIntegerField(
+        default=0, help_text="Primary key of the newest content at that time."
+    )
 
     class Meta:
         verbose_name_plural = "dictionaries"
@@ -60,7 +64,9 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
     """Archived jobs; people see their own too, whatever experiment they are for."""
 
     def visible_to(self, user: User) -> Self:
-        """Keep what this person may see: own jobs, those of own experiments; everything, for the OPG."""
+        """Keep what this person may see: own jobs, those of own experiments; everything,
+        for the OPG.
+        """
         scope = scope_of(user)
         if scope.sees_all:
             return self
@@ -68,36 +74,49 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
             models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
             for login, cluster in logins_of(user)
         ]
-        of_experiment = [models.Q(experiment__in=scope.experiments)] if scope.experiments or not own else []
+        of_experiment = (
+            [models.Q(experiment__in=scope.experiments)] if scope.experiments or not own else []
+        )
         return self.filter(reduce(or_, own + of_experiment))
 
 
 class ArchivedJob(models.Model):
-    """A job as it lay in the spool. Schedulers use ids again, so the submission's time belongs to its key.
+    """A job as it lay in the spool.
 
-    Request and stage are its owner's word, from its environment. The experiment is that of the request, until
-    accounting tells whose job it was. User, account, name and arguments come from the spool where it has them, else
-    from accounting; the state (of an array, the worst of its tasks) from accounting alone. `description` and
-    `caveat` are those of `SpooledJob`, `sender` is that of `CapturedJob`. `conflict` says how another capture of the
-    same submission differs; a user may have chosen this capture as the right one (`chosen_at`). `unstored_captures`
-    has sender and hashes of captures with the same key whose contents are not stored. `conflict_version` is equal in
-    all captures of a submission, and grows with each that differs and each choice.
+    Schedulers use ids again, so the submission's time belongs to its key.
+
+    Request and stage are its owner's word, from its environment. The experiment is that of the
+    request, until accounting tells whose job it was. User, account, name and arguments come from
+    the spool where it has them, else from accounting; the state (of an array, the worst of its
+    tasks) from accounting alone. `description` and `caveat` are those of `SpooledJob`, `sender` is
+    that of `CapturedJob`. `conflict` says how another capture of the same submission differs; a
+    user may have chosen this capture as the right one (`chosen_at`). `unstored_captures` has sender
+    and hashes of captures with the same key whose contents are not stored. `conflict_version` is
+    equal in all captures of a submission, and grows with each that differs and each choice.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
     job_id = models.CharField(max_length=64)
     submitted_at = models.DateTimeField()
     script = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_script")
-    environment = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_environment")
+    environment = models.ForeignKey(
+        Blob, on_delete=models.PROTECT, related_name="jobs_by_environment"
+    )
     description = models.ForeignKey(
-        Blob, on_delete=models.PROTECT, null=True, related_name="jobs_by_description", db_index=False
+        Blob,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="jobs_by_description",
+        db_index=False,
     )
     script_bytes = models.IntegerField()
     environment_bytes = models.IntegerField()
     captured_at = models.DateTimeField()
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
-    experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, null=True, blank=True, db_index=False)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.PROTECT, null=True, blank=True, db_index=False
+    )
     masked_names = models.JSONField(default=list, blank=True)
     user = models.CharField(max_length=64, blank=True)
     account = models.CharField(max_length=64, blank=True)
@@ -111,7 +130,9 @@ class ArchivedJob(models.Model):
     caveat = models.CharField(max_length=200, blank=True)
     sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001  null: stored before senders were
     conflict = models.CharField(max_length=400, blank=True)
-    conflict_version = models.IntegerField(default=0)  # no check, which reads the whole table when it is added
+    conflict_version = models.IntegerField(
+        default=0
+    )  # no check, which reads the whole table when it is added
     unstored_captures = models.JSONField(default=list, blank=True)
     chosen_by = models.CharField(max_length=150, blank=True)
     chosen_at = models.DateTimeField(null=True, blank=True)
@@ -121,7 +142,9 @@ class ArchivedJob(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["job_id", "cluster", "submitted_at"], name="archived_job_once"),
+            models.UniqueConstraint(
+                fields=["job_id", "cluster", "submitted_at"], name="archived_job_once"
+            ),
         ]
         indexes = [
             # Ascending, and read backwards: pages that are appended to become full, others half.
@@ -136,7 +159,8 @@ class ArchivedJob(models.Model):
                 condition=~models.Q(request_key=""),
                 name="archived_job_request",
             ),
-            # With the script, so that a user's jobs with some words are found without a look at each job.
+            # With the script, so that a user's jobs with some words are found without a look at
+            # each job.
             models.Index(
                 fields=["user", "submitted_at", "id"],
                 include=["script"],
@@ -144,7 +168,9 @@ class ArchivedJob(models.Model):
                 name="archived_job_by_user",
             ),
             models.Index(
-                fields=["description"], condition=models.Q(description__isnull=False), name="archived_job_description"
+                fields=["description"],
+                condition=models.Q(description__isnull=False),
+                name="archived_job_description",
             ),
         ]
 
@@ -156,7 +182,10 @@ class ArchivedJob(models.Model):
         """Return how the tasks of an array ended: `1 of 20 failed`; empty if all ended alike."""
         if not 0 < self.worst_tasks < self.tasks:
             return ""
-        return f"{self.worst_tasks} of {self.tasks} {'failed' if self.state in FAILED_STATES else 'interrupted'}"
+        return (
+            f"{self.worst_tasks} of {self.tasks} "
+            f"{'failed' if self.state in FAILED_STATES else 'interrupted'}"
+        )
 
     @property
     def sender_name(self) -> str:
@@ -164,7 +193,9 @@ class ArchivedJob(models.Model):
 
     @property
     def open_conflict(self) -> str:
-        """Return how captures of the job differ, unless a user has chosen this one; empty if they do not."""
+        """Return how captures of the job differ, unless a user has chosen this one;
+        empty if they do not.
+        """
         return "" if self.chosen_at else self.conflict
 
     @property
@@ -178,7 +209,9 @@ class ArchivedJob(models.Model):
 
 @SearchVectorField.register_lookup
 class Matches(models.Lookup):
-    """`words__matches="'a' & 'b'"`: lexemes as they are, where Django's own lookups would cut them up anew."""
+    """`words__matches="'a' & 'b'"`: lexemes as they are,
+    where Django's own lookups would cut them up anew.
+    """
 
     lookup_name = "matches"
 
@@ -189,9 +222,11 @@ class Matches(models.Lookup):
 
 @models.ForeignKey.register_lookup
 class FoundFirst(models.Lookup):
-    """`script__found_first=["'a' & 'b'", "'c'"]`: one of the scripts that all of these match, which are few.
+    """`script__found_first=["'a' & 'b'", "'c'"]`: one of the scripts that all of these match,
+    which are few.
 
-    `OFFSET 0` has them looked up before all else: the planner, which takes them for many, would look at job after job.
+    `OFFSET 0` has them looked up before all else: the planner, which takes them for many, would
+    look at job after job.
     """
 
     lookup_name = "found_first"
@@ -205,7 +240,8 @@ class FoundFirst(models.Lookup):
 
 
 class ScriptWords(models.Model):
-    """The words of a script for each day on which jobs with it were submitted; the day is one of the words.
+    """The words of a script for each day on which jobs with it were submitted;
+    the day is one of the words.
 
     The newest jobs with a word are found by looking at few days, however many jobs have it.
     """
@@ -225,8 +261,8 @@ class ScriptWords(models.Model):
 class WordIndex(models.Model):
     """How far the jobs are in `ScriptWords`; one row.
 
-    Every job up to `indexed_to` is. Those up to `goal` come next, once none of the transactions `goal_waits_for`, in
-    which one of them could still appear, is open.
+    Every job up to `indexed_to` is. Those up to `goal` come next, once none of the transactions
+    `goal_waits_for`, in which one of them could still appear, is open.
     """
 
     indexed_to = models.BigIntegerField(default=0)
@@ -239,9 +275,13 @@ class WordIndex(models.Model):
 
 
 class MaskingTrial(models.Model):
-    """What a rule would mask in the environments that are archived already: counts and names, never a value."""
+    """What a rule would mask in the environments that are archived already: counts and names,
+    never a value.
+    """
 
-    rule = models.ForeignKey(MaskingRule, on_delete=models.SET_NULL, null=True, related_name="trials")
+    rule = models.ForeignKey(
+        MaskingRule, on_delete=models.SET_NULL, null=True, related_name="trials"
+    )
     applies_to = models.CharField(max_length=8, choices=MaskedPart)
     pattern = models.CharField(max_length=500)
     started_by = models.CharField(max_length=150)
@@ -268,7 +308,9 @@ class MaskingTrial(models.Model):
 
 
 class CaptureHost(models.Model):
-    """A scheduler's host that captures without the portal's database, and sends jobs of these clusters with a token."""
+    """A scheduler's host that captures without the portal's database,
+    and sends jobs of these clusters with a token.
+    """
 
     name = models.SlugField(max_length=64, unique=True)
     clusters = ArrayField(
@@ -277,9 +319,14 @@ class CaptureHost(models.Model):
     )
     trusted = models.BooleanField(
         default=False,
-        help_text="Its scripts may run again as their users (owner_command), and logs of its running jobs are read.",
+        help_text=(
+            "Its scripts may run again as their users (owner_command), and logs of its running "
+            "jobs are read."
+        ),
     )
-    token_hashes = ArrayField(models.CharField(max_length=64), default=list, blank=True, editable=False)
+    token_hashes = ArrayField(
+        models.CharField(max_length=64), default=list, blank=True, editable=False
+    )
     heard_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
@@ -302,8 +349,8 @@ class IntakeJournal(models.Model):
 class IntakeBatch(models.Model):
     """A packed batch of captured jobs that capture has handed over, until every sink has it.
 
-    `journal` is where it comes from; a batch that the portal made itself has none. Capture writes rows without Django,
-    hence the defaults in the database.
+    `journal` is where it comes from; a batch that the portal made itself has none. Capture writes
+    rows without Django, hence the defaults in the database.
     """
 
     cluster = models.CharField(max_length=64)
@@ -314,19 +361,26 @@ class IntakeBatch(models.Model):
     captured_at = models.DateTimeField(help_text="Of the oldest job.")
     received_at = models.DateTimeField(db_default=Now())
     data = models.BinaryField()
-    sinks = ArrayField(models.TextField(), db_default=[], help_text="Sinks beside those of ARCHIVE_SINKS.")
+    sinks = ArrayField(
+        models.TextField(), db_default=[], help_text="Sinks beside those of ARCHIVE_SINKS."
+    )
     routed = models.BooleanField(db_default=False)
 
     class Meta:
         verbose_name_plural = "intake batches"
-        indexes = [models.Index(fields=["id"], condition=models.Q(routed=False), name="intake_batch_new")]
+        indexes = [
+            models.Index(fields=["id"], condition=models.Q(routed=False), name="intake_batch_new")
+        ]
 
     def __str__(self) -> str:
         return f"{self.jobs} jobs of {self.cluster} from {self.host}"
 
 
 class SinkState(models.Model):
-    """A sink that batches were routed to, under its own name, and how it does. It is left alone until `retry_at`."""
+    """A sink that batches were routed to, under its own name, and how it does.
+
+    It is left alone until `retry_at`.
+    """
 
     name = models.CharField(max_length=1000, unique=True)
     url = models.CharField(max_length=2000)
@@ -336,7 +390,8 @@ class SinkState(models.Model):
     written = models.BigIntegerField(default=0, help_text="Jobs.")
     last_error = models.CharField(max_length=500, blank=True)
     wants_described = models.BooleanField(
-        default=False, help_text="Whether it gets a job again when its user, account and name become known."
+        default=False,
+        help_text="Whether it gets a job again when its user, account and name become known.",
     )
 
     class Meta:
@@ -347,10 +402,15 @@ class SinkState(models.Model):
 
 
 class SinkDelivery(models.Model):
-    """A batch that a sink lacks. `attempts` are those that did not come to an end: their worker died."""
+    """A batch that a sink lacks.
+
+    `attempts` are those that did not come to an end: their worker died.
+    """
 
     batch = models.ForeignKey(IntakeBatch, on_delete=models.CASCADE, related_name="deliveries")
-    sink = models.ForeignKey(SinkState, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
+    sink = models.ForeignKey(
+        SinkState, on_delete=models.CASCADE, related_name="deliveries", db_index=False
+    )
     attempts = models.IntegerField(default=0)
     claimed_at = models.DateTimeField(null=True)
 
@@ -363,9 +423,14 @@ class SinkDelivery(models.Model):
 
 
 class RefusedJob(models.Model):
-    """A job that a sink does not take, with the reason, packed. A batch that cannot be read is one too."""
+    """A job that a sink does not take, with the reason, packed.
 
-    sink = models.ForeignKey(SinkState, on_delete=models.CASCADE, related_name="refused", db_index=False)
+    A batch that cannot be read is one too.
+    """
+
+    sink = models.ForeignKey(
+        SinkState, on_delete=models.CASCADE, related_name="refused", db_index=False
+    )
     cluster = models.CharField(max_length=64)
     job_id = models.CharField(max_length=200)
     submitted_at = models.DateTimeField()
@@ -376,7 +441,9 @@ class RefusedJob(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["sink", "cluster", "job_id", "submitted_at"], name="refused_job_once")
+            models.UniqueConstraint(
+                fields=["sink", "cluster", "job_id", "submitted_at"], name="refused_job_once"
+            )
         ]
 
     def __str__(self) -> str:
@@ -396,7 +463,10 @@ class Pin(models.Model):
 
 
 class RetentionRule(models.Model):
-    """How much is kept of a cluster's jobs. A cluster's own rule counts in place of that of all clusters."""
+    """How much is kept of a cluster's jobs.
+
+    A cluster's own rule counts in place of that of all clusters.
+    """
 
     cluster = models.ForeignKey(
         Cluster,
@@ -419,7 +489,9 @@ class RetentionRule(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["cluster"], nulls_distinct=False, name="retention_rule_once"),
+            models.UniqueConstraint(
+                fields=["cluster"], nulls_distinct=False, name="retention_rule_once"
+            ),
             models.CheckConstraint(
                 condition=models.Q(max_age_days__isnull=False) | models.Q(max_bytes__isnull=False),
                 name="retention_rule_limits",

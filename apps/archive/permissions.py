@@ -1,4 +1,6 @@
-"""Permissions to see the environment of an archived job, and to choose between captures that differ."""
+"""Permissions to see the environment of an archived job,
+and to choose between captures that differ.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,8 @@ from apps.accounts.permissions import scope_of
 if TYPE_CHECKING:
     from apps.archive.models import ArchivedJob
 
-#: Roles for an experiment that open the environments of its jobs. A shifter of one experiment sees scripts alone.
+#: Roles for an experiment that open the environments of its jobs. A shifter of one experiment sees
+#: scripts alone.
 _ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
 
 
@@ -21,10 +24,14 @@ def sees_environment(user: User, job: "ArchivedJob") -> bool:
     scope = scope_of(user)
     if scope.sees_all:
         return True
-    return job.experiment_id is not None and any(scope.has(role, job.experiment_id) for role in _ROLES)
+    return job.experiment_id is not None and any(
+        scope.has(role, job.experiment_id) for role in _ROLES
+    )
 
 
 def may_choose_capture(user: User, job: "ArchivedJob") -> bool:
-    """Tell whether the user may choose this capture of a job: approvers and admins, all or of its experiment."""
+    """Tell whether the user may choose this capture of a job: approvers and admins,
+    all or of its experiment.
+    """
     scope = scope_of(user)
     return any(scope.has(role, job.experiment_id) for role in (Role.APPROVER, Role.ADMIN))

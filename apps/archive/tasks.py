@@ -33,7 +33,8 @@ _NICE = 5
 
 @shared_task(name="archive.archive_batches", bind=True)
 def archive_batches(self: Task) -> None:
-    """Take what the intake has to the sinks of the message's queue, in turn, until there is nothing more to do.
+    """Take what the intake has to the sinks of the message's queue, in turn,
+    until there is nothing more to do.
 
     All workers of a queue may do so at once; one message is as good as another.
     """
@@ -114,6 +115,8 @@ def read_queues() -> None:
 
 @shared_task(name="archive.read_queue")
 def read_queue(*, cluster_id: int) -> None:
-    """Ask a cluster what waits and runs; which requests the jobs are for, was captured with them."""
+    """Ask a cluster what waits and runs; which requests the jobs are for,
+    was captured with them.
+    """
     if cluster := Cluster.objects.filter(pk=cluster_id).first():
         queue.read_queue(cluster=cluster, origins_of=links.captured_origins, at=timezone.now())

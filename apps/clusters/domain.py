@@ -38,7 +38,10 @@ def sites_named(names: Iterable[str]) -> dict[str, int]:
 
 
 def adapter_of(cluster: Cluster) -> Scheduler:
-    """Return the cluster's scheduler adapter. Raises `SchedulerError` when it is unknown or its options are wrong."""
+    """Return the cluster's scheduler adapter.
+
+    Raises `SchedulerError` when it is unknown or its options are wrong.
+    """
     options = {name: value for name, value in cluster.options.items() if name not in LOG_OPTIONS}
     try:
         return SCHEDULERS.get(cluster.scheduler)(cluster.name, options)

@@ -22,7 +22,9 @@ class Site(models.Model):
 class Host(models.Model):
     """A host of a cluster, as its scheduler listed it last."""
 
-    cluster = models.ForeignKey("Cluster", on_delete=models.CASCADE, related_name="hosts", db_index=False)
+    cluster = models.ForeignKey(
+        "Cluster", on_delete=models.CASCADE, related_name="hosts", db_index=False
+    )
     name = models.CharField(max_length=255)
     cpu_model = models.CharField("CPU model", max_length=255, blank=True)
     address = models.CharField(max_length=64, blank=True)
@@ -42,9 +44,13 @@ class Cluster(models.Model):
     """One batch system. A row is made by capture or a collector when it first hears of the name."""
 
     name = models.CharField(max_length=64, unique=True)
-    scheduler = models.CharField(max_length=32, help_text="Name of the scheduler adapter: slurm, simulated, …")
+    scheduler = models.CharField(
+        max_length=32, help_text="Name of the scheduler adapter: slurm, simulated, …"
+    )
     options = models.JSONField(
-        default=dict, blank=True, help_text="Options of the adapter, name to text; see docs/slurm.md."
+        default=dict,
+        blank=True,
+        help_text="Options of the adapter, name to text; see docs/slurm.md.",
     )
     site = models.ForeignKey(Site, on_delete=models.PROTECT, null=True, blank=True)
     service = models.ForeignKey(
@@ -57,18 +63,30 @@ class Cluster(models.Model):
     max_memory_bytes = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="The most that one job may have, such as 4 GB. Empty: not known; requests are not checked.",
+        help_text=(
+            "The most that one job may have, such as 4 GB. Empty: not known; requests are not "
+            "checked."
+        ),
     )
     max_wall_seconds = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The longest that one job may run, such as 48 h. Empty: not known."
+        null=True,
+        blank=True,
+        help_text="The longest that one job may run, such as 48 h. Empty: not known.",
     )
-    submits = models.BooleanField(default=False, help_text="The portal may send jobs of approved requests to it.")
+    submits = models.BooleanField(
+        default=False, help_text="The portal may send jobs of approved requests to it."
+    )
     submission = models.JSONField(
         default=dict,
         blank=True,
-        help_text="How jobs are sent: partition, qos, account, accounts, directory, …; see docs/submission.md.",
+        help_text=(
+            "How jobs are sent: partition, qos, account, accounts, directory, …; see "
+            "docs/submission.md."
+        ),
     )
-    collects = models.BooleanField(default=True, help_text="Collect finished jobs from its accounting.")
+    collects = models.BooleanField(
+        default=True, help_text="Collect finished jobs from its accounting."
+    )
 
     class Meta:
         ordering = ["name"]

@@ -25,16 +25,25 @@ from apps.core.models import Delivery, Event, Heartbeat
 class KeysFirst(Paginator):
     """Finds the keys of a page first, then reads only its `rows` with everything joined to them.
 
-    Django would also join and sort all rows before the page, and run each search twice: once to count.
+    Django would also join and sort all rows before the page, and run each search twice: once to
+    count.
     """
 
     #: Up to this many search results are counted by their keys.
     most = 1_000
 
     def __init__(
-        self, queryset: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], last: int | None = None, **more: Any
+        self,
+        queryset: QuerySet[Any],
+        per_page: int,
+        *,
+        rows: QuerySet[Any],
+        last: int | None = None,
+        **more: Any,
     ) -> None:
-        """Page through `queryset`, up to row `last` if it is set; rows after it are not counted either."""
+        """Page through `queryset`, up to row `last` if it is set;
+        rows after it are not counted either.
+        """
         super().__init__(queryset, per_page, **more)
         self.keys = queryset.values_list("pk", flat=True)
         self.rows = rows
@@ -72,8 +81,17 @@ class KeysFirstList(ChangeList):
 class QuantityField(forms.Field):
     """A whole number of bytes or seconds, written with its unit: `4 GB`, `2 h`."""
 
-    def __init__(self, *, suffix: str, min_value: int | None = None, max_value: int | None = None, **more: Any) -> None:
-        """Take the arguments of a form field of whole numbers too; the model field checks the limits."""
+    def __init__(
+        self,
+        *,
+        suffix: str,
+        min_value: int | None = None,
+        max_value: int | None = None,
+        **more: Any,
+    ) -> None:
+        """Take the arguments of a form field of whole numbers too;
+        the model field checks the limits.
+        """
         self.parse, self.write = QUANTITIES[suffix]
         super().__init__(**more)
 
@@ -109,12 +127,16 @@ class PortalAdmin(admin.ModelAdmin):
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
         """Join the relations among the columns, unless the class lists more."""
-        related = {field.name for field in self.opts.fields if field.many_to_one or field.one_to_one}
+        related = {
+            field.name for field in self.opts.fields if field.many_to_one or field.one_to_one
+        }
         return self.list_select_related or [name for name in self.list_display if name in related]
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """Show editable quantities with their units, as the form does."""
-        return [name if "change" in self.never else self._column(name) for name in self.list_display]
+        return [
+            name if "change" in self.never else self._column(name) for name in self.list_display
+        ]
 
     def _column(self, name: Any) -> Any:
         suffix = str(name).rpartition("_")[2]
@@ -145,13 +167,19 @@ class PortalAdmin(admin.ModelAdmin):
         return "delete" not in self.never and super().has_delete_permission(request, obj)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Report what another user's change at the same moment makes impossible; nothing is saved then."""
+        """Report what another user's change at the same moment makes impossible;
+        nothing is saved then.
+        """
         try:
             return super().changeform_view(request, *args, **kwargs)
         except IntegrityError:
-            messages.error(request, "Nothing was saved: another user saved the same at the same time.")
+            messages.error(
+                request, "Nothing was saved: another user saved the same at the same time."
+            )
         except InvalidFields as error:
-            messages.error(request, " ".join(text for texts in error.problems.values() for text in texts))
+            messages.error(
+                request, " ".join(text for texts in error.problems.values() for text in texts)
+            )
         return redirect(request.path)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -171,15 +199,22 @@ class LongListAdmin(PortalAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysFirstList
 
-    def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> KeysFirst:
+    def get_paginator(
+        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any
+    ) -> KeysFirst:
         rows = self.get_queryset(request)
         rows.query.select_related = queryset.query.select_related
         return KeysFirst(queryset, per_page, rows=rows, last=self.last_row)
 
     @admin.display(description=mark_safe('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, obj: Any) -> SafeString:
-        """Write Django's checkbox without a template per row, which took a third of the time of a list."""
-        box = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select {} for an action">'
+        """Write Django's checkbox without a template per row,
+        which took a third of the time of a list.
+        """
+        box = (
+            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select '
+            '{} for an action">'
+        )
         return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
 
 
@@ -190,21 +225,38 @@ class ReadOnlyAdmin(LongListAdmin):
 
 
 def register_read_only(
-    model: type[models.Model], columns: str, *, search: str = "", filters: Sequence[Any] = (), **options: Any
+    model: type[models.Model],
+    columns: str,
+    *,
+    search: str = "",
+    filters: Sequence[Any] = (),
+    **options: Any,
 ) -> None:
-    """Add a model that only domain functions write; `columns` and `search` are field names separated by blanks."""
-    options |= {"list_display": columns.split(), "search_fields": search.split(), "list_filter": filters}
+    """Add a model that only domain functions write;
+    `columns` and `search` are field names separated by blanks.
+    """
+    options |= {
+        "list_display": columns.split(),
+        "search_fields": search.split(),
+        "list_filter": filters,
+    }
     admin.site.register(model, ReadOnlyAdmin, **options)
 
 
 #: Filters by whether a field is empty: `("resolved_at", EMPTY)`.
 EMPTY = admin.EmptyFieldListFilter
 
-register_read_only(Event, "at kind target_label actor old new reason", search="target_label actor", filters=["kind"])
+register_read_only(
+    Event,
+    "at kind target_label actor old new reason",
+    search="target_label actor",
+    filters=["kind"],
+)
 register_read_only(
     Delivery,
     "event subscriber due_at delivered_at attempts last_error",
     filters=["subscriber", ("delivered_at", EMPTY)],
 )
-# Can be deleted: the heartbeat of a capture that was shut down for good would fail `/readyz` forever.
+# Can be deleted: the heartbeat of a capture that was shut down for good would fail `/readyz`
+# forever.
 register_read_only(Heartbeat, "name at detail", never=("add", "change"))

@@ -6,14 +6,20 @@ from django.db import models
 
 
 class Group(models.TextChoices):
-    """What an event means to a user. With several reasons for a notification, the first group in this order counts."""
+    """What an event means to a user.
+
+    With several reasons for a notification, the first group in this order counts.
+    """
 
     TURN = "turn", "Your turn: a request waits for you, or you are mentioned"
     OUTCOME = "outcome", "Outcome: approved, rejected, cancelled, done"
     TROUBLE = "trouble", "Trouble: on hold, a test failed, a webhook of yours fails"
     PROGRESS = "progress", "Progress: submitted, testing, running, reviewed"
     CHANGE = "change", "Changes: edited, priority"
-    FAILURES = "failures", "Failures: a new kind, a jump, one that is back, jobs to retry after an outage"
+    FAILURES = (
+        "failures",
+        "Failures: a new kind, a jump, one that is back, jobs to retry after an outage",
+    )
     REPORTS = "reports", "Weekly reports"
     OTHER = "other", "Everything else"
 
@@ -21,8 +27,8 @@ class Group(models.TextChoices):
 class Audience(StrEnum):
     """Whom an event concerns; `notifications` finds the users.
 
-    Signers can give a missing signature, mentioned users are named in the event, the owner is that of a webhook or a
-    failure group, operators are shifters and approvers of all experiments.
+    Signers can give a missing signature, mentioned users are named in the event, the owner is that
+    of a webhook or a failure group, operators are shifters and approvers of all experiments.
     """
 
     REQUESTER = "requester"

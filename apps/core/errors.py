@@ -20,7 +20,10 @@ class StaleState(DomainError):
 
 
 class LimitReached(DomainError):
-    """Too much was stored or requested; the message says what. `wait_seconds` is how long, if time alone helps."""
+    """Too much was stored or requested; the message says what.
+
+    `wait_seconds` is how long, if time alone helps.
+    """
 
     def __init__(self, message: str, *, wait_seconds: float | None = None) -> None:
         self.wait_seconds = wait_seconds
@@ -32,4 +35,6 @@ class InvalidFields(DomainError):
 
     def __init__(self, problems: dict[str, list[str]]) -> None:
         self.problems = problems
-        super().__init__("; ".join(f"{field}: {' '.join(messages)}" for field, messages in problems.items()))
+        super().__init__(
+            "; ".join(f"{field}: {' '.join(messages)}" for field, messages in problems.items())
+        )

@@ -1,4 +1,7 @@
-"""Operations of the migrations. Landed migrations import this module, so its names and what they do must stay."""
+"""Operations of the migrations.
+
+Landed migrations import this module, so its names and what they do must stay.
+"""
 
 from collections.abc import Sequence
 
@@ -11,8 +14,9 @@ from django.db.migrations.state import ProjectState
 class CreateModels(Operation):
     """Create many models of an app at once; they may refer to each other in circles.
 
-    Each `CreateModel` renders again all models that are related to the new one. This operation adds all of its models
-    to the state first, so that they are rendered once. Foreign keys become constraints at the end of the migration.
+    Each `CreateModel` renders again all models that are related to the new one. This operation adds
+    all of its models to the state first, so that they are rendered once. Foreign keys become
+    constraints at the end of the migration.
     """
 
     category = OperationCategory.ADDITION

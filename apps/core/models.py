@@ -6,8 +6,8 @@ from django.db import models
 class Event(models.Model):
     """Something that happened: audit trail, timeline and outbox in one.
 
-    Target and actor are text without foreign keys, so that the event outlives them. Only `core.domain.events.publish`
-    writes rows; a database trigger refuses changes.
+    Target and actor are text without foreign keys, so that the event outlives them. Only
+    `core.domain.events.publish` writes rows; a database trigger refuses changes.
     """
 
     kind = models.CharField(max_length=64)
@@ -43,9 +43,13 @@ class Delivery(models.Model):
 
     class Meta:
         verbose_name_plural = "deliveries"
-        constraints = [models.UniqueConstraint(fields=["event", "subscriber"], name="delivery_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["event", "subscriber"], name="delivery_once")
+        ]
         indexes = [
-            models.Index(fields=["due_at"], condition=models.Q(delivered_at=None), name="delivery_waiting"),
+            models.Index(
+                fields=["due_at"], condition=models.Q(delivered_at=None), name="delivery_waiting"
+            ),
         ]
 
     def __str__(self) -> str:

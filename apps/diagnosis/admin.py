@@ -1,4 +1,6 @@
-"""Admin of harvests, evidence, verdicts and totals: read-only, with an action to re-analyse logs."""
+"""Admin of harvests, evidence, verdicts and totals: read-only,
+with an action to re-analyse logs.
+"""
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -81,7 +83,9 @@ for model, time in ((CauseTotals, "hour"), (DailyCauseTotals, "day")):
         filters=["verdict"],
         ordering=[f"-{time}"],
     )
-register_read_only(CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"])
+register_read_only(
+    CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"]
+)
 register_read_only(
     FailureGroup,
     "title verdict cause service status owner first_seen_at last_seen_at",
@@ -96,12 +100,20 @@ register_read_only(
     filters=["category", "role", "enabled", "passive"],
 )
 register_read_only(
-    KnownErrorChange, "known_error version state by at reason", search="known_error by reason", filters=["state"]
+    KnownErrorChange,
+    "known_error version state by at reason",
+    search="known_error by reason",
+    filters=["state"],
 )
 register_read_only(
-    ExperimentPack, "experiment version state by at reason", search="by reason", filters=["state", "experiment"]
+    ExperimentPack,
+    "experiment version state by at reason",
+    search="by reason",
+    filters=["state", "experiment"],
 )
-register_read_only(Reclassification, "since by started_at state total judged changed worked_at", filters=["state"])
+register_read_only(
+    Reclassification, "since by started_at state total judged changed worked_at", filters=["state"]
+)
 register_read_only(
     SuccessSample,
     "job experiment stage release sampled_at",

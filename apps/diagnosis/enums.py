@@ -1,4 +1,7 @@
-"""Terms of a diagnosis: what failed, who acts on it, what to do. `docs/glossary.md` lists the values and labels."""
+"""Terms of a diagnosis: what failed, who acts on it, what to do.
+
+`docs/glossary.md` lists the values and labels.
+"""
 
 from django.db import models
 
@@ -47,7 +50,9 @@ class VerdictKind(models.TextChoices):
 
 
 class Confidence(models.TextChoices):
-    """How certain a verdict is: decided by a fact or a cause, by a general error, or by weak evidence."""
+    """How certain a verdict is: decided by a fact or a cause, by a general error,
+    or by weak evidence.
+    """
 
     HIGH = "high", "High"
     MEDIUM = "medium", "Medium"
@@ -110,7 +115,9 @@ class HarvestState(models.TextChoices):
 
 
 class GroupKind(models.TextChoices):
-    """What the jobs of a failure group share: the error, or else the host or release whose jobs nearly all fail."""
+    """What the jobs of a failure group share: the error,
+    or else the host or release whose jobs nearly all fail.
+    """
 
     ERROR = "error", "Error"
     HOST = "host", "Host"
@@ -163,7 +170,12 @@ SECTION_OF = {
 }
 
 _FINISHED = frozenset(
-    {HarvestState.DONE, HarvestState.LOG_NOT_FOUND, HarvestState.PATH_NOT_ALLOWED, HarvestState.FAILED}
+    {
+        HarvestState.DONE,
+        HarvestState.LOG_NOT_FOUND,
+        HarvestState.PATH_NOT_ALLOWED,
+        HarvestState.FAILED,
+    }
 )
 TRANSITIONS = {
     HarvestState.QUEUED: frozenset({HarvestState.RUNNING}),
@@ -190,7 +202,8 @@ ADVICE_OF = {
 }
 
 
-#: What a known error is that is proposed from corrected verdicts; of users' cancellations and unknown causes none is.
+#: What a known error is that is proposed from corrected verdicts; of users' cancellations and
+#: unknown causes none is.
 CATEGORY_OF_CORRECTION = {
     VerdictKind.SERVICE: Category.SERVICE,
     VerdictKind.CODE: Category.EXPERIMENT_CODE,

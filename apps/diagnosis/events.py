@@ -10,19 +10,41 @@ _TRIAGE = dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS, Audience.OWNER),
 declare(
     EventKind("harvest.asked", "requested a re-analysis of the log", "had its log re-analysed"),
     EventKind("group.new", "found a new kind of failure", "is a new kind of failure", _TRIAGE),
-    EventKind("group.assigned", "assigned the group to {new}", "is assigned to {new}", {Audience.OWNER: Group.TURN}),
+    EventKind(
+        "group.assigned",
+        "assigned the group to {new}",
+        "is assigned to {new}",
+        {Audience.OWNER: Group.TURN},
+    ),
     EventKind("group.moved", "changed the status: {old} → {new}", "has a new status"),
     EventKind("group.regressed", "saw jobs fail again after it was {old}", "is back", _TRIAGE),
-    EventKind("group.jumped", "saw {jobs} jobs fail in one hour", "has many more failures than before", _TRIAGE),
+    EventKind(
+        "group.jumped",
+        "saw {jobs} jobs fail in one hour",
+        "has many more failures than before",
+        _TRIAGE,
+    ),
     EventKind(
         "impact.retryable",
         "found {jobs} failed jobs that were not retried",
         "is over, and jobs that failed because of it were not retried",
         {Audience.OPERATORS: Group.FAILURES},
     ),
-    EventKind("known_error.changed", "changed the known error: version {new}", "was changed", _TO_AUTHOR),
-    EventKind("known_error.proposed", "proposed a change of the known error", "has a proposed change", _TO_DECIDE),
-    EventKind("known_error.rejected", "rejected the proposed change", "had a proposed change rejected", _TO_AUTHOR),
+    EventKind(
+        "known_error.changed", "changed the known error: version {new}", "was changed", _TO_AUTHOR
+    ),
+    EventKind(
+        "known_error.proposed",
+        "proposed a change of the known error",
+        "has a proposed change",
+        _TO_DECIDE,
+    ),
+    EventKind(
+        "known_error.rejected",
+        "rejected the proposed change",
+        "had a proposed change rejected",
+        _TO_AUTHOR,
+    ),
     EventKind("pack.proposed", "proposed the pack", "was proposed", _TO_DECIDE),
     EventKind("pack.applied", "approved the pack", "was approved", _TO_AUTHOR),
     EventKind("pack.rejected", "rejected the pack", "was rejected", _TO_AUTHOR),
@@ -30,5 +52,7 @@ declare(
     EventKind("reclassification.applied", "applied it", "is being applied"),
     EventKind("reclassification.cancelled", "cancelled it", "was cancelled"),
     EventKind("verdict.decided", "decided the verdict: {new}", "has a new verdict"),
-    EventKind("verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"),
+    EventKind(
+        "verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"
+    ),
 )

@@ -11,7 +11,15 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.diagnosis.enums import Category, ChangeState, CodeScope, GroupKind, GroupStatus, Role, VerdictKind
+from apps.diagnosis.enums import (
+    Category,
+    ChangeState,
+    CodeScope,
+    GroupKind,
+    GroupStatus,
+    Role,
+    VerdictKind,
+)
 from apps.diagnosis.models import (
     CauseTotals,
     ExitCodeMeaning,
@@ -38,11 +46,15 @@ class _OfExperiment(AnyOf):
 class Failures(_OfExperiment):
     """Filters of the hourly totals of failure groups."""
 
-    hours = django_filters.ChoiceFilter(choices=WINDOWS, method="in_window", label="Period", empty_label=None)
+    hours = django_filters.ChoiceFilter(
+        choices=WINDOWS, method="in_window", label="Period", empty_label=None
+    )
     experiment = django_filters.ModelChoiceFilter(
         queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
     )
-    cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
+    cluster = django_filters.ModelChoiceFilter(
+        queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
+    )
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     stage = django_filters.CharFilter()
     status = django_filters.ChoiceFilter(
@@ -56,14 +68,26 @@ class Failures(_OfExperiment):
 
     class Meta:
         model = CauseTotals
-        fields = ["hours", "experiment", "cluster", "verdict", "stage", "status", "kind", "owner", "q"]
+        fields = [
+            "hours",
+            "experiment",
+            "cluster",
+            "verdict",
+            "stage",
+            "status",
+            "kind",
+            "owner",
+            "q",
+        ]
 
     def in_window(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Leave the window to the view, which also puts its bounds into links."""
         return rows
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep groups with these words in title, quoted line, known error, service or number (F-12)."""
+        """Keep groups with these words in title, quoted line, known error,
+        service or number (F-12).
+        """
         matching = (
             Q(group__title__icontains=value)
             | Q(group__line__icontains=value)
@@ -78,7 +102,10 @@ class Failures(_OfExperiment):
 
 
 class FailedJobs(_OfExperiment):
-    """Filters of verdicts; `-` as cause or service matches verdicts without one. The interval is [start, end)."""
+    """Filters of verdicts; `-` as cause or service matches verdicts without one.
+
+    The interval is [start, end).
+    """
 
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     group = django_filters.NumberFilter(widget=forms.HiddenInput, max_value=2**31 - 1)
@@ -91,7 +118,9 @@ class FailedJobs(_OfExperiment):
         empty_label="All",
         label="Cluster",
     )
-    request = django_filters.CharFilter(field_name="job__request_key", label="Request", max_length=64)
+    request = django_filters.CharFilter(
+        field_name="job__request_key", label="Request", max_length=64
+    )
     since = django_filters.ChoiceFilter(
         choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")],
         method="since_then",
@@ -103,7 +132,18 @@ class FailedJobs(_OfExperiment):
 
     class Meta:
         model = Verdict
-        fields = ["group", "verdict", "cause", "service", "experiment", "cluster", "request", "since", "start", "end"]
+        fields = [
+            "group",
+            "verdict",
+            "cause",
+            "service",
+            "experiment",
+            "cluster",
+            "request",
+            "since",
+            "start",
+            "end",
+        ]
 
     def since_then(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep verdicts on jobs of which a later attempt or retry completed, or the others."""
@@ -146,7 +186,12 @@ class KnownErrors(_OfExperiment):
     role = django_filters.ChoiceFilter(choices=Role.choices, empty_label="Any")
     service = django_filters.CharFilter(lookup_expr="iexact", max_length=64)
     state = django_filters.ChoiceFilter(
-        choices=[("enabled", "Enabled"), ("disabled", "Disabled"), ("passive", "Passive"), ("own", "Made here")],
+        choices=[
+            ("enabled", "Enabled"),
+            ("disabled", "Disabled"),
+            ("passive", "Passive"),
+            ("own", "Made here"),
+        ],
         method="in_state",
         label="State",
         empty_label="Any",
@@ -186,7 +231,9 @@ class ExitCodes(AnyOf):
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep codes with these words in title, help or source."""
-        return rows.filter(Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value))
+        return rows.filter(
+            Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value)
+        )
 
 
 class KnownErrorChanges(AnyOf):
@@ -203,7 +250,9 @@ class KnownErrorChanges(AnyOf):
 class ExperimentPacks(AnyOf):
     """Filters of experiment packs in the API."""
 
-    experiment = django_filters.CharFilter(field_name="experiment__key", lookup_expr="iexact", max_length=32)
+    experiment = django_filters.CharFilter(
+        field_name="experiment__key", lookup_expr="iexact", max_length=32
+    )
     state = django_filters.ChoiceFilter(choices=ChangeState.choices)
 
     class Meta:

@@ -1,4 +1,6 @@
-"""Who may correct a verdict or re-analyse a log, and who may change the catalogue of known errors."""
+"""Who may correct a verdict or re-analyse a log,
+and who may change the catalogue of known errors.
+"""
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Principal
@@ -11,7 +13,9 @@ def may_correct_verdict(user: Principal, experiment_id: int | None) -> bool:
 
 
 def may_edit_catalogue(user: Principal) -> bool:
-    """Return whether the user may change known errors and decide on proposals: approvers and admins of the OPG."""
+    """Return whether the user may change known errors and decide on proposals:
+    approvers and admins of the OPG.
+    """
     return any(scope_of(user).has(role) for role in (Role.APPROVER, Role.ADMIN))
 
 

@@ -20,8 +20,8 @@ def on_jobs_linked(event: Event) -> None:
 
     A log is analysed again when the job's script was archived after the job was collected.
 
-    The script names the services that the job needs and its log paths. A script that is archived first starts no
-    harvest: its job gets one when it is collected.
+    The script names the services that the job needs and its log paths. A script that is archived
+    first starts no harvest: its job gets one when it is collected.
     """
     if cluster := Cluster.objects.filter(pk=event.target_id).first():
         follow_attempts(cluster=cluster, job_ids=event.data["jobs"])
@@ -40,12 +40,18 @@ def on_jobs_claimed(event: Event) -> None:
 def on_claims_decided(event: Event) -> None:
     request = Request.objects.filter(pk=event.target_id).first()
     if request is not None:
-        assign_experiments(jobs=Job.objects.filter(claimed_key=request.key, proof__in=[Proof.CLAIMED, Proof.ACCEPTED]))
+        assign_experiments(
+            jobs=Job.objects.filter(
+                claimed_key=request.key, proof__in=[Proof.CLAIMED, Proof.ACCEPTED]
+            )
+        )
 
 
 @subscribe("diagnosis.count_impact_of_jobs", "jobs.linked")
 def on_jobs_met_incidents(event: Event) -> None:
-    """Have the impact of incidents that collected jobs met, or that they are the baseline of, counted again."""
+    """Have the impact of incidents that collected jobs met, or that they are the baseline of,
+    counted again.
+    """
     mark_met_by(Job.objects.filter(pk__in=event.data["jobs"]))
 
 
@@ -62,14 +68,18 @@ def on_jobs_met_incidents(event: Event) -> None:
     "incident.divided",
 )
 def on_incident_changed(event: Event) -> None:
-    """Count the impact of an incident whose times changed, and of one that it was merged into or split from."""
+    """Count the impact of an incident whose times changed,
+    and of one that it was merged into or split from.
+    """
     others = [event.data[name] for name in ("into", "from") if name in event.data]
     mark_incidents([int(event.target_id), *others])
 
 
 @subscribe("diagnosis.report_retryable", "incident.closed")
 def on_incident_closed(event: Event) -> None:
-    """Publish how many jobs failed because of the service of a closed incident and were not retried since."""
+    """Publish how many jobs failed because of the service of a closed incident and were not
+    retried since.
+    """
     incident = Incident.objects.filter(pk=event.target_id).select_related("service").first()
     if incident is not None:
         report_retryable(incident=incident, at=event.at)

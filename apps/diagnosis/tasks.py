@@ -1,4 +1,6 @@
-"""Celery tasks: analyse logs, look through large ones, requeue overdue harvests, recount totals by cause."""
+"""Celery tasks: analyse logs, look through large ones, requeue overdue harvests,
+recount totals by cause.
+"""
 
 import time
 
@@ -20,7 +22,9 @@ TURN_SECONDS = 2
 
 @shared_task(name="diagnosis.harvest_logs")
 def harvest_logs() -> None:
-    """Harvest batches of logs until nothing waits or the turn is over; one message is as good as another."""
+    """Harvest batches of logs until nothing waits or the turn is over;
+    one message is as good as another.
+    """
     ends = time.monotonic() + TURN_SECONDS
     while harvest_module.harvest_batch(at=timezone.now()):
         if time.monotonic() > ends:
@@ -30,14 +34,22 @@ def harvest_logs() -> None:
 
 @shared_task(name="diagnosis.harvest_log", acks_late=True)
 def harvest_log(*, harvest_id: int) -> None:
-    harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
+    harvest = (
+        LogHarvest.objects.select_related("job__cluster", "job__experiment")
+        .filter(pk=harvest_id)
+        .first()
+    )
     if harvest is not None:
         harvest_module.harvest_log(harvest=harvest, at=timezone.now())
 
 
 @shared_task(name="diagnosis.survey_log", acks_late=True)
 def survey_log(*, harvest_id: int) -> None:
-    harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
+    harvest = (
+        LogHarvest.objects.select_related("job__cluster", "job__experiment")
+        .filter(pk=harvest_id)
+        .first()
+    )
     if harvest is not None:
         harvest_module.survey_log(harvest=harvest, at=timezone.now())
 

@@ -1,4 +1,6 @@
-"""Every text of a verdict: its headline and next step, its summary, its reasons. The engine decides, this words it.
+"""Every text of a verdict: its headline and next step, its summary, its reasons.
+
+The engine decides, this words it.
 
 A summary is a sentence with a full stop; a reason is a phrase without one.
 """
@@ -45,13 +47,18 @@ OVER_MEMORY = "Killed for using more memory than requested"
 LIMIT_EXCEEDED = "Resource limit exceeded: request more."
 END_STATES = {
     JobState.TIMEOUT: Wording(
-        "Killed when it reached its time limit", "Request a longer time limit, or find out why the job is slow."
+        "Killed when it reached its time limit",
+        "Request a longer time limit, or find out why the job is slow.",
     ),
-    JobState.DEADLINE: Wording("Killed when it reached its deadline", "Set a later deadline, or submit a shorter job."),
+    JobState.DEADLINE: Wording(
+        "Killed when it reached its deadline", "Set a later deadline, or submit a shorter job."
+    ),
     JobState.OUT_OF_MEMORY: Wording(OVER_MEMORY, "Request more memory."),
     JobState.NODE_FAIL: Wording("The node failed", "The node failed while the job ran."),
     JobState.BOOT_FAIL: Wording("The node failed to boot", "The node did not boot for the job."),
-    JobState.PREEMPTED: Wording("Preempted by a higher-priority job", "The job made room for one of higher priority."),
+    JobState.PREEMPTED: Wording(
+        "Preempted by a higher-priority job", "The job made room for one of higher priority."
+    ),
     JobState.REQUEUED: Wording("Requeued by the scheduler", "The scheduler starts the job again."),
 }
 NO_OUTPUT = Wording(
@@ -80,7 +87,9 @@ def log_read_before(at: datetime | None) -> str:
 
 
 def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
-    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt or retry."""
+    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt
+    or retry.
+    """
     return "succeeded since, nothing to do" if jobs and jobs == succeeded else NEXT_STEPS[kind]
 
 
@@ -90,8 +99,14 @@ def headline(kind: VerdictKind, step: str = "") -> str:
 
 
 def headline_of(verdict: "Verdict", wait: str = "") -> str:
-    """Return the headline of one verdict, which says what a later attempt or the retry came to, else to `wait`."""
-    later = f"attempt {verdict.later_attempt}" if verdict.later_attempt else f"retry {verdict.retried_as}"
+    """Return the headline of one verdict, which says what a later attempt or the retry came to,
+    else to `wait`.
+    """
+    later = (
+        f"attempt {verdict.later_attempt}"
+        if verdict.later_attempt
+        else f"retry {verdict.retried_as}"
+    )
     step = f"{later} {verdict.later_state.replace('_', ' ')} since" if verdict.later_state else wait
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
@@ -134,11 +149,15 @@ def crashed(number: int) -> Wording:
 
 
 def cpu_or_file_limit(number: int) -> Wording:
-    return Wording(f"CPU time or file size limit exceeded, signal {_signal(number)}", LIMIT_EXCEEDED)
+    return Wording(
+        f"CPU time or file size limit exceeded, signal {_signal(number)}", LIMIT_EXCEEDED
+    )
 
 
 def killed(number: int, *, near: str) -> Wording:
-    """Word a kill by a signal; `near` is the limit that the job was close to: `memory`, `time` or unknown."""
+    """Word a kill by a signal; `near` is the limit that the job was close to: `memory`,
+    `time` or unknown.
+    """
     limit = f"close to its {near} limit" if near else "most likely for exceeding its memory limit"
     return Wording(f"Killed by {_signal(number)}{' ' if near else ', '}{limit}", LIMIT_EXCEEDED)
 
@@ -149,7 +168,10 @@ def known_error(hit: "Hit") -> Wording:
     place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
     place += " of stderr" if hit.stream is Stream.STDERR else ""
     values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
-    reason = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
+    reason = (
+        f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, "
+        f"{pattern.service}{values}"
+    )
     return Wording(reason, f"{pattern.service}: {FAILURES[pattern.category]} ({pattern.id}).")
 
 
@@ -173,19 +195,30 @@ def outage(outage: "Outage") -> Wording:
 
 
 def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
-    return f"{outage.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id})."
+    return (
+        f"{outage.service} had an outage while the job ran, confirmed by the log "
+        f"({hit.pattern.id})."
+    )
 
 
 def partly_read(block: "Block", before_bytes: int) -> str:
-    """Word which part of a log was read: its last bytes, and so many before them from its beginning."""
+    """Word which part of a log was read: its last bytes,
+    and so many before them from its beginning.
+    """
     first = f"the first {before_bytes:,} and " if before_bytes else ""
-    return f"Only {first}the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read"
+    return (
+        f"Only {first}the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were "
+        "read"
+    )
 
 
 def novel_line(line: "NovelLine", baseline: "Baseline") -> str:
     """Word a line that no successful job of the stage writes, with the counts."""
     times = f", {line.times} times here" if line.times > 1 else ""
-    return f"Novel line, in 0 of {baseline.logs} successful logs of {baseline.name}{times}: {line.text}"
+    return (
+        f"Novel line, in 0 of {baseline.logs} successful logs of {baseline.name}{times}: "
+        f"{line.text}"
+    )
 
 
 def classifier_failed(name: str) -> str:
@@ -193,8 +226,13 @@ def classifier_failed(name: str) -> str:
 
 
 def too_slow(names: Sequence[str], *, stopped: bool) -> str:
-    """Word that known errors were left out of a log for which they are too slow, or that its search was stopped."""
-    left_out = f"Known errors too slow for this log, which were not searched in all of it: {', '.join(names)}"
+    """Word that known errors were left out of a log for which they are too slow,
+    or that its search was stopped.
+    """
+    left_out = (
+        "Known errors too slow for this log, which were not searched in all of it: "
+        f"{', '.join(names)}"
+    )
     if not stopped:
         return left_out
     part = "Part of the log was not searched for known errors, which takes too long"

@@ -10,14 +10,32 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
 from apps.jobs.enums import MappedName
-from apps.jobs.models import AccountMap, ArchivedMonth, Collection, FlaggedRecord, HourlyTotals, Job, QueueReading
+from apps.jobs.models import (
+    AccountMap,
+    ArchivedMonth,
+    Collection,
+    FlaggedRecord,
+    HourlyTotals,
+    Job,
+    QueueReading,
+)
 
 MOST_ROWS = 2000
 
 
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin):
-    list_display = ["job_id", "attempt", "cluster", "state", "ended_at", "host", "experiment", "request_key", "stage"]
+    list_display = [
+        "job_id",
+        "attempt",
+        "cluster",
+        "state",
+        "ended_at",
+        "host",
+        "experiment",
+        "request_key",
+        "stage",
+    ]
     list_filter = ["state", "cluster", "experiment"]
     search_fields = ["=job_id", "=spool_id"]
     ordering = ["-ended_at", "-id"]
@@ -49,7 +67,16 @@ class QueueReadingAdmin(ReadOnlyAdmin):
 
 @admin.register(HourlyTotals)
 class HourlyTotalsAdmin(ReadOnlyAdmin):
-    list_display = ["hour", "cluster", "experiment", "request_key", "stage", "state", "jobs", "core_seconds"]
+    list_display = [
+        "hour",
+        "cluster",
+        "experiment",
+        "request_key",
+        "stage",
+        "state",
+        "jobs",
+        "core_seconds",
+    ]
     # The order of the index of its constraint.
     ordering = ["-hour", "-cluster_id", "-experiment_id", "-request_key", "-stage", "-state"]
     last_row = MOST_ROWS
@@ -57,7 +84,9 @@ class HourlyTotalsAdmin(ReadOnlyAdmin):
 
 @admin.register(AccountMap)
 class AccountMapAdmin(PortalAdmin):
-    """Experiments of accounts and users; existing jobs without an experiment get theirs in the background."""
+    """Experiments of accounts and users; existing jobs without an experiment get theirs in the
+    background.
+    """
 
     list_display = ["account", "kind", "cluster", "experiment"]
     never = ("change",)

@@ -13,7 +13,12 @@ from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
 from apps.jobs.domain.jobs import matches_host, matches_id
-from apps.jobs.domain.statistics.windows import WEEKDAYS, hour_of_week_expression, hours_with, window_names
+from apps.jobs.domain.statistics.windows import (
+    WEEKDAYS,
+    hour_of_week_expression,
+    hours_with,
+    window_names,
+)
 from apps.jobs.enums import (
     ANY_FAILURE,
     FAILED_STATES,
@@ -36,7 +41,11 @@ _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
 def _experiments(request: Any) -> QuerySet[Experiment]:
     scope = scope_of(getattr(request, "user", None))
-    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+    return (
+        Experiment.objects.all()
+        if scope.sees_all
+        else Experiment.objects.filter(pk__in=scope.experiments)
+    )
 
 
 def _moment(example: str) -> forms.DateTimeInput:
@@ -63,43 +72,77 @@ class JobFilter(AnyOf):
         ],
     )
     experiment = filters.ModelChoiceFilter(
-        queryset=_experiments, to_field_name="key", empty_label="All", null_label="No experiment", null_value=NONE
+        queryset=_experiments,
+        to_field_name="key",
+        empty_label="All",
+        null_label="No experiment",
+        null_value=NONE,
     )
-    cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
+    cluster = filters.ModelChoiceFilter(
+        queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
+    )
     request = filters.CharFilter(method="by_request", label="Request", max_length=64)
     claims = filters.CharFilter(method="by_claim", label="Claimed request, unproven", max_length=64)
     stage = filters.CharFilter(method="by_stage", label="Stage", max_length=64)
     site = filters.ModelChoiceFilter(
-        queryset=Site.objects.all(), to_field_name="name", empty_label="All", null_label="Unknown", null_value=NONE
+        queryset=Site.objects.all(),
+        to_field_name="name",
+        empty_label="All",
+        null_label="Unknown",
+        null_value=NONE,
     )
     host = filters.CharFilter(method="by_host", label="Host", max_length=255)
     user = filters.CharFilter(method="by_text", label="User", max_length=255)
     account = filters.CharFilter(method="by_text", label="Account", max_length=255)
-    exit_code = WholeNumberFilter(label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
-    signal = WholeNumberFilter(label="Signal", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
+    exit_code = WholeNumberFilter(
+        label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT
+    )
+    signal = WholeNumberFilter(
+        label="Signal", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT
+    )
     release = filters.CharFilter(method="by_text", label="Release", max_length=100)
     cpu_model = filters.CharFilter(method="by_text", label="CPU model", max_length=255)
     reason = filters.CharFilter(method="by_reason", label="Held reason", max_length=255)
     verdict = filters.CharFilter(method="by_diagnosis", label="Verdict", max_length=16)
     cause = filters.CharFilter(method="by_diagnosis", label="Cause", max_length=64)
     hour = filters.ChoiceFilter(
-        method="by_hour", label="Hour of day", empty_label="Any", choices=[(f"{h:02d}", f"{h:02d}") for h in range(24)]
+        method="by_hour",
+        label="Hour of day",
+        empty_label="Any",
+        choices=[(f"{h:02d}", f"{h:02d}") for h in range(24)],
     )
     weekday = filters.ChoiceFilter(
-        method="by_hour", label="Weekday", empty_label="Any", choices=[(day, day) for day in WEEKDAYS]
+        method="by_hour",
+        label="Weekday",
+        empty_label="Any",
+        choices=[(day, day) for day in WEEKDAYS],
     )
     window = filters.ChoiceFilter(
-        method="by_hour", label="Time window", empty_label="Any", choices=lambda: [(w, w) for w in window_names()]
+        method="by_hour",
+        label="Time window",
+        empty_label="Any",
+        choices=lambda: [(w, w) for w in window_names()],
     )
-    started_from = MomentFilter(method="by_start", label="Started from", widget=_moment("2026-11-20 09:00"))
+    started_from = MomentFilter(
+        method="by_start", label="Started from", widget=_moment("2026-11-20 09:00")
+    )
     started_to = MomentFilter(
-        field_name="started_at", lookup_expr="lt", label="Started before", widget=_moment("2026-11-21")
+        field_name="started_at",
+        lookup_expr="lt",
+        label="Started before",
+        widget=_moment("2026-11-21"),
     )
     ended_from = MomentFilter(
-        field_name="ended_at", lookup_expr="gte", label="Finished from", widget=_moment("2026-11-20 09:00")
+        field_name="ended_at",
+        lookup_expr="gte",
+        label="Finished from",
+        widget=_moment("2026-11-20 09:00"),
     )
     ended_to = MomentFilter(
-        field_name="ended_at", lookup_expr="lt", label="Finished before", widget=_moment("2026-11-21")
+        field_name="ended_at",
+        lookup_expr="lt",
+        label="Finished before",
+        widget=_moment("2026-11-21"),
     )
 
     class Meta:
@@ -131,17 +174,23 @@ class JobFilter(AnyOf):
         return jobs.filter(reason__in=["", "None"] if value == NONE else [value])
 
     def by_diagnosis(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """Filter by the verdict, which refers to jobs: jobs without one, or whose verdict names no cause, are `-`."""
+        """Filter by the verdict, which refers to jobs: jobs without one,
+        or whose verdict names no cause, are `-`.
+        """
         if value == NONE:
             return jobs.filter(Q(verdict=None) | Q(**{f"verdict__{name}": ""}))
         return jobs.filter(**{f"verdict__{name}": value})
 
     def by_hour(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         """Filter by when jobs ended on the portal's clocks."""
-        return jobs.alias(hour_of_week=hour_of_week_expression()).filter(hour_of_week__in=hours_with(name, value))
+        return jobs.alias(hour_of_week=hour_of_week_expression()).filter(
+            hour_of_week__in=hours_with(name, value)
+        )
 
     def by_start(self, jobs: QuerySet[Job], name: str, value: datetime) -> QuerySet[Job]:
-        return jobs.filter(started_at__gte=value, ended_at__gte=value)  # the months before are not read
+        return jobs.filter(
+            started_at__gte=value, ended_at__gte=value
+        )  # the months before are not read
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

@@ -11,7 +11,9 @@ from apps.notifications.models import Follow, Message, Notification, Preferences
 
 
 @admin.action(description="Resend messages that are waiting or refused", permissions=["view"])
-def send_again(model_admin: ReadOnlyAdmin, request: HttpRequest, queryset: QuerySet[Message]) -> None:
+def send_again(
+    model_admin: ReadOnlyAdmin, request: HttpRequest, queryset: QuerySet[Message]
+) -> None:
     count = retry_messages(pks=queryset.values_list("pk", flat=True), at=timezone.now())
     messages.success(request, f"{count} messages will be sent again shortly.")
 
@@ -29,7 +31,16 @@ register_read_only(
     search="=user__username =experiment__key",
     filters=["enabled", "experiment"],
     # The rest of the URL may be a secret of the user.
-    fields=["user", "experiment", "host", "enabled", "created_at", "created_by", "failing_since", "last_error"],
+    fields=[
+        "user",
+        "experiment",
+        "host",
+        "enabled",
+        "created_at",
+        "created_by",
+        "failing_since",
+        "last_error",
+    ],
     readonly_fields=["host"],
 )
 register_read_only(
@@ -46,5 +57,9 @@ register_read_only(
     filters=["digest_hour"],
     exclude=["feed_name"],
 )
-register_read_only(Rule, "user group channel when", search="=user__username", filters=["group", "channel", "when"])
-register_read_only(Follow, "user request level", search="=user__username request__key", filters=["level"])
+register_read_only(
+    Rule, "user group channel when", search="=user__username", filters=["group", "channel", "when"]
+)
+register_read_only(
+    Follow, "user request level", search="=user__username request__key", filters=["level"]
+)

@@ -14,5 +14,7 @@ declare(
     ),
     EventKind("webhook.removed", "removed the webhook", "was removed"),
     EventKind("feed.address_made", "created feed addresses", "has new feed addresses"),
-    EventKind("feed.address_revoked", "revoked the feed addresses", "had the feed addresses revoked"),
+    EventKind(
+        "feed.address_revoked", "revoked the feed addresses", "had the feed addresses revoked"
+    ),
 )

@@ -1,4 +1,6 @@
-"""Preferences, rules and webhooks of users, their notifications, and the mails and calls to deliver."""
+"""Preferences, rules and webhooks of users, their notifications,
+and the mails and calls to deliver.
+"""
 
 from urllib.parse import urlsplit
 
@@ -18,7 +20,9 @@ _USER = settings.AUTH_USER_MODEL
 class Preferences(models.Model):
     """Quiet hours, digest hour and feed URL of a user."""
 
-    user = models.OneToOneField(_USER, on_delete=models.CASCADE, related_name="notification_preferences")
+    user = models.OneToOneField(
+        _USER, on_delete=models.CASCADE, related_name="notification_preferences"
+    )
     digest_hour = models.PositiveSmallIntegerField(default=8)
     quiet_from = models.TimeField(null=True, blank=True)
     quiet_until = models.TimeField(null=True, blank=True)
@@ -26,7 +30,9 @@ class Preferences(models.Model):
 
     class Meta:
         verbose_name_plural = "preferences"
-        constraints = [models.CheckConstraint(condition=Q(digest_hour__lt=24), name="preferences_digest_hour")]
+        constraints = [
+            models.CheckConstraint(condition=Q(digest_hour__lt=24), name="preferences_digest_hour")
+        ]
 
     def __str__(self) -> str:
         return f"preferences of {self.user_id}"
@@ -48,9 +54,12 @@ class Rule(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["user", "group", "channel"], name="notification_rule_once"),
+            models.UniqueConstraint(
+                fields=["user", "group", "channel"], name="notification_rule_once"
+            ),
             models.CheckConstraint(
-                condition=~Q(channel=Channel.WEBHOOK, when=When.DIGEST), name="notification_rule_webhook"
+                condition=~Q(channel=Channel.WEBHOOK, when=When.DIGEST),
+                name="notification_rule_webhook",
             ),
         ]
 
@@ -62,7 +71,9 @@ class Follow(models.Model):
     """A user watches, or has muted, one request."""
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
-    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="followers")
+    request = models.ForeignKey(
+        "production.Request", on_delete=models.CASCADE, related_name="followers"
+    )
     level = models.CharField(max_length=16, choices=Level)
 
     class Meta:
@@ -73,14 +84,24 @@ class Follow(models.Model):
 
 
 class Webhook(models.Model):
-    """A URL that is called for a user's notifications, or for every event of an experiment's requests."""
+    """A URL that is called for a user's notifications,
+    or for every event of an experiment's requests.
+    """
 
-    user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks")
+    user = models.ForeignKey(
+        _USER, on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks"
+    )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks"
+        "accounts.Experiment",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="webhooks",
     )
     url = models.CharField(max_length=500)
-    nonce = models.CharField(max_length=64, help_text="The secret is derived from it and SECRET_KEY.")
+    nonce = models.CharField(
+        max_length=64, help_text="The secret is derived from it and SECRET_KEY."
+    )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     created_by = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
@@ -91,7 +112,9 @@ class Webhook(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(user=None) ^ Q(experiment=None), name="webhook_of_one"),
+            models.CheckConstraint(
+                condition=Q(user=None) ^ Q(experiment=None), name="webhook_of_one"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -115,16 +138,26 @@ class Message(models.Model):
     """One mail to a user, or one call of a webhook."""
 
     channel = models.CharField(max_length=16, choices=Channel)
-    user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
-    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True, blank=True, related_name="messages")
-    event = models.ForeignKey(Event, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    user = models.ForeignKey(
+        _USER, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    webhook = models.ForeignKey(
+        Webhook, on_delete=models.CASCADE, null=True, blank=True, related_name="messages"
+    )
+    event = models.ForeignKey(
+        Event, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
     digest = models.BooleanField(default=False)
-    state = models.CharField(max_length=16, choices=MessageState, default=MessageState.WAITING.value)
+    state = models.CharField(
+        max_length=16, choices=MessageState, default=MessageState.WAITING.value
+    )
     created_at = models.DateTimeField()
     due_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveIntegerField(default=0)
-    refusals = models.PositiveIntegerField(default=0, help_text="Attempts that the receiver refused.")
+    refusals = models.PositiveIntegerField(
+        default=0, help_text="Attempts that the receiver refused."
+    )
     last_error = models.TextField(blank=True)
 
     class Meta:
@@ -138,7 +171,11 @@ class Message(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["channel", "due_at"], condition=Q(state=MessageState.WAITING), name="message_waiting"),
+            models.Index(
+                fields=["channel", "due_at"],
+                condition=Q(state=MessageState.WAITING),
+                name="message_waiting",
+            ),
             models.Index(fields=["created_at"]),
         ]
 
@@ -147,20 +184,28 @@ class Message(models.Model):
 
 
 #: Pages of what a notification is about that has no column of its own.
-_PAGES = {"diagnosis.knownerrorchange": "diagnosis:known-error-change", "diagnosis.experimentpack": "diagnosis:pack"}
+_PAGES = {
+    "diagnosis.knownerrorchange": "diagnosis:known-error-change",
+    "diagnosis.experimentpack": "diagnosis:pack",
+}
 
 
 class Notification(models.Model):
     """One event that concerns one user, as the portal lists it; `message` is its mail.
 
-    It is about a request, a hold of all production or of an experiment, a failure group, jobs to retry after an
-    incident, a weekly report, a proposed known error or pack, or the user's own settings.
+    It is about a request, a hold of all production or of an experiment, a failure group, jobs to
+    retry after an incident, a weekly report, a proposed known error or pack, or the user's own
+    settings.
     """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="+")
-    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
-    hold = models.ForeignKey("production.Hold", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    request = models.ForeignKey(
+        "production.Request", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    hold = models.ForeignKey(
+        "production.Hold", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
     failures = models.ForeignKey(
         "diagnosis.FailureGroup", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
@@ -173,8 +218,12 @@ class Notification(models.Model):
     group = models.CharField(max_length=16, choices=Group)
     at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
-    digest_at = models.DateTimeField(null=True, blank=True, help_text="Waits for the digest at this time.")
-    message = models.ForeignKey(Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications")
+    digest_at = models.DateTimeField(
+        null=True, blank=True, help_text="Waits for the digest at this time."
+    )
+    message = models.ForeignKey(
+        Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications"
+    )
 
     #: Set by `domain.notifications.with_texts`.
     text = ""
@@ -182,7 +231,9 @@ class Notification(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["user", "event"], name="notification_once"),
-            models.CheckConstraint(condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"),
+            models.CheckConstraint(
+                condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"
+            ),
             models.CheckConstraint(
                 condition=Q(request=None, hold=None, failures=None, incident=None)
                 | Q(request=None, hold=None, failures=None, report=None)
@@ -196,7 +247,9 @@ class Notification(models.Model):
             models.Index(fields=["user", "-at", "-id"]),
             models.Index(fields=["user"], condition=Q(read_at=None), name="notification_unread"),
             models.Index(
-                fields=["digest_at", "user"], condition=Q(digest_at__isnull=False), name="notification_digest"
+                fields=["digest_at", "user"],
+                condition=Q(digest_at__isnull=False),
+                name="notification_digest",
             ),
             models.Index(fields=["at"]),
         ]

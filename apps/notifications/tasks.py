@@ -15,14 +15,18 @@ SECONDS = 60
 
 @shared_task(name="notifications.send_mail")
 def send_mail() -> None:
-    """Combine digests and send mail; if the server does not answer, the rest waits for the next run."""
+    """Combine digests and send mail; if the server does not answer,
+    the rest waits for the next run.
+    """
     if not mail_is_configured():
         return
     delivery.form_digests(at=timezone.now())
     until = monotonic() + SECONDS
     with MailServer() as server:
         for pk in list(delivery.due_mail(timezone.now()).values_list("pk", flat=True)[:BATCH]):
-            if monotonic() > until or not delivery.send_mail(message_id=pk, server=server, at=timezone.now()):
+            if monotonic() > until or not delivery.send_mail(
+                message_id=pk, server=server, at=timezone.now()
+            ):
                 return
 
 

@@ -23,7 +23,14 @@ from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.query import number_in
-from apps.jobs.domain.experiment_setup import MOST_COUNTED, Account, Person, Setup, effect_of, set_up_experiment
+from apps.jobs.domain.experiment_setup import (
+    MOST_COUNTED,
+    Account,
+    Person,
+    Setup,
+    effect_of,
+    set_up_experiment,
+)
 from apps.jobs.enums import MappedName
 from apps.jobs.models import AccountMap
 from apps.production.domain.priority.listing import queue_state
@@ -43,7 +50,9 @@ _OWN = (Membership, AccountMap, ExperimentShare)
 class ExperimentForm(forms.ModelForm):
     """Key, name and weight of the new experiment, and the weights of the others."""
 
-    weight = forms.IntegerField(min_value=0, max_value=MAX_WEIGHT, initial=DEFAULT_WEIGHT, label="Weight")
+    weight = forms.IntegerField(
+        min_value=0, max_value=MAX_WEIGHT, initial=DEFAULT_WEIGHT, label="Weight"
+    )
     reason = forms.CharField(
         max_length=MAX_REASON,
         initial="New experiment",
@@ -59,7 +68,10 @@ class ExperimentForm(forms.ModelForm):
         self.rows = share_rows()
         for row in self.rows:
             self.fields[f"weight-{row.experiment.pk}"] = forms.IntegerField(
-                min_value=0, max_value=MAX_WEIGHT, initial=row.weight, label=f"Weight of {row.experiment.name}"
+                min_value=0,
+                max_value=MAX_WEIGHT,
+                initial=row.weight,
+                label=f"Weight of {row.experiment.name}",
             )
 
     @property
@@ -70,7 +82,9 @@ class ExperimentForm(forms.ModelForm):
 class AccountForm(forms.Form):
     name = forms.CharField(max_length=255, label="Account or user")
     kind = forms.ChoiceField(choices=MappedName, initial=MappedName.ACCOUNT.value, label="Kind")
-    cluster = forms.ModelChoiceField(Cluster.objects.all(), required=False, empty_label="all clusters", label="Cluster")
+    cluster = forms.ModelChoiceField(
+        Cluster.objects.all(), required=False, empty_label="all clusters", label="Cluster"
+    )
 
 
 class PersonForm(forms.Form):
@@ -91,13 +105,17 @@ class Rows(BaseFormSet):
     def clean(self) -> None:
         if any(self.errors):
             return
-        rows = [tuple(value for name, value in row.items() if name != "email") for row in self.given]
+        rows = [
+            tuple(value for name, value in row.items() if name != "email") for row in self.given
+        ]
         if twice := [row for row in rows if rows.count(row) > 1]:
             raise forms.ValidationError(f"“{twice[0][0]}” is there twice.")
 
 
 _ACCOUNTS, _PEOPLE = (
-    formset_factory(form, Rows, extra=ROWS, max_num=MOST_ROWS, absolute_max=MOST_ROWS, validate_max=True)
+    formset_factory(
+        form, Rows, extra=ROWS, max_num=MOST_ROWS, absolute_max=MOST_ROWS, validate_max=True
+    )
     for form in (AccountForm, PersonForm)
 )
 
@@ -107,8 +125,12 @@ class ExperimentAdmin(PortalAdmin):
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        """Show the guided page. *Check* shows the effect; *Set up* does it if nothing has changed since."""
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show the guided page. *Check* shows the effect;
+        *Set up* does it if nothing has changed since.
+        """
         if not self.has_add_permission(request):
             raise PermissionDenied
         data = _with_more_rows(request) if request.method == "POST" else None
@@ -128,7 +150,9 @@ class ExperimentAdmin(PortalAdmin):
                 if request.POST.get("checked") == checked:
                     experiment = set_up_experiment(setup=setup, by=by, at=at, version=version)
                     self.log_addition(request, experiment, "Set up.")
-                    messages.success(request, f"{experiment} is set up. Earlier jobs follow in the background.")
+                    messages.success(
+                        request, f"{experiment} is set up. Earlier jobs follow in the background."
+                    )
                     return redirect("admin:accounts_experiment_changelist")
                 effect = effect_of(setup=setup, by=by, at=at)
             except InvalidFields as error:
@@ -154,7 +178,9 @@ class ExperimentAdmin(PortalAdmin):
         save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
 
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
-        """The key of an experiment in use is fixed: it is part of request keys and of job environments."""
+        """The key of an experiment in use is fixed: it is part of request keys and of job
+        environments.
+        """
         return ["key"] if obj and _is_used(obj) else []
 
     def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
@@ -189,9 +215,15 @@ def _is_used(experiment: Experiment) -> bool:
     known = vars(experiment)
     if "_is_used" not in known:
         uses = (
-            Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
+            Exists(
+                relation.related_model._default_manager.filter(
+                    **{relation.field.name: OuterRef("pk")}
+                )
+            )
             for relation in Experiment._meta.related_objects
             if relation.related_model not in _OWN
         )
-        known["_is_used"] = Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
+        known["_is_used"] = Experiment.objects.filter(
+            reduce(or_, uses, Q()), pk=experiment.pk
+        ).exists()
     return bool(known["_is_used"])

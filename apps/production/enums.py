@@ -27,9 +27,11 @@ _S = RequestState
 
 #: Liaisons edit requests in these states.
 EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
-#: Signed or awaiting signatures: a material change makes the move “change”, so that checks and signatures start over.
+#: Signed or awaiting signatures: a material change makes the move “change”, so that checks and
+#: signatures start over.
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
-#: Fields that can change in those states without a new approval. The deadline can only be postponed.
+#: Fields that can change in those states without a new approval. The deadline can only be
+#: postponed.
 IMMATERIAL = frozenset({"campaign", "title", "purpose", "priority_reason", "deadline"})
 #: A request can be put on hold in these states, and returns there when released.
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
@@ -51,7 +53,8 @@ SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
-#: The eight states shown to people first, with the sign of each; the seventeen above are its detail.
+#: The eight states shown to people first, with the sign of each; the seventeen above are its
+#: detail.
 PHASES = {
     _S.DRAFT: ("draft", "draft"),
     _S.SUBMITTED: ("in review", "waiting"),
@@ -90,7 +93,10 @@ class LinkKind(models.TextChoices):
 
 
 class RequestedPriority(models.TextChoices):
-    """The priority that an experiment requests. The OPG sets the priority class, with the same values."""
+    """The priority that an experiment requests.
+
+    The OPG sets the priority class, with the same values.
+    """
 
     LOW = "low", "low"
     NORMAL = "normal", "normal"

@@ -7,8 +7,15 @@ from apps.production.enums import Verb
 #: Target of the events of a hold over more than one request; those of a stage are the request's.
 _HOLD = "production.hold"
 #: Who is notified, and of what: the outcome, progress or trouble of a request, its comments.
-_OUTCOME, _PROGRESS, _TROUBLE = to(Group.OUTCOME, *TEAM), to(Group.PROGRESS, *TEAM), to(Group.TROUBLE, *TEAM)
-_OTHER, _MENTION = to(Group.OTHER, Audience.REQUESTER), to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN)
+_OUTCOME, _PROGRESS, _TROUBLE = (
+    to(Group.OUTCOME, *TEAM),
+    to(Group.PROGRESS, *TEAM),
+    to(Group.TROUBLE, *TEAM),
+)
+_OTHER, _MENTION = (
+    to(Group.OTHER, Audience.REQUESTER),
+    to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN),
+)
 
 
 def kind_of_move(verb: Verb) -> str:
@@ -17,7 +24,12 @@ def kind_of_move(verb: Verb) -> str:
 
 # Moves from state to state: each verb has one.
 declare(
-    EventKind("request.submit", "submitted the request", "was submitted", to(Group.PROGRESS, Audience.LIAISONS)),
+    EventKind(
+        "request.submit",
+        "submitted the request",
+        "was submitted",
+        to(Group.PROGRESS, Audience.LIAISONS),
+    ),
     EventKind("request.check", "started the checks", "is being checked"),
     EventKind(
         "request.pass",
@@ -26,7 +38,10 @@ declare(
         to(Group.PROGRESS, Audience.REQUESTER, signers=Group.TURN),
     ),
     EventKind(
-        "request.return", "returned the request to the requester", "was returned by the checks", to(Group.TURN, *TEAM)
+        "request.return",
+        "returned the request to the requester",
+        "was returned by the checks",
+        to(Group.TURN, *TEAM),
     ),
     EventKind(
         "request.change",
@@ -35,7 +50,9 @@ declare(
         to(Group.CHANGE, Audience.REQUESTER, Audience.APPROVERS),
     ),
     EventKind("request.approve", "approved the request", "was approved", _OUTCOME),
-    EventKind("request.request_changes", "requested changes", "needs changes", to(Group.TURN, *TEAM)),
+    EventKind(
+        "request.request_changes", "requested changes", "needs changes", to(Group.TURN, *TEAM)
+    ),
     EventKind("request.reject", "rejected the request", "was rejected", _OUTCOME),
     EventKind("request.queue", "added the request to the queue", "was added to the queue"),
     EventKind("request.test", "started the test", "is being tested", _PROGRESS),
@@ -43,11 +60,20 @@ declare(
     EventKind("request.start", "started production", "is in production", _PROGRESS),
     EventKind("request.hold", "put the request on hold", "was put on hold", _TROUBLE),
     EventKind("request.release", "released the request", "was released", _PROGRESS),
-    EventKind("request.complete", "marked the jobs as finished", "has no more jobs to run", _PROGRESS),
-    EventKind("request.review", "started the data quality review", "is in data quality review", _PROGRESS),
+    EventKind(
+        "request.complete", "marked the jobs as finished", "has no more jobs to run", _PROGRESS
+    ),
+    EventKind(
+        "request.review", "started the data quality review", "is in data quality review", _PROGRESS
+    ),
     EventKind("request.resume", "resumed production", "is back in production", _TROUBLE),
     EventKind("request.done", "marked the request as done", "is done", _OUTCOME),
-    EventKind("request.done_partial", "marked the request as partially done", "is partially done", _OUTCOME),
+    EventKind(
+        "request.done_partial",
+        "marked the request as partially done",
+        "is partially done",
+        _OUTCOME,
+    ),
     EventKind("request.cancel", "cancelled the request", "was cancelled", _OUTCOME),
     EventKind("request.supersede", "superseded the request", "was superseded", _OUTCOME),
 )
@@ -55,22 +81,36 @@ declare(
 # What else happens to a request.
 declare(
     EventKind("request.created", "created the request", "was created"),
-    EventKind("request.edited", "edited the request", "was edited", to(Group.CHANGE, Audience.REQUESTER)),
+    EventKind(
+        "request.edited", "edited the request", "was edited", to(Group.CHANGE, Audience.REQUESTER)
+    ),
     EventKind("request.cloned", "cloned the request as {clone}", "was cloned", _OTHER),
     EventKind("request.sign", "signed the request", "was signed by one more group", _PROGRESS),
     EventKind("request.withdraw_signature", "withdrew a signature", "lost a signature", _PROGRESS),
-    EventKind("request.priority_set", "set the priority", "has a new priority", to(Group.CHANGE, *TEAM)),
+    EventKind(
+        "request.priority_set", "set the priority", "has a new priority", to(Group.CHANGE, *TEAM)
+    ),
     EventKind(
         "request.class_requested",
         "requested the class {requested}",
         "is requested in another class",
         to(Group.TURN, Audience.APPROVERS),
     ),
-    EventKind("request.moved", "moved the request", "was moved in the queue", to(Group.CHANGE, *TEAM)),
     EventKind(
-        "request.reminder", "sent a reminder", "is still waiting", {Audience.MENTIONED: Group.TURN}, mentions="people"
+        "request.moved", "moved the request", "was moved in the queue", to(Group.CHANGE, *TEAM)
     ),
-    EventKind("request.dataset_defined", "defined the dataset {dataset} in the catalogue", "has a new dataset"),
+    EventKind(
+        "request.reminder",
+        "sent a reminder",
+        "is still waiting",
+        {Audience.MENTIONED: Group.TURN},
+        mentions="people",
+    ),
+    EventKind(
+        "request.dataset_defined",
+        "defined the dataset {dataset} in the catalogue",
+        "has a new dataset",
+    ),
     EventKind(
         "request.stage_accepted",
         "accepted stage {name}",
@@ -83,18 +123,32 @@ declare(
         "waits again for the missing jobs of a stage",
         _PROGRESS,
     ),
-    EventKind("stage.located", "marked the output of {name} as located", "has a stage with its output located"),
+    EventKind(
+        "stage.located",
+        "marked the output of {name} as located",
+        "has a stage with its output located",
+    ),
 )
 
 # What needs attention, and that it no longer does; those who can act are named.
 _ATTENTION = {**_TROUBLE, Audience.MENTIONED: Group.TURN}
 declare(
-    EventKind("request.stuck", "marked the request as “stuck”", "is stuck", _ATTENTION, mentions="people"),
     EventKind(
-        "request.test_failed", "marked the request as “test failed”", "has a failed test", _ATTENTION, mentions="people"
+        "request.stuck", "marked the request as “stuck”", "is stuck", _ATTENTION, mentions="people"
     ),
-    EventKind("request.idle", "marked the request as “idle”", "is idle", _ATTENTION, mentions="people"),
-    EventKind("request.late", "marked the request as “late”", "is late", _ATTENTION, mentions="people"),
+    EventKind(
+        "request.test_failed",
+        "marked the request as “test failed”",
+        "has a failed test",
+        _ATTENTION,
+        mentions="people",
+    ),
+    EventKind(
+        "request.idle", "marked the request as “idle”", "is idle", _ATTENTION, mentions="people"
+    ),
+    EventKind(
+        "request.late", "marked the request as “late”", "is late", _ATTENTION, mentions="people"
+    ),
     EventKind(
         "request.recovered",
         "removed the mark “{kind}”",

@@ -31,7 +31,9 @@ _DAY = forms.DateInput(attrs={"type": "date"})
 
 
 def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
-    """Return requests with what they can be ordered by; those without a date come last, without a priority first."""
+    """Return requests with what they can be ordered by; those without a date come last,
+    without a priority first.
+    """
     return requests.annotate(
         due=Coalesce("deadline", date.max),
         ends=Coalesce("expected_end", date.max),
@@ -42,27 +44,39 @@ def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
 
 
 def _rank(field: str) -> Case:
-    ranks = [When(**{field: level}, then=Value(rank)) for rank, level in enumerate(RequestedPriority, 1)]
+    ranks = [
+        When(**{field: level}, then=Value(rank)) for rank, level in enumerate(RequestedPriority, 1)
+    ]
     return Case(*ranks, default=Value(0), output_field=IntegerField())
 
 
 def matching_words(text: str) -> Q:
     """Return the condition for requests with a text in their key, title or the name of an output.
 
-    The indexes of trigrams find few matches quickly. Of many matches a list finds its first rows in its own order.
+    The indexes of trigrams find few matches quickly. Of many matches a list finds its first rows in
+    its own order.
     """
     rows = Request.objects.order_by()
-    parts = [rows.filter(**{f"{name}__icontains": text}).values_list("pk") for name in ("key", "title")]
+    parts = [
+        rows.filter(**{f"{name}__icontains": text}).values_list("pk") for name in ("key", "title")
+    ]
     writing = Stage.objects.filter(output_dataset__icontains=text).order_by()
     matching = [pk for (pk,) in writing.values_list("request").union(*parts, all=True)[: _FEW + 1]]
     if len(matching) <= _FEW:
         return Q(pk__in=set(matching))
-    return Q(key__icontains=text) | Q(title__icontains=text) | Q(Exists(writing.filter(request=OuterRef("pk"))))
+    return (
+        Q(key__icontains=text)
+        | Q(title__icontains=text)
+        | Q(Exists(writing.filter(request=OuterRef("pk"))))
+    )
 
 
 class RequestFilter(AnyOf):
     text = filters.CharFilter(
-        method="by_text", label="Key or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
+        method="by_text",
+        label="Key or words",
+        max_length=200,
+        widget=forms.TextInput(attrs={"type": "search"}),
     )
     state = Several(choices=RequestState, label="State")
     experiment = filters.ModelChoiceFilter(
@@ -91,14 +105,21 @@ class RequestFilter(AnyOf):
         empty_label="any",
     )
     campaign = filters.CharFilter(label="Campaign", max_length=64)
-    requester = filters.CharFilter(field_name="created_by__username", label="Requester", max_length=150)
+    requester = filters.CharFilter(
+        field_name="created_by__username", label="Requester", max_length=150
+    )
     priority = filters.ChoiceFilter(
         method="by_priority", choices=RequestedPriority, label="Priority", empty_label="any"
     )
     scan = filters.ChoiceFilter(
-        method="by_scan", label="Parameter scan", empty_label="any", choices=[("yes", "scans"), ("no", "others")]
+        method="by_scan",
+        label="Parameter scan",
+        empty_label="any",
+        choices=[("yes", "scans"), ("no", "others")],
     )
-    due_from = DayFilter(field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY)
+    due_from = DayFilter(
+        field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY
+    )
     due_to = DayFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
 
     #: Shown at once; the others behind "More filters".
@@ -126,4 +147,6 @@ class RequestFilter(AnyOf):
 
     def by_priority(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         """Match the class that the OPG set, or else what was requested."""
-        return requests.filter(Q(priority_class=value) | Q(priority_class="", requested_priority=value))
+        return requests.filter(
+            Q(priority_class=value) | Q(priority_class="", requested_priority=value)
+        )

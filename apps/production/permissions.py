@@ -8,7 +8,15 @@ from django.db.models import QuerySet
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_approver, is_liaison, scope_of
-from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, POSTPONABLE, PRIORITISED, Actor, RequestState
+from apps.production.enums import (
+    ARGUMENT_EDITABLE,
+    EDITABLE,
+    PORTAL,
+    POSTPONABLE,
+    PRIORITISED,
+    Actor,
+    RequestState,
+)
 
 if TYPE_CHECKING:
     from apps.production.models import Request, RequestTemplate
@@ -34,18 +42,28 @@ def _approver(user: Principal, request: "Request") -> bool:
 
 def _operator(user: Principal, request: "Request") -> bool:
     scope = scope_of(user)
-    return scope.has(Role.APPROVER, request.experiment_id) or scope.has(Role.SHIFTER, request.experiment_id)
+    return scope.has(Role.APPROVER, request.experiment_id) or scope.has(
+        Role.SHIFTER, request.experiment_id
+    )
 
 
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
     is_submitted = request.state != RequestState.DRAFT  # drafts belong to the liaisons
-    return is_liaison_of(user, request) or (is_submitted and is_approver(user, request.experiment_id))
+    return is_liaison_of(user, request) or (
+        is_submitted and is_approver(user, request.experiment_id)
+    )
 
 
 def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
-    """Return the experiments whose names this user may learn: those with a role of theirs; all for the OPG."""
+    """Return the experiments whose names this user may learn: those with a role of theirs;
+    all for the OPG.
+    """
     scope = scope_of(user)
-    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+    return (
+        Experiment.objects.all()
+        if scope.sees_all
+        else Experiment.objects.filter(pk__in=scope.experiments)
+    )
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
@@ -59,7 +77,9 @@ PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
 
 
 def may_edit(user: Principal, request: "Request") -> bool:
-    """Whether the user may edit the request; `content.changes` decides which changes each state allows."""
+    """Whether the user may edit the request; `content.changes` decides which changes each state
+    allows.
+    """
     return request.state in EDITABLE | ARGUMENT_EDITABLE and is_liaison_of(user, request)
 
 

@@ -1,4 +1,6 @@
-"""The progress of requests, their production reports, and weekly reports of experiments in the API."""
+"""The progress of requests, their production reports,
+and weekly reports of experiments in the API.
+"""
 
 from typing import Any
 
@@ -30,7 +32,10 @@ class AcceptanceReader(serializers.Serializer[StageNow]):
 
 
 class StageProgressReader(serializers.Serializer[StageNow]):
-    """One stage. Null means unknown; `queued`, `running` and `held` are null if no cluster has answered."""
+    """One stage.
+
+    Null means unknown; `queued`, `running` and `held` are null if no cluster has answered.
+    """
 
     stage = serializers.CharField(source="row.stage")
     jobs_asked = serializers.IntegerField(source="row.wanted", allow_null=True)
@@ -80,19 +85,27 @@ class PointReader(serializers.Serializer[PointProgress]):
 
 
 class ProgressReader(serializers.Serializer[RequestNow]):
-    """The progress of a request: `as_of` of finished jobs, `queue_as_of` of queued and running ones.
+    """The progress of a request: `as_of` of finished jobs,
+    `queue_as_of` of queued and running ones.
 
-    `expected_end` is that of the request, by its stored forecast; if it is null, `expected_basis` says why.
+    `expected_end` is that of the request, by its stored forecast; if it is null, `expected_basis`
+    says why.
     """
 
     request = serializers.CharField(source="request.key")
     state = serializers.CharField(source="request.state")
     as_of = serializers.DateTimeField(allow_null=True)
     queue_as_of = serializers.DateTimeField(allow_null=True)
-    clusters_not_asked = serializers.ListField(source="queue_unknown", child=serializers.CharField())
+    clusters_not_asked = serializers.ListField(
+        source="queue_unknown", child=serializers.CharField()
+    )
     expected_end = serializers.DateField(source="forecast.columns.expected_end", allow_null=True)
-    expected_early = serializers.DateField(source="forecast.columns.expected_end_early", allow_null=True)
-    expected_late = serializers.DateField(source="forecast.columns.expected_end_late", allow_null=True)
+    expected_early = serializers.DateField(
+        source="forecast.columns.expected_end_early", allow_null=True
+    )
+    expected_late = serializers.DateField(
+        source="forecast.columns.expected_end_late", allow_null=True
+    )
     expected_basis = serializers.CharField(source="forecast.basis")
     expected_as_of = serializers.DateTimeField(source="forecast.at", allow_null=True)
     stages = StageProgressReader(many=True)
@@ -122,11 +135,15 @@ class RequestReportViewSet(OfRequests):
     serializer_class = RequestReportReader
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Return the production report of one request: as of now, or as frozen when the request was closed."""
+        """Return the production report of one request: as of now,
+        or as frozen when the request was closed.
+        """
         production_request = self.get_object()
         kept = ProductionReport.objects.filter(request=production_request).first()
         content = read_frozen(kept) if kept else report_of(production_request, at=timezone.now())
-        return Response(RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data)
+        return Response(
+            RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data
+        )
 
 
 class WeeklyReportReader(serializers.ModelSerializer[WeeklyReport]):
@@ -145,7 +162,9 @@ class WeeklyReportReader(serializers.ModelSerializer[WeeklyReport]):
 class WeeklyReports(django_filters.FilterSet):
     """Reports of an experiment, or of a week."""
 
-    experiment = django_filters.CharFilter(field_name="experiment__key", help_text="Key of the experiment.")
+    experiment = django_filters.CharFilter(
+        field_name="experiment__key", help_text="Key of the experiment."
+    )
     monday = DayFilter()
 
     class Meta:

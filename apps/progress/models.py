@@ -8,7 +8,10 @@ from apps.production.models import Request
 
 
 class ProductionReport(models.Model):
-    """The report as of the close of the request. Never changed: its address is the hash of its content."""
+    """The report as of the close of the request.
+
+    Never changed: its address is the hash of its content.
+    """
 
     request = models.OneToOneField(Request, on_delete=models.PROTECT, related_name="report")
     sha256 = models.CharField(max_length=64, unique=True)
@@ -22,7 +25,9 @@ class ProductionReport(models.Model):
 class WeeklyReport(models.Model):
     """What `domain.weekly_report` found on the Monday after a week; never changed."""
 
-    experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, related_name="weekly_reports")
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.PROTECT, related_name="weekly_reports"
+    )
     monday = models.DateField(help_text="First day of the week, in UTC.")
     content = models.JSONField()
     frozen_at = models.DateTimeField()
@@ -30,7 +35,9 @@ class WeeklyReport(models.Model):
     objects = ExperimentQuerySet.as_manager()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["experiment", "monday"], name="weekly_report_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "monday"], name="weekly_report_once")
+        ]
         indexes = [models.Index(fields=["-monday", "experiment"])]
 
     def __str__(self) -> str:

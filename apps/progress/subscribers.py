@@ -29,7 +29,9 @@ _BEFORE_APPROVAL = {Verb.CHECK, Verb.PASS, Verb.RETURN, Verb.APPROVE, Verb.REQUE
     *(kind_of_move(verb) for verb in Verb if verb not in _BEFORE_APPROVAL),
 )
 def on_progress(event: Event) -> None:
-    """Update forecast and attention at once after a move, and after a decision about failed jobs."""
+    """Update forecast and attention at once after a move,
+    and after a decision about failed jobs.
+    """
     now, pk = timezone.now(), int(event.target_id)
     if event.kind == kind_of_move(Verb.QUEUE):
         note_starts(at=now)
@@ -61,7 +63,13 @@ def on_cluster_removed(event: Event) -> None:
     keep_forecasts(at=timezone.now(), requests=requests)
 
 
-@subscribe("progress.freeze_report", "request.done", "request.done_partial", "request.cancel", "request.supersede")
+@subscribe(
+    "progress.freeze_report",
+    "request.done",
+    "request.done_partial",
+    "request.cancel",
+    "request.supersede",
+)
 def on_request_closed(event: Event) -> None:
     """Freeze the report; a request that was never approved has none."""
     request = Request.objects.filter(pk=event.target_id, approved_at__isnull=False).first()

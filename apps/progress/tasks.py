@@ -1,9 +1,18 @@
-"""Celery tasks: moving requests as their jobs progress, forecasts and attention, counts for estimates and shares."""
+"""Celery tasks: moving requests as their jobs progress, forecasts and attention,
+counts for estimates and shares.
+"""
 
 from celery import shared_task
 from django.utils import timezone
 
-from apps.progress.domain import attention, forecast, share_use, stage_history, transitions, weekly_report
+from apps.progress.domain import (
+    attention,
+    forecast,
+    share_use,
+    stage_history,
+    transitions,
+    weekly_report,
+)
 
 
 @shared_task(name="progress.count_stage_history")

@@ -1,4 +1,7 @@
-"""Thresholds in the admin: each change is a row, so the list is the history. Everything else is read-only."""
+"""Thresholds in the admin: each change is a row, so the list is the history.
+
+Everything else is read-only.
+"""
 
 from typing import Any
 
@@ -11,7 +14,15 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, register_read_only
 from apps.quality.checks.registry import checks
 from apps.quality.domain.thresholds import problems_of, save_thresholds
-from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityResult, QualityRun, Thresholds, Waiver
+from apps.quality.models import (
+    ExternalResult,
+    HistogramPair,
+    OutputFile,
+    QualityResult,
+    QualityRun,
+    Thresholds,
+    Waiver,
+)
 
 
 class ThresholdsForm(forms.ModelForm):
@@ -23,7 +34,10 @@ class ThresholdsForm(forms.ModelForm):
         model = Thresholds
         fields = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "reason"]
         labels = {"workflow": "Workflow type", "effect": "If it fails", "unknown": "If unknown"}
-        widgets = {"limits": forms.Textarea(attrs={"rows": 4}), "reason": forms.Textarea(attrs={"rows": 3})}
+        widgets = {
+            "limits": forms.Textarea(attrs={"rows": 4}),
+            "reason": forms.Textarea(attrs={"rows": 3}),
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,7 +50,9 @@ class ThresholdsForm(forms.ModelForm):
         data: dict[str, Any] = super().clean() or {}
         limits, reason = data.get("limits", {}), data.get("reason", "")
         if "check_name" in data:
-            for field, messages in problems_of(check=data["check_name"], limits=limits or {}, reason=reason).items():
+            for field, messages in problems_of(
+                check=data["check_name"], limits=limits or {}, reason=reason
+            ).items():
                 if field not in self.errors:
                     self.add_error(field, messages)
         return data
@@ -47,7 +63,17 @@ class ThresholdsAdmin(PortalAdmin):
     """Rows are only added. To revoke one, add a row with the effect “as in the next wider row”."""
 
     form = ThresholdsForm
-    list_display = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "at", "by", "reason"]
+    list_display = [
+        "check_name",
+        "workflow",
+        "experiment",
+        "effect",
+        "unknown",
+        "limits",
+        "at",
+        "by",
+        "reason",
+    ]
     list_filter = ["check_name", "experiment", "workflow"]
     show_full_result_count = False
     never = ("change", "delete")
@@ -60,7 +86,10 @@ class ThresholdsAdmin(PortalAdmin):
 
 
 register_read_only(
-    QualityRun, "request number state asked_at asked_by judged_at", search="request__key", filters=["state"]
+    QualityRun,
+    "request number state asked_at asked_by judged_at",
+    search="request__key",
+    filters=["state"],
 )
 register_read_only(
     QualityResult,

@@ -5,7 +5,9 @@ from apps.core.enums import Group
 
 declare(
     EventKind(
-        "request.quality_asked", "requested a new run of the quality checks", "has its data quality checked again"
+        "request.quality_asked",
+        "requested a new run of the quality checks",
+        "has its data quality checked again",
     ),
     EventKind(
         "request.quality_failed",
@@ -19,9 +21,14 @@ declare(
         "passed its quality checks",
         to(Group.PROGRESS, *TEAM),
     ),
-    EventKind("request.quality_posted", "posted a quality result ({what})", "has a new quality result"),
     EventKind(
-        "request.waive", "waived a quality check ({check})", "had a quality check waived", to(Group.CHANGE, *TEAM)
+        "request.quality_posted", "posted a quality result ({what})", "has a new quality result"
+    ),
+    EventKind(
+        "request.waive",
+        "waived a quality check ({check})",
+        "had a quality check waived",
+        to(Group.CHANGE, *TEAM),
     ),
     EventKind(
         "request.withdraw_waiver",

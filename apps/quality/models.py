@@ -1,4 +1,7 @@
-"""Runs of the checks with results, waivers, thresholds, and posts. Written by domain functions only."""
+"""Runs of the checks with results, waivers, thresholds, and posts.
+
+Written by domain functions only.
+"""
 
 from typing import Any
 
@@ -13,23 +16,38 @@ MAX_NAME = 200
 
 
 def _person(**more: Any) -> Any:
-    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", **more)
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", **more
+    )
 
 
 class Thresholds(models.Model):
-    """Limits of a check from a time on. Rows are only added; the newest for a check, type and experiment applies."""
+    """Limits of a check from a time on.
+
+    Rows are only added; the newest for a check, type and experiment applies.
+    """
 
     check_name = models.CharField("check", max_length=64)
     workflow = models.ForeignKey(
-        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: every type."
+        "production.WorkflowType",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: every type.",
     )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: every experiment."
+        "accounts.Experiment",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: every experiment.",
     )
     effect = models.CharField(max_length=8, choices=Effect, default=Effect.BLOCK.value)
     unknown = models.CharField(max_length=8, choices=Unknown, default=Unknown.BLOCK.value)
     limits = models.JSONField(
-        default=dict, blank=True, help_text='Such as {"most_missing": 0.001}. Limits not named keep their defaults.'
+        default=dict,
+        blank=True,
+        help_text='Such as {"most_missing": 0.001}. Limits not named keep their defaults.',
     )
     reason = models.TextField(help_text="Shown in the history.")
     at = models.DateTimeField()
@@ -38,14 +56,23 @@ class Thresholds(models.Model):
     class Meta:
         verbose_name_plural = "thresholds"
         ordering = ["-pk"]
-        indexes = [models.Index(fields=["check_name", "workflow", "experiment", "-id"], name="thresholds_newest")]
+        indexes = [
+            models.Index(
+                fields=["check_name", "workflow", "experiment", "-id"], name="thresholds_newest"
+            )
+        ]
         constraints = [
             models.CheckConstraint(condition=Q(effect__in=Effect.values), name="thresholds_effect"),
-            models.CheckConstraint(condition=Q(unknown__in=Unknown.values), name="thresholds_unknown"),
+            models.CheckConstraint(
+                condition=Q(unknown__in=Unknown.values), name="thresholds_unknown"
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.check_name} for {self.workflow or 'every type'} of {self.experiment or 'every experiment'}"
+        return (
+            f"{self.check_name} for {self.workflow or 'every type'} of "
+            f"{self.experiment or 'every experiment'}"
+        )
 
 
 class QualityRun(models.Model):
@@ -53,22 +80,31 @@ class QualityRun(models.Model):
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="quality_runs")
     number = models.PositiveIntegerField(help_text="Number of the run within its request.")
-    arrival = models.BigIntegerField(help_text="ID of the event that moved the request to data quality.")
+    arrival = models.BigIntegerField(
+        help_text="ID of the event that moved the request to data quality."
+    )
     state = models.CharField(max_length=8, choices=RunState, default=RunState.WAITING.value)
     asked_at = models.DateTimeField()
     asked_by = models.CharField(max_length=150)
     reason = models.TextField(blank=True)
     judged_at = models.DateTimeField(null=True, blank=True)
     thresholds = models.JSONField(default=list, blank=True)
-    inputs = models.JSONField(default=dict, blank=True, help_text="What the run is based on, to detect changes.")
-    totals_at = models.DateTimeField(null=True, blank=True, help_text="As-of time of the job totals.")
+    inputs = models.JSONField(
+        default=dict, blank=True, help_text="What the run is based on, to detect changes."
+    )
+    totals_at = models.DateTimeField(
+        null=True, blank=True, help_text="As-of time of the job totals."
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["request", "number"], name="quality_run_number_once"),
-            models.UniqueConstraint(fields=["request"], condition=Q(state="waiting"), name="quality_run_one_waits"),
+            models.UniqueConstraint(
+                fields=["request"], condition=Q(state="waiting"), name="quality_run_one_waits"
+            ),
             models.CheckConstraint(
-                condition=Q(state="waiting", judged_at=None) | Q(state="judged", judged_at__isnull=False),
+                condition=Q(state="waiting", judged_at=None)
+                | Q(state="judged", judged_at__isnull=False),
                 name="quality_run_judged",
             ),
         ]
@@ -86,7 +122,9 @@ class Finding(models.Model):
     stage_name = models.CharField(max_length=64, blank=True)
     check_name = models.CharField("check", max_length=64)
     title = models.CharField(max_length=200)
-    subject = models.CharField(max_length=MAX_NAME, blank=True, help_text="The item, if a check looks at several.")
+    subject = models.CharField(
+        max_length=MAX_NAME, blank=True, help_text="The item, if a check looks at several."
+    )
     why = models.TextField()
     digest = models.CharField(max_length=64)
 
@@ -97,7 +135,9 @@ class Finding(models.Model):
 class QualityResult(Finding):
     """The result of one check, with its waiver in force as set by `quality.domain.standing`."""
 
-    run = models.ForeignKey(QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False)
+    run = models.ForeignKey(
+        QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False
+    )
     place = models.PositiveIntegerField(help_text="Position on the page.")
     outcome = models.CharField(max_length=8, choices=Outcome)
     blocks = models.BooleanField(help_text="The request cannot be closed unless this is waived.")
@@ -116,7 +156,9 @@ class QualityResult(Finding):
                 nulls_distinct=False,
                 name="quality_result_once",
             ),
-            models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="quality_result_outcome"),
+            models.CheckConstraint(
+                condition=Q(outcome__in=Outcome.values), name="quality_result_outcome"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -124,7 +166,9 @@ class QualityResult(Finding):
 
     @property
     def stage_title(self) -> str:
-        return "Whole request" if self.position is None else f"{self.position + 1} {self.stage_name}"
+        return (
+            "Whole request" if self.position is None else f"{self.position + 1} {self.stage_name}"
+        )
 
     @property
     def is_open(self) -> bool:
@@ -152,7 +196,9 @@ class Waiver(Finding):
     class Meta:
         ordering = ["pk"]
         constraints = [
-            models.UniqueConstraint(fields=["request", "digest"], condition=Q(withdrawn_at=None), name="waiver_once"),
+            models.UniqueConstraint(
+                fields=["request", "digest"], condition=Q(withdrawn_at=None), name="waiver_once"
+            ),
             models.CheckConstraint(
                 condition=~(Q(by=F("made_by")) | Q(by=F("sent_by"), sent_by__isnull=False)),
                 name="waiver_not_of_requester",
@@ -167,7 +213,9 @@ class Waiver(Finding):
 class QualityInput(models.Model):
     """A counter of the posts for a request, to detect that its checks must run again."""
 
-    request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="quality_input", primary_key=True)
+    request = models.OneToOneField(
+        Request, on_delete=models.CASCADE, related_name="quality_input", primary_key=True
+    )
     revision = models.PositiveIntegerField(default=0)
 
     def __str__(self) -> str:
@@ -177,8 +225,12 @@ class QualityInput(models.Model):
 class OutputFile(models.Model):
     """An output file of a stage. Several reporters may list the same file: a check finds that."""
 
-    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False)
-    key = models.CharField(max_length=MAX_NAME, help_text="Identifies the reporter, such as a job ID.")
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False
+    )
+    key = models.CharField(
+        max_length=MAX_NAME, help_text="Identifies the reporter, such as a job ID."
+    )
     name = models.CharField(max_length=MAX_NAME)
     size_bytes = models.BigIntegerField()
     events = models.BigIntegerField(null=True, blank=True)
@@ -197,7 +249,10 @@ class OutputFile(models.Model):
 
 
 class HistogramPair(models.Model):
-    """A histogram of a stage's output beside its reference, in the same bins. The same name again replaces it."""
+    """A histogram of a stage's output beside its reference, in the same bins.
+
+    The same name again replaces it.
+    """
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="histograms")
     name = models.CharField(max_length=MAX_NAME)
@@ -216,10 +271,15 @@ class HistogramPair(models.Model):
 
 
 class ExternalResult(models.Model):
-    """What a tool outside the portal says of a stage, or of the request. The same tool and name again replace it."""
+    """What a tool outside the portal says of a stage, or of the request.
+
+    The same tool and name again replace it.
+    """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="external_results")
-    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
     name = models.CharField(max_length=MAX_NAME, help_text="Tool and check, such as dqm/occupancy.")
     outcome = models.CharField(max_length=8, choices=External)
     value = models.FloatField(null=True, blank=True)
@@ -232,9 +292,13 @@ class ExternalResult(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["request", "stage", "name"], nulls_distinct=False, name="external_result_once"
+                fields=["request", "stage", "name"],
+                nulls_distinct=False,
+                name="external_result_once",
             ),
-            models.CheckConstraint(condition=Q(outcome__in=External.values), name="external_result_outcome"),
+            models.CheckConstraint(
+                condition=Q(outcome__in=External.values), name="external_result_outcome"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -33,7 +33,11 @@ def check_request(*, request_id: int) -> None:
 @shared_task(name="quality.check_all")
 def check_all() -> None:
     """Check every request in data quality for lost runs, changes, and whether it can be closed."""
-    waiting = Request.objects.filter(state=RequestState.DATA_QUALITY).order_by("pk").values_list("pk", flat=True)
+    waiting = (
+        Request.objects.filter(state=RequestState.DATA_QUALITY)
+        .order_by("pk")
+        .values_list("pk", flat=True)
+    )
     for pk in list(waiting):
         try:
             check_request(request_id=pk)

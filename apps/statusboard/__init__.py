@@ -1,1 +1,3 @@
-"""Status of the services that jobs depend on: incidents, maintenance windows, announcements, monitoring feeds."""
+"""Status of the services that jobs depend on: incidents, maintenance windows, announcements,
+monitoring feeds.
+"""

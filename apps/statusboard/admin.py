@@ -59,7 +59,9 @@ class MonitoringSourceAdmin(PortalAdmin):
     actions = ["reprocess"]
     never = ("add",)
 
-    def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool
+    ) -> None:
         before = form.initial.get("monitored_since") or obj.monitored_since
         obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
         rebuild_services_of(source=obj, since=min(before, obj.monitored_since))
@@ -104,6 +106,8 @@ register_read_only(
 )
 register_read_only(DowntimeWindow, "title starts_at ends_at cancelled_at scheduled_by")
 register_read_only(Announcement, "title starts_at ends_at do_not_submit withdrawn_at posted_by")
-register_read_only(StateInterval, "service state started_at ended_at cause", filters=["state", "service"])
+register_read_only(
+    StateInterval, "service state started_at ended_at cause", filters=["state", "service"]
+)
 register_read_only(MonitoringGap, "source started_at ended_at")
 register_read_only(UnmappedAlert, "title source labels count last_seen_at")

@@ -18,7 +18,9 @@ declare(
     EventKind("incident.split", "split it from {old}", "was split from another incident"),
     EventKind("incident.divided", "divided it in two: the second is {new}", "was divided in two"),
     EventKind("incident.renewed", "reported the incident again", "was reported again"),
-    EventKind("incident.stale", "stopped reporting the incident", "is no longer reported: state unknown"),
+    EventKind(
+        "incident.stale", "stopped reporting the incident", "is no longer reported: state unknown"
+    ),
     EventKind("window.scheduled", "scheduled the maintenance window", "was scheduled"),
     EventKind("window.moved", "moved it from {old} to {new}", "was moved"),
     EventKind("window.cancelled", "cancelled the maintenance window", "was cancelled"),

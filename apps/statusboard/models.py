@@ -1,4 +1,6 @@
-"""Services, their state history, and what determines it: incidents, maintenance windows, monitoring sources."""
+"""Services, their state history, and what determines it: incidents, maintenance windows,
+monitoring sources.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,14 +8,28 @@ from typing import Self
 from uuid import uuid4
 
 from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeBoundary, RangeOperators
+from django.contrib.postgres.fields import (
+    ArrayField,
+    DateTimeRangeField,
+    RangeBoundary,
+    RangeOperators,
+)
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Func, Q
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.statusboard.enums import INCIDENT_STATES, Cause, Effect, Monitoring, NoteKind, PayloadState, Resolution, State
+from apps.statusboard.enums import (
+    INCIDENT_STATES,
+    Cause,
+    Effect,
+    Monitoring,
+    NoteKind,
+    PayloadState,
+    Resolution,
+    State,
+)
 
 
 class Period(Func):
@@ -36,11 +52,16 @@ class SpanQuerySet(models.QuerySet[models.Model]):
 
 
 class MonitoringSource(models.Model):
-    """A monitoring system that posts alerts. Without heartbeats, all services it covers become unknown."""
+    """A monitoring system that posts alerts.
+
+    Without heartbeats, all services it covers become unknown.
+    """
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=100)
-    feed = models.CharField(max_length=64, help_text="Format of its payloads, for example alertmanager.")
+    feed = models.CharField(
+        max_length=64, help_text="Format of its payloads, for example alertmanager."
+    )
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
     monitored_since = models.DateTimeField()
     heartbeat_timeout_seconds = models.PositiveIntegerField(
@@ -49,13 +70,19 @@ class MonitoringSource(models.Model):
         help_text="Time without a heartbeat after which its services become unknown, such as 15 min.",
     )
     lease_seconds = models.PositiveIntegerField(
-        default=3600, help_text="Time after which an open alert becomes stale unless it is repeated, such as 1 h."
+        default=3600,
+        help_text="Time after which an open alert becomes stale unless it is repeated, such as 1 h.",
     )
-    mapping = models.JSONField(default=dict, blank=True, help_text="Where values are in its payloads: feed json only.")
+    mapping = models.JSONField(
+        default=dict, blank=True, help_text="Where values are in its payloads: feed json only."
+    )
     sends_heartbeats = models.BooleanField(
         default=False,
         editable=False,
-        help_text="Set by the first heartbeat alert. From then on, other alerts do not count as heartbeats.",
+        help_text=(
+            "Set by the first heartbeat alert. From then on, other alerts do not count as "
+            "heartbeats."
+        ),
     )
     covered_until = models.DateTimeField(editable=False)
     pull_url = models.URLField(
@@ -79,8 +106,12 @@ class Service(models.Model):
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=100)
-    kind = models.CharField(max_length=64, blank=True, help_text="For example: data catalogue, storage.")
-    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
+    kind = models.CharField(
+        max_length=64, blank=True, help_text="For example: data catalogue, storage."
+    )
+    parent = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="children"
+    )
     monitoring = models.CharField(max_length=16, choices=Monitoring, default=Monitoring.NONE)
     source = models.ForeignKey(
         MonitoringSource, on_delete=models.PROTECT, null=True, blank=True, related_name="services"
@@ -88,10 +119,15 @@ class Service(models.Model):
     monitored_since = models.DateTimeField(null=True, blank=True)
     advice = models.TextField(
         blank=True,
-        help_text="Shown while the service is down, for example “Jobs that declare files will fail: do not submit.”",
+        help_text=(
+            "Shown while the service is down, for example “Jobs that declare files will fail: do "
+            "not submit.”"
+        ),
     )
     owner = models.CharField(max_length=100, blank=True, help_text="The group that runs it.")
-    contact = models.CharField(max_length=200, blank=True, help_text="E-mail address, channel or phone number.")
+    contact = models.CharField(
+        max_length=200, blank=True, help_text="E-mail address, channel or phone number."
+    )
     runbook = models.URLField(max_length=2000, blank=True, help_text="What to do when it is down.")
     depends_on = models.ManyToManyField(
         "self",
@@ -110,7 +146,9 @@ class Service(models.Model):
             models.CheckConstraint(
                 condition=Q(monitoring=Monitoring.NONE)
                 | Q(monitoring=Monitoring.MANUAL, monitored_since__isnull=False)
-                | Q(monitoring=Monitoring.FEED, monitored_since__isnull=False, source__isnull=False),
+                | Q(
+                    monitoring=Monitoring.FEED, monitored_since__isnull=False, source__isnull=False
+                ),
                 name="service_monitoring",
             ),
         ]
@@ -123,13 +161,19 @@ class Service(models.Model):
         while above is not None:
             if above.pk == self.pk:
                 raise ValidationError(
-                    {"parent": "A service cannot be a component of itself or of one of its components."}
+                    {
+                        "parent": (
+                            "A service cannot be a component of itself or of one of its components."
+                        )
+                    }
                 )
             above = above.parent
 
 
 class Incident(models.Model):
-    """A service down or degraded, reported by a source or a user; `state` is that of its latest change."""
+    """A service down or degraded, reported by a source or a user;
+    `state` is that of its latest change.
+    """
 
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")
     source = models.ForeignKey(MonitoringSource, on_delete=models.PROTECT, null=True, blank=True)
@@ -139,19 +183,27 @@ class Incident(models.Model):
     )
     started_at = models.DateTimeField(help_text="Start, corrected where the source was wrong.")
     ended_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES])
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES]
+    )
     title = models.CharField(max_length=200)
     text = models.TextField(blank=True)
     url = models.URLField(max_length=2000, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
-    stale_at = models.DateTimeField(null=True, blank=True, help_text="When its lease expired without an update.")
-    flap_count = models.PositiveIntegerField(default=0, help_text="How often it reopened soon after it ended.")
+    stale_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its lease expired without an update."
+    )
+    flap_count = models.PositiveIntegerField(
+        default=0, help_text="How often it reopened soon after it ended."
+    )
     opened_by = models.CharField(max_length=150)
     closed_by = models.CharField(max_length=150, blank=True)
     resolution = models.CharField(max_length=16, choices=Resolution, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
     acknowledged_by = models.CharField(max_length=150, blank=True)
-    post_mortem = models.TextField("post-mortem", blank=True, help_text="What happened, why, and what prevents it.")
+    post_mortem = models.TextField(
+        "post-mortem", blank=True, help_text="What happened, why, and what prevents it."
+    )
     merged_into = models.ForeignKey(
         "self",
         on_delete=models.SET_NULL,
@@ -169,22 +221,29 @@ class Incident(models.Model):
     class Meta:
         ordering = ["-started_at", "-pk"]
         constraints = [
-            models.UniqueConstraint(fields=["source", "dedup_key", "episode_started_at"], name="incident_once"),
-            models.CheckConstraint(
-                condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")), name="incident_ends_after_start"
+            models.UniqueConstraint(
+                fields=["source", "dedup_key", "episode_started_at"], name="incident_once"
             ),
             models.CheckConstraint(
-                condition=Q(ended_at=None, resolution="") | Q(ended_at__isnull=False, resolution__in=Resolution.values),
+                condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")),
+                name="incident_ends_after_start",
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at=None, resolution="")
+                | Q(ended_at__isnull=False, resolution__in=Resolution.values),
                 name="incident_resolution",
             ),
             models.CheckConstraint(condition=Q(state__in=INCIDENT_STATES), name="incident_state"),
             models.CheckConstraint(
-                condition=Q(merged_into=None) | ~Q(merged_into=F("pk")), name="incident_not_merged_into_itself"
+                condition=Q(merged_into=None) | ~Q(merged_into=F("pk")),
+                name="incident_not_merged_into_itself",
             ),
         ]
         indexes = [
             models.Index(fields=["service", "started_at"]),
-            models.Index(fields=["lease_expires_at"], condition=Q(ended_at=None), name="incident_open"),
+            models.Index(
+                fields=["lease_expires_at"], condition=Q(ended_at=None), name="incident_open"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -196,22 +255,32 @@ class Incident(models.Model):
 
     @property
     def unknown_from(self) -> datetime | None:
-        """When the state becomes, or became, unknown because the lease expires without an update."""
+        """When the state becomes, or became, unknown because the lease expires without an
+        update.
+        """
         return self.lease_expires_at if self.is_open else self.stale_at
 
 
 class IncidentChange(models.Model):
-    """The state of an incident from a moment until its next change; the first one also holds before that moment."""
+    """The state of an incident from a moment until its next change;
+    the first one also holds before that moment.
+    """
 
-    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="changes", db_index=False)
+    incident = models.ForeignKey(
+        Incident, on_delete=models.CASCADE, related_name="changes", db_index=False
+    )
     at = models.DateTimeField()
-    state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES])
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES]
+    )
 
     class Meta:
         ordering = ["at"]
         constraints = [
             models.UniqueConstraint(fields=["incident", "at"], name="incident_change_once"),
-            models.CheckConstraint(condition=Q(state__in=INCIDENT_STATES), name="incident_change_state"),
+            models.CheckConstraint(
+                condition=Q(state__in=INCIDENT_STATES), name="incident_change_state"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -221,7 +290,9 @@ class IncidentChange(models.Model):
 class IncidentNote(models.Model):
     """An update for users, or lines of the service's log that show what happened."""
 
-    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes", db_index=False)
+    incident = models.ForeignKey(
+        Incident, on_delete=models.CASCADE, related_name="notes", db_index=False
+    )
     kind = models.CharField(max_length=8, choices=NoteKind)
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
@@ -248,20 +319,33 @@ class DowntimeWindow(models.Model):
     scheduled_by = models.CharField(max_length=150)
     effect = models.CharField(max_length=16, choices=Effect, default=Effect.DOWN)
     source = models.ForeignKey(
-        MonitoringSource, on_delete=models.CASCADE, null=True, blank=True, related_name="windows", editable=False
+        MonitoringSource,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="windows",
+        editable=False,
     )
     source_key = models.CharField(max_length=200, blank=True, editable=False)
     series = models.UUIDField(
-        null=True, blank=True, editable=False, db_index=True, help_text="Shared by the windows of repeated work."
+        null=True,
+        blank=True,
+        editable=False,
+        db_index=True,
+        help_text="Shared by the windows of repeated work.",
     )
 
     class Meta:
         ordering = ["starts_at", "pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["source", "source_key"], condition=Q(source__isnull=False), name="window_of_source_once"
+                fields=["source", "source_key"],
+                condition=Q(source__isnull=False),
+                name="window_of_source_once",
             ),
-            models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="window_ends_after_start"),
+            models.CheckConstraint(
+                condition=Q(ends_at__gt=F("starts_at")), name="window_ends_after_start"
+            ),
         ]
         indexes = [models.Index(fields=["ends_at"])]
 
@@ -281,10 +365,14 @@ class AnnouncementQuerySet(models.QuerySet["Announcement"]):
         if scope.sees_all:
             return self
         own = Announcement.experiments.through.objects.filter(announcement=models.OuterRef("pk"))
-        return self.filter(~models.Exists(own) | models.Exists(own.filter(experiment__in=scope.experiments)))
+        return self.filter(
+            ~models.Exists(own) | models.Exists(own.filter(experiment__in=scope.experiments))
+        )
 
     def current(self, at: datetime) -> Self:
-        return self.filter(Q(ends_at=None) | Q(ends_at__gt=at), starts_at__lte=at, withdrawn_at=None)
+        return self.filter(
+            Q(ends_at=None) | Q(ends_at__gt=at), starts_at__lte=at, withdrawn_at=None
+        )
 
     def coming(self, at: datetime) -> Self:
         """Filter announcements that are shown now or later."""
@@ -302,12 +390,17 @@ class Announcement(models.Model):
         default=False, help_text="Advise against submitting jobs while the announcement is shown."
     )
     experiments = models.ManyToManyField(
-        Experiment, blank=True, related_name="announcements", help_text="Empty: visible to everybody."
+        Experiment,
+        blank=True,
+        related_name="announcements",
+        help_text="Empty: visible to everybody.",
     )
     services = models.ManyToManyField(Service, blank=True, related_name="announcements")
     posted_by = models.CharField(max_length=150)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
-    pinned = models.BooleanField(default=False, help_text="Shown first, also to those who have read it.")
+    pinned = models.BooleanField(
+        default=False, help_text="Shown first, also to those who have read it."
+    )
     read_by = models.ManyToManyField(User, blank=True, editable=False, related_name="+")
 
     objects = AnnouncementQuerySet.as_manager()
@@ -316,7 +409,8 @@ class Announcement(models.Model):
         ordering = ["-pinned", "-starts_at", "-pk"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(ends_at=None) | Q(ends_at__gt=F("starts_at")), name="announcement_ends_after_start"
+                condition=Q(ends_at=None) | Q(ends_at__gt=F("starts_at")),
+                name="announcement_ends_after_start",
             ),
         ]
 
@@ -325,10 +419,11 @@ class Announcement(models.Model):
 
 
 class StateInterval(models.Model):
-    """An interval of a service's state, past or predicted; written only by `domain.history.rebuild`.
+    """An interval of a service's state, past or predicted;
+    written only by `domain.history.rebuild`.
 
-    The rows of a service cover all time without gap or overlap. Rows in the future hold the state if no more data
-    arrives, so pages are right without a periodic task.
+    The rows of a service cover all time without gap or overlap. Rows in the future hold the state
+    if no more data arrives, so pages are right without a periodic task.
     """
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="intervals")
@@ -346,7 +441,8 @@ class StateInterval(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=State.values), name="interval_state"),
             models.CheckConstraint(
-                condition=Q(ended_at=None) | Q(ended_at__gt=F("started_at")), name="interval_ends_after_start"
+                condition=Q(ended_at=None) | Q(ended_at__gt=F("started_at")),
+                name="interval_ends_after_start",
             ),
             ExclusionConstraint(
                 name="interval_no_overlap",
@@ -356,7 +452,10 @@ class StateInterval(models.Model):
                 ],
             ),
         ]
-        indexes = [models.Index(fields=["service", "started_at"]), models.Index(fields=["ended_at"])]
+        indexes = [
+            models.Index(fields=["service", "started_at"]),
+            models.Index(fields=["ended_at"]),
+        ]
 
     def __str__(self) -> str:
         return f"{self.service_id} {self.state} from {self.started_at:%Y-%m-%d %H:%M}"
@@ -373,19 +472,30 @@ class MonitoringGap(models.Model):
 
     class Meta:
         ordering = ["-started_at"]
-        constraints = [models.UniqueConstraint(fields=["source", "started_at"], name="monitoring_gap_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "started_at"], name="monitoring_gap_once")
+        ]
 
     def __str__(self) -> str:
         return f"gap of source {self.source_id} from {self.started_at:%Y-%m-%d %H:%M}"
 
 
 class LabelRule(models.Model):
-    """Maps alerts to a service by labels. Without a matching rule, the label `service` is the service's slug."""
+    """Maps alerts to a service by labels.
+
+    Without a matching rule, the label `service` is the service's slug.
+    """
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="rules")
-    matchers = models.JSONField(default=dict, help_text='Labels that must all match, for example {"job": "samweb"}')
+    matchers = models.JSONField(
+        default=dict, help_text='Labels that must all match, for example {"job": "samweb"}'
+    )
     service = models.ForeignKey(
-        Service, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: ignore these alerts."
+        Service,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: ignore these alerts.",
     )
     state = models.CharField(
         max_length=16,
@@ -398,12 +508,16 @@ class LabelRule(models.Model):
         ordering = ["pk"]
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.matchers.items()) or "every alert"
+        return (
+            ", ".join(f"{name}={value}" for name, value in self.matchers.items()) or "every alert"
+        )
 
     def clean(self) -> None:
         pairs = self.matchers.items() if isinstance(self.matchers, dict) else [(None, None)]
         if not all(isinstance(value, str) for _, value in pairs):
-            raise ValidationError({"matchers": 'Enter labels and text values, for example {"job": "samweb"}.'})
+            raise ValidationError(
+                {"matchers": 'Enter labels and text values, for example {"job": "samweb"}.'}
+            )
 
 
 class UnmappedAlert(models.Model):
@@ -418,7 +532,9 @@ class UnmappedAlert(models.Model):
 
     class Meta:
         ordering = ["-last_seen_at", "-pk"]
-        constraints = [models.UniqueConstraint(fields=["source", "dedup_key"], name="unmapped_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "dedup_key"], name="unmapped_once")
+        ]
 
     def __str__(self) -> str:
         return self.title or self.dedup_key
@@ -427,12 +543,16 @@ class UnmappedAlert(models.Model):
 class EarlyEnd(models.Model):
     """The end of an alert that arrived before its start: feeds may deliver out of order."""
 
-    source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="early_ends")
+    source = models.ForeignKey(
+        MonitoringSource, on_delete=models.CASCADE, related_name="early_ends"
+    )
     dedup_key = models.CharField(max_length=200)
     ended_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["source", "dedup_key"], name="early_end_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "dedup_key"], name="early_end_once")
+        ]
 
     def __str__(self) -> str:
         return f"end of {self.dedup_key} at {self.ended_at:%Y-%m-%d %H:%M}"
@@ -444,7 +564,10 @@ class RawPayload(models.Model):
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="payloads")
     received_at = models.DateTimeField()
     receipt = models.UUIDField(
-        default=uuid4, unique=True, editable=False, help_text="Given when it was taken: each is stored once."
+        default=uuid4,
+        unique=True,
+        editable=False,
+        help_text="Given when it was taken: each is stored once.",
     )
     sha256 = models.CharField(max_length=64)
     body = models.BinaryField()
@@ -455,9 +578,13 @@ class RawPayload(models.Model):
     class Meta:
         ordering = ["-received_at", "-pk"]
         indexes = [
-            models.Index(fields=["received_at"], condition=Q(state="received"), name="payload_waiting"),
+            models.Index(
+                fields=["received_at"], condition=Q(state="received"), name="payload_waiting"
+            ),
             models.Index(fields=["source", "received_at"]),
-            models.Index(fields=["source", "-received_at"], condition=~Q(notes=""), name="payload_with_notes"),
+            models.Index(
+                fields=["source", "-received_at"], condition=~Q(notes=""), name="payload_with_notes"
+            ),
         ]
 
     def __str__(self) -> str:

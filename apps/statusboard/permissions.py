@@ -6,7 +6,9 @@ from apps.core.errors import NotAllowed
 
 
 def may_run_board(user: User) -> bool:
-    """Whether the user may report incidents, schedule maintenance, post announcements and map alerts."""
+    """Whether the user may report incidents, schedule maintenance,
+    post announcements and map alerts.
+    """
     return is_opg(user)
 
 

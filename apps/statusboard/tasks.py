@@ -10,7 +10,8 @@ from apps.statusboard.domain import alerts, payloads, pulls, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
 
-#: A worker parses payloads for no longer than this at a time, so many between two looks at the clock.
+#: A worker parses payloads for no longer than this at a time, so many between two looks at the
+#: clock.
 TURN_SECONDS = 20
 BATCH = 100
 
@@ -22,7 +23,10 @@ def parse_payload(*, payload_id: int) -> None:
 
 @shared_task(name="statusboard.parse_waiting")
 def parse_waiting() -> None:
-    """Parse waiting payloads, oldest first. Two workers share the work; after `TURN_SECONDS` other tasks get a turn."""
+    """Parse waiting payloads, oldest first.
+
+    Two workers share the work; after `TURN_SECONDS` other tasks get a turn.
+    """
     ends = time.monotonic() + TURN_SECONDS
     waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("received_at", "pk")
     while pks := list(waiting.values_list("pk", flat=True)[:BATCH]):

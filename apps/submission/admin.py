@@ -12,7 +12,14 @@ from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, DebugProfile, RetryBatch, RetryJob, Submission, TakenFile
+from apps.submission.models import (
+    Assignment,
+    DebugProfile,
+    RetryBatch,
+    RetryJob,
+    Submission,
+    TakenFile,
+)
 
 
 @admin.register(Assignment)
@@ -30,7 +37,11 @@ class SendAgain(ReasonAction):
     def refusal(self, row: Submission, user: User) -> str:
         if row.state != SubmissionState.FAILED:
             return f"it is “{row.get_state_display()}”."
-        return "" if may(user, Actor.OPERATOR, row.request) else f"required role: {Actor.OPERATOR.label}."
+        return (
+            ""
+            if may(user, Actor.OPERATOR, row.request)
+            else f"required role: {Actor.OPERATOR.label}."
+        )
 
     def act(self, row: Submission, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         send_refused_again(submission=row, by=by, at=at, reason=reason)
@@ -40,7 +51,17 @@ class SendAgain(ReasonAction):
 @admin.register(Submission)
 class SubmissionAdmin(ReadOnlyAdmin):
     actions = [SendAgain()]
-    list_display = ["request", "number", "stage_name", "cluster", "state", "spool_id", "tasks", "ended", "completed"]
+    list_display = [
+        "request",
+        "number",
+        "stage_name",
+        "cluster",
+        "state",
+        "spool_id",
+        "tasks",
+        "ended",
+        "completed",
+    ]
     list_filter = ["state", "cluster"]
     search_fields = ["request__key", "spool_id"]
     ordering = ["-id"]
@@ -48,7 +69,15 @@ class SubmissionAdmin(ReadOnlyAdmin):
 
 @admin.register(DebugProfile)
 class DebugProfileAdmin(PortalAdmin):
-    list_display = ["name", "experiment", "description", "trace", "memory_factor", "time_factor", "host"]
+    list_display = [
+        "name",
+        "experiment",
+        "description",
+        "trace",
+        "memory_factor",
+        "time_factor",
+        "host",
+    ]
     list_filter = ["experiment"]
     search_fields = ["name", "description"]
 

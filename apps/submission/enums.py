@@ -1,4 +1,6 @@
-"""Purposes and states of submissions, states of batches of retries, and why jobs are not retried."""
+"""Purposes and states of submissions, states of batches of retries,
+and why jobs are not retried.
+"""
 
 from collections.abc import Mapping
 
@@ -90,10 +92,19 @@ class LeftOut(models.TextChoices):
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
     FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
     NOT_SENT = "not-sent", "not submitted by the portal"
-    NO_SCRIPT = "no-script", "not submitted by the portal, and its script was not captured as it ran"
+    NO_SCRIPT = (
+        "no-script",
+        "not submitted by the portal, and its script was not captured as it ran",
+    )
     CONFLICT = "conflict", "not submitted by the portal, and captures of it differ"
-    UNTRUSTED = "untrusted", "not submitted by the portal, and captured by a host that is not trusted"
-    SECRETS = "secrets", "not submitted by the portal, and secrets of its environment are not archived"
+    UNTRUSTED = (
+        "untrusted",
+        "not submitted by the portal, and captured by a host that is not trusted",
+    )
+    SECRETS = (
+        "secrets",
+        "not submitted by the portal, and secrets of its environment are not archived",
+    )
     TEST = "test", "test job: its request repeats the test"
     DEBUG = "debug", "debug re-run: not part of production"
     NOT_RUNNING = "not-running", "its request is not running"

@@ -1,4 +1,7 @@
-"""The cluster of a request, the arrays submitted for it, and batches of retries. Written by domain functions only."""
+"""The cluster of a request, the arrays submitted for it, and batches of retries.
+
+Written by domain functions only.
+"""
 
 import re
 import shlex
@@ -16,7 +19,14 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.models import Incident
-from apps.submission.enums import IN_BATCH, BatchState, HostChoice, Purpose, RetryState, SubmissionState
+from apps.submission.enums import (
+    IN_BATCH,
+    BatchState,
+    HostChoice,
+    Purpose,
+    RetryState,
+    SubmissionState,
+)
 
 _FACTOR = [MinValueValidator(0.1), MaxValueValidator(10)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
@@ -28,7 +38,9 @@ def check_environment(text: str) -> None:
         if line.strip() and not _VARIABLE.fullmatch(line):
             raise ValidationError(f"Line {number}: write NAME=value.")
         if line.startswith("OPSPORTAL_"):
-            raise ValidationError(f"Line {number}: variables named OPSPORTAL_… are set by the portal.")
+            raise ValidationError(
+                f"Line {number}: variables named OPSPORTAL_… are set by the portal."
+            )
 
 
 def check_arguments(text: str) -> None:
@@ -49,7 +61,9 @@ class Assignment(models.Model):
     )
     assigned_at = models.DateTimeField()
     assigned_by = models.CharField(max_length=150)
-    looked_at = models.DateTimeField(null=True, blank=True, help_text="Time when all new files were taken.")
+    looked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time when all new files were taken."
+    )
 
     def __str__(self) -> str:
         return f"{self.request} on {self.cluster}"
@@ -68,14 +82,23 @@ class Submission(models.Model):
     stage_name = models.CharField(max_length=64)
     purpose = models.CharField(max_length=16, choices=Purpose, default=Purpose.PRODUCTION.value)
     debug_of = models.ForeignKey(
-        Job, on_delete=models.SET_NULL, null=True, blank=True, related_name="debug_runs", help_text="The job re-run."
+        Job,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="debug_runs",
+        help_text="The job re-run.",
     )
     profile = models.CharField(max_length=64, blank=True, help_text="Name of the debug profile.")
-    retry_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries")
+    retry_of = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries"
+    )
     first = models.PositiveIntegerField(help_text="Number of the first job.")
     tasks = models.PositiveIntegerField(help_text="Number of jobs.")
     indices = models.TextField(blank=True, help_text="Numbers of the jobs, if not consecutive.")
-    state = models.CharField(max_length=16, choices=SubmissionState, default=SubmissionState.PLANNED.value)
+    state = models.CharField(
+        max_length=16, choices=SubmissionState, default=SubmissionState.PLANNED.value
+    )
     token = models.UUIDField(unique=True, default=uuid.uuid4)
     script = models.TextField()
     script_sha256 = models.CharField(max_length=64)
@@ -84,16 +107,28 @@ class Submission(models.Model):
     due_at = models.DateTimeField(help_text="Earliest time of the next attempt.")
     sending_at = models.DateTimeField(null=True, blank=True, help_text="Start of the last attempt.")
     sent_at = models.DateTimeField(null=True, blank=True)
-    spool_id = models.CharField(max_length=64, blank=True, help_text="ID of the array in the scheduler.")
+    spool_id = models.CharField(
+        max_length=64, blank=True, help_text="ID of the array in the scheduler."
+    )
     last_error = models.TextField(blank=True)
     ended = models.PositiveIntegerField(default=0, help_text="Finished jobs.")
     completed = models.PositiveIntegerField(default=0)
     failed_indices = models.TextField(blank=True)
-    settled_at = models.DateTimeField(null=True, blank=True, help_text="Time when all jobs had finished.")
-    held_at = models.DateTimeField(null=True, blank=True, help_text="Queued jobs are held in the scheduler.")
-    cancel_asked_at = models.DateTimeField(null=True, blank=True, help_text="Cancellation was requested.")
-    cancelled_at = models.DateTimeField(null=True, blank=True, help_text="The scheduler was told to cancel its jobs.")
-    answered_at = models.DateTimeField(null=True, blank=True, help_text="A failed test was acted on.")
+    settled_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time when all jobs had finished."
+    )
+    held_at = models.DateTimeField(
+        null=True, blank=True, help_text="Queued jobs are held in the scheduler."
+    )
+    cancel_asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Cancellation was requested."
+    )
+    cancelled_at = models.DateTimeField(
+        null=True, blank=True, help_text="The scheduler was told to cancel its jobs."
+    )
+    answered_at = models.DateTimeField(
+        null=True, blank=True, help_text="A failed test was acted on."
+    )
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
 
@@ -112,8 +147,12 @@ class Submission(models.Model):
                 name="submission_test_once",
             ),
             models.UniqueConstraint(fields=["retry_of", "first"], name="submission_retry_once"),
-            models.CheckConstraint(condition=Q(state__in=SubmissionState.values), name="submission_state"),
-            models.CheckConstraint(condition=Q(purpose__in=Purpose.values), name="submission_purpose"),
+            models.CheckConstraint(
+                condition=Q(state__in=SubmissionState.values), name="submission_state"
+            ),
+            models.CheckConstraint(
+                condition=Q(purpose__in=Purpose.values), name="submission_purpose"
+            ),
             models.CheckConstraint(
                 condition=Q(state="sent", sent_at__isnull=False) & ~Q(spool_id="")
                 | ~Q(state="sent") & Q(sent_at=None, spool_id=""),
@@ -122,7 +161,11 @@ class Submission(models.Model):
             models.CheckConstraint(condition=Q(tasks__gt=0), name="submission_tasks"),
         ]
         indexes = [
-            models.Index(fields=["cluster", "state"], condition=Q(settled_at=None), name="submission_unsettled"),
+            models.Index(
+                fields=["cluster", "state"],
+                condition=Q(settled_at=None),
+                name="submission_unsettled",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -135,7 +178,9 @@ class Submission(models.Model):
 
     @property
     def first_job_id(self) -> str:
-        """Return the ID of its first job, as the scheduler shows it: those of the portal are arrays."""
+        """Return the ID of its first job, as the scheduler shows it:
+        those of the portal are arrays.
+        """
         return f"{self.spool_id}_0" if self.cluster.scheduler == "slurm" else self.spool_id
 
     @property
@@ -145,7 +190,9 @@ class Submission(models.Model):
 
 
 class DebugProfile(models.Model):
-    """What a debug re-run changes about a job: chosen by shifters and approvers, written by admins."""
+    """What a debug re-run changes about a job: chosen by shifters and approvers,
+    written by admins.
+    """
 
     experiment = models.ForeignKey(
         Experiment,
@@ -160,7 +207,9 @@ class DebugProfile(models.Model):
     environment = models.TextField(
         blank=True,
         validators=[check_environment],
-        help_text="One variable a line, such as MESSAGELEVEL=debug; added to the environment of the job.",
+        help_text=(
+            "One variable a line, such as MESSAGELEVEL=debug; added to the environment of the job."
+        ),
     )
     arguments = models.CharField(
         max_length=500,
@@ -168,17 +217,27 @@ class DebugProfile(models.Model):
         validators=[check_arguments],
         help_text="Added to the command, such as --verbose 3. Jobs of requests only.",
     )
-    trace = models.BooleanField(default=True, help_text="The shell prints every command of the script (set -x).")
-    memory_factor = models.FloatField(default=1, validators=_FACTOR, help_text="Of the memory requested.")
+    trace = models.BooleanField(
+        default=True, help_text="The shell prints every command of the script (set -x)."
+    )
+    memory_factor = models.FloatField(
+        default=1, validators=_FACTOR, help_text="Of the memory requested."
+    )
     time_factor = models.FloatField(default=1, validators=_FACTOR, help_text="Of the time limit.")
-    most_events = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: all events of the job.")
-    one_file = models.BooleanField(default=False, help_text="Reads only the first of its input files.")
+    most_events = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Empty: all events of the job."
+    )
+    one_file = models.BooleanField(
+        default=False, help_text="Reads only the first of its input files."
+    )
     host = models.CharField(max_length=8, choices=HostChoice, default=HostChoice.ANY.value)
 
     class Meta:
         ordering = ["name"]
         constraints = [
-            models.UniqueConstraint(fields=["experiment", "name"], name="debug_profile_once", nulls_distinct=False),
+            models.UniqueConstraint(
+                fields=["experiment", "name"], name="debug_profile_once", nulls_distinct=False
+            ),
         ]
 
     def __str__(self) -> str:
@@ -213,7 +272,9 @@ class TakenFile(models.Model):
 
 
 class RetryBatch(models.Model):
-    """Failed jobs of a failure group or an incident, or one job, that a user retries together, in steps."""
+    """Failed jobs of a failure group or an incident, or one job, that a user retries together,
+    in steps.
+    """
 
     group = models.ForeignKey(
         FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"
@@ -221,23 +282,31 @@ class RetryBatch(models.Model):
     incident = models.ForeignKey(
         Incident, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"
     )
-    job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches")
+    job = models.ForeignKey(
+        Job, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"
+    )
     title = models.CharField(max_length=250)
     state = models.CharField(max_length=16, choices=BatchState, default=BatchState.RELEASING.value)
     step = models.PositiveIntegerField(help_text="Number of jobs released at a time.")
     pause_minutes = models.PositiveIntegerField(help_text="Time between two steps.")
-    stops = models.BooleanField(default=True, help_text="Stops if too many of its retries fail again.")
+    stops = models.BooleanField(
+        default=True, help_text="Stops if too many of its retries fail again."
+    )
     reason = models.TextField(blank=True)
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
     released_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last step.")
-    ended_at = models.DateTimeField(null=True, blank=True, help_text="Time when it was finished or cancelled.")
+    ended_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time when it was finished or cancelled."
+    )
 
     class Meta:
         verbose_name_plural = "retry batches"
         ordering = ["-pk"]
         constraints = [
-            models.CheckConstraint(condition=Q(state__in=BatchState.values), name="retry_batch_state"),
+            models.CheckConstraint(
+                condition=Q(state__in=BatchState.values), name="retry_batch_state"
+            ),
             models.CheckConstraint(condition=Q(step__gt=0), name="retry_batch_step"),
         ]
 
@@ -256,26 +325,37 @@ class RetryBatch(models.Model):
 class RetryJob(models.Model):
     """A failed job in a batch of retries, and the array that retries it once it is released.
 
-    A job that the portal did not submit has none: it is submitted once more as its owner, under the name `name`.
+    A job that the portal did not submit has none: it is submitted once more as its owner, under the
+    name `name`.
     """
 
     batch = models.ForeignKey(RetryBatch, on_delete=models.CASCADE, related_name="jobs")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+")
     state = models.CharField(max_length=16, choices=RetryState, default=RetryState.WAITING.value)
     why = models.CharField(max_length=500, blank=True, help_text="Why it was left out.")
-    submission = models.ForeignKey(Submission, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    submission = models.ForeignKey(
+        Submission, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     released_at = models.DateTimeField(null=True, blank=True)
     as_owner = models.BooleanField(default=False)
     token = models.UUIDField(default=uuid.uuid4, editable=False)
-    attempt = models.PositiveSmallIntegerField(default=2, help_text="Which attempt the retry is; the first job is 1.")
-    sending_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last try to submit it.")
+    attempt = models.PositiveSmallIntegerField(
+        default=2, help_text="Which attempt the retry is; the first job is 1."
+    )
+    sending_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last try to submit it."
+    )
     tries = models.PositiveSmallIntegerField(default=0, help_text="Tries to submit it.")
-    spool_id = models.CharField(max_length=64, blank=True, help_text="ID of the retry in the scheduler.")
+    spool_id = models.CharField(
+        max_length=64, blank=True, help_text="ID of the retry in the scheduler."
+    )
 
     class Meta:
         ordering = ["pk"]
         constraints = [
-            models.CheckConstraint(condition=Q(state__in=RetryState.values), name="retry_job_state"),
+            models.CheckConstraint(
+                condition=Q(state__in=RetryState.values), name="retry_job_state"
+            ),
             models.UniqueConstraint(
                 fields=["job"], condition=Q(state__in=list(IN_BATCH)), name="retry_job_in_one_batch"
             ),

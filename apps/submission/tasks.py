@@ -47,7 +47,9 @@ def release_retries() -> None:
 
 @shared_task(name="submission.send_to")
 def send_to(*, cluster_id: int) -> None:
-    """Count finished jobs on a cluster, find lost ones, and submit what is due, in the order of the queue."""
+    """Count finished jobs on a cluster, find lost ones, and submit what is due,
+    in the order of the queue.
+    """
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
@@ -81,7 +83,11 @@ def _send_due(cluster: Cluster) -> None:
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
             return
-        if submission and dispatch.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
+        if (
+            submission
+            and dispatch.send(submission=submission, at=timezone.now()).state
+            == SubmissionState.UNKNOWN
+        ):
             return
 
 

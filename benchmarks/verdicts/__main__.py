@@ -1,12 +1,15 @@
-"""How often verdicts on real logs are right: `python -m benchmarks.verdicts DIR [--half test] [--wrong]`.
+"""How often verdicts on real logs are right: `python -m benchmarks.verdicts DIR [--half test]
+[--wrong]`.
 
-DIR holds the logs as `ID.log`, one for each row of `labels.csv`: source, domain, class, advice, and a quote of the line
-that names the cause (alternatives divided by `|`), written down before the engine ran. The logs themselves are other
-people's and not part of the repository. The engine may be tuned on the rows of the half "tune" only.
+DIR holds the logs as `ID.log`, one for each row of `labels.csv`: source, domain, class, advice, and
+a quote of the line that names the cause (alternatives divided by `|`), written down before the
+engine ran. The logs themselves are other people's and not part of the repository. The engine may be
+tuned on the rows of the half "tune" only.
 
-A verdict is right if its class is the label's, wrong advice if it advises what the label does not (to escalate an
-unknown failure is not wrong, only unhelpful); the cause is found if the quote is in one of the first three lines shown.
-Beside it: `grep -iE … | tail -5`, and the advice of somebody who always blames the code.
+A verdict is right if its class is the label's, wrong advice if it advises what the label does not
+(to escalate an unknown failure is not wrong, only unhelpful); the cause is found if the quote is in
+one of the first three lines shown. Beside it: `grep -iE … | tail -5`, and the advice of somebody
+who always blames the code.
 """
 
 import argparse
@@ -19,7 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LABELS = Path(__file__).with_name("labels.csv")
-GREP = re.compile(r"error|fatal|exception|fail|abort|killed|segmentation|cannot|denied|not found", re.IGNORECASE)
+GREP = re.compile(
+    r"error|fatal|exception|fail|abort|killed|segmentation|cannot|denied|not found", re.IGNORECASE
+)
 SHOWN = 3
 
 
@@ -38,7 +43,9 @@ class Score:
 
     def shares(self) -> dict[str, float]:
         names = ("right", "wrong_advice", "unknown", "cause", "grep", "always_code")
-        return {"logs": self.logs} | {name: round(100 * getattr(self, name) / max(self.logs, 1), 1) for name in names}
+        return {"logs": self.logs} | {
+            name: round(100 * getattr(self, name) / max(self.logs, 1), 1) for name in names
+        }
 
 
 def main() -> None:
@@ -59,7 +66,11 @@ def main() -> None:
         elif row["class"] == "good":
             good += 1
             verdict, _ = judge(path)
-            alarms += [f"{row['id']} {verdict.verdict} {verdict.summary}"] if verdict.verdict != "unknown" else []
+            alarms += (
+                [f"{row['id']} {verdict.verdict} {verdict.summary}"]
+                if verdict.verdict != "unknown"
+                else []
+            )
         else:
             note(row, path, scores)
     for name in sorted(scores):
@@ -67,7 +78,13 @@ def main() -> None:
     if arguments.wrong:
         print(*scores["all"].misses, *(f"FALSE ALARM {alarm}" for alarm in alarms), sep="\n")
     halves = {half: scores[half].shares() for half in ("tune", "test") if half in scores}
-    print(json.dumps(halves | scores["all"].shares() | {"good": good, "false_alarms": len(alarms), "missing": missing}))
+    print(
+        json.dumps(
+            halves
+            | scores["all"].shares()
+            | {"good": good, "false_alarms": len(alarms), "missing": missing}
+        )
+    )
 
 
 def judge(path: Path):
@@ -108,9 +125,13 @@ def note(row: dict[str, str], path: Path, scores: dict[str, Score]) -> None:
         score.grep += names([line for line in lines if GREP.search(line)][-5:])
         score.always_code += row["class"] == "code"
         if not (right and cause):
-            why = " ".join(["WRONG" if wrong else "right" if right else "missed", "" if cause else "no-cause"])
+            why = " ".join(
+                ["WRONG" if wrong else "right" if right else "missed", "" if cause else "no-cause"]
+            )
             by = verdict.cause.pattern.id if verdict.cause else "-"
-            score.misses.append(f"{row['id']} {row['class']} -> {verdict.verdict} {why} by {by}: {row['cause']}")
+            score.misses.append(
+                f"{row['id']} {row['class']} -> {verdict.verdict} {why} by {by}: {row['cause']}"
+            )
 
 
 if __name__ == "__main__":

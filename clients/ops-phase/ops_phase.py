@@ -5,8 +5,9 @@
     with phase("reco"):
         reconstruct()
 
-Settings and behaviour are those of the program `ops-phase`: it never fails the job, keeps phases while the portal is
-away, and prints a marker to the log. Phases wait in memory, and are sent again with the next one and at exit.
+Settings and behaviour are those of the program `ops-phase`: it never fails the job, keeps phases
+while the portal is away, and prints a marker to the log. Phases wait in memory, and are sent again
+with the next one and at exit.
 """
 
 import atexit
@@ -36,12 +37,27 @@ class _Sender:
 
     def send(self, *, now: bool = False) -> None:
         """Send what waits; after a failure nothing for a minute, unless it must be `now`."""
-        url, token, job = os.environ.get("OPSPORTAL_URL"), os.environ.get("OPSPORTAL_PHASE_TOKEN"), job_id()
-        if not (url and token and job and self.waiting) or (time.monotonic() < self.retry_at and not now):
+        url, token, job = (
+            os.environ.get("OPSPORTAL_URL"),
+            os.environ.get("OPSPORTAL_PHASE_TOKEN"),
+            job_id(),
+        )
+        if not (url and token and job and self.waiting) or (
+            time.monotonic() < self.retry_at and not now
+        ):
             return
         sent = self.waiting[:200]
         try:
-            _post(url, token, {"job_id": job, "host": os.uname().nodename, "cpu_model": _cpu_model(), "phases": sent})
+            _post(
+                url,
+                token,
+                {
+                    "job_id": job,
+                    "host": os.uname().nodename,
+                    "cpu_model": _cpu_model(),
+                    "phases": sent,
+                },
+            )
         except urllib.error.HTTPError as error:
             if error.code not in _REFUSED:
                 self.retry_at = time.monotonic() + _WAIT
@@ -59,7 +75,10 @@ _sender = _Sender()
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Report the block as one phase; an exception in it makes it a failed one."""
-    one: dict[str, object] = {"name": re.sub(r"[^\x20-\x7e]", "_", name)[:64], "started_at": int(time.time())}
+    one: dict[str, object] = {
+        "name": re.sub(r"[^\x20-\x7e]", "_", name)[:64],
+        "started_at": int(time.time()),
+    }
     _report(one, "start")
     before, code = _cpu_seconds(), 1
     try:
@@ -85,7 +104,11 @@ def job_id() -> str:
         return name
     if array := given("SLURM_ARRAY_JOB_ID"):
         return f"{array}_{given('SLURM_ARRAY_TASK_ID', '0')}"
-    if name := given("SLURM_JOB_ID") or given("PBS_JOBID") or given("JOBSUBJOBID", "").partition("@")[0]:
+    if (
+        name := given("SLURM_JOB_ID")
+        or given("PBS_JOBID")
+        or given("JOBSUBJOBID", "").partition("@")[0]
+    ):
         return name
     try:
         text = Path(given("_CONDOR_JOB_AD", "")).read_text("utf-8", "replace")
@@ -97,7 +120,10 @@ def job_id() -> str:
 
 def _report(one: dict[str, object], what: str) -> None:
     if not os.environ.get("OPS_PHASE_QUIET"):
-        sys.stdout.write(f"==> ops-phase {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what} {one['name']}\n")
+        sys.stdout.write(
+            f"==> ops-phase {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what} "
+            f"{one['name']}\n"
+        )
         sys.stdout.flush()
     _sender.waiting.append(one)
     _sender.send()

@@ -1,4 +1,6 @@
-"""An OpenID provider on a real port whose answers a test sets: forged, slow, or no OpenID Connect at all."""
+"""An OpenID provider on a real port whose answers a test sets: forged, slow,
+or no OpenID Connect at all.
+"""
 
 import json
 import threading
@@ -16,7 +18,9 @@ DISCOVERY, TOKEN, KEYS, USER = "/.well-known/openid-configuration", "/token", "/
 
 
 class HostileProvider:
-    """Answers as a good provider would, except where the test changed `claims`, `key` or `answers`."""
+    """Answers as a good provider would, except where the test changed `claims`,
+    `key` or `answers`.
+    """
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
@@ -24,7 +28,8 @@ class HostileProvider:
         self.start_again()
 
     def start_again(self) -> None:
-        #: Bodies by path, in place of good ones; a list of bytes is sent a part at a time, half a second apart.
+        #: Bodies by path, in place of good ones; a list of bytes is sent a part at a time, half a
+        #: second apart.
         self.answers: dict[str, Any] = {}
         self.status = 200
         self.key, self.algorithm = self.published_key, "RS256"
@@ -74,7 +79,9 @@ def hostile_provider() -> Iterator[HostileProvider]:
                 self._send_slowly(body)
                 return
             self.send_response(provider.status)
-            self.send_header("Content-Type", "application/jwt" if body.startswith(b"eyJ") else "application/json")
+            self.send_header(
+                "Content-Type", "application/jwt" if body.startswith(b"eyJ") else "application/json"
+            )
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -27,7 +27,12 @@ class Provider:
         """Know a user of this subject, with these claims."""
         body = json.dumps(claims).encode()
         urlopen(
-            Request(f"{self.issuer}/users/{subject}", body, {"Content-Type": "application/json"}, method="PUT")
+            Request(
+                f"{self.issuer}/users/{subject}",
+                body,
+                {"Content-Type": "application/json"},
+                method="PUT",
+            )
         ).close()
 
     def log_in(self, where: str, subject: str, action: str = "authorize") -> str:

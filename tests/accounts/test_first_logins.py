@@ -43,7 +43,9 @@ def test_first_logins_at_once_create_one_account(subject):
         if instance._state.adding:
             barrier.wait(timeout=60)
 
-    identity = Identity(username="ann", subject=subject, email="ann@example.org", groups=frozenset({"opg"}))
+    identity = Identity(
+        username="ann", subject=subject, email="ann@example.org", groups=frozenset({"opg"})
+    )
     pre_save.connect(wait_for_the_other, sender=User)
     try:
         users = sign_on_at_once(identity)
@@ -52,10 +54,18 @@ def test_first_logins_at_once_create_one_account(subject):
 
     ann = User.objects.get()
     assert users == [ann, ann]
-    assert (ann.sign_on_subject or "", ann.email, ann.has_usable_password()) == (subject, "ann@example.org", False)
+    assert (ann.sign_on_subject or "", ann.email, ann.has_usable_password()) == (
+        subject,
+        "ann@example.org",
+        False,
+    )
     assert ann.memberships.get().role == "shifter"
     linked = ["account.linked"] if subject else []
-    assert [event.kind for event in events_of(ann)] == ["user.created", *linked, "membership.granted"]
+    assert [event.kind for event in events_of(ann)] == [
+        "user.created",
+        *linked,
+        "membership.granted",
+    ]
 
 
 def test_first_logins_at_once_link_an_account_once(monkeypatch):
@@ -67,5 +77,8 @@ def test_first_logins_at_once_link_an_account_once(monkeypatch):
 
     monkeypatch.setattr(domain, "_user_named", take_when_both_look)
     ann = User.objects.create(username="ann", password=make_password(None))
-    assert sign_on_at_once(Identity(username="ann", subject="https://login.example.org s-1")) == [ann, ann]
+    assert sign_on_at_once(Identity(username="ann", subject="https://login.example.org s-1")) == [
+        ann,
+        ann,
+    ]
     assert [event.kind for event in events_of(ann)] == ["account.linked"]

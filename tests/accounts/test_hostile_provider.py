@@ -1,4 +1,6 @@
-"""Login by OpenID Connect at a provider that is slow or wrong: the portal refuses, in bounded time, and serves on."""
+"""Login by OpenID Connect at a provider that is slow or wrong: the portal refuses, in bounded time,
+and serves on.
+"""
 
 import json
 import threading
@@ -44,7 +46,9 @@ def provider(running_provider, settings, db):
 
 
 def log_in(client, provider):
-    """Go to the provider and come back with a code; return the page and the user who is logged in."""
+    """Go to the provider and come back with a code;
+    return the page and the user who is logged in.
+    """
     question = parse_qs(urlsplit(client.get(START).headers.get("Location", "")).query)
     if "state" not in question:
         return client.get("/accounts/login/").text, ""
@@ -118,12 +122,16 @@ def test_signed_user_information_is_checked(client, provider, changes, username)
 
 
 def test_user_information_does_not_change_the_issuer(client, provider):
-    provider.answers[USER] = b'{"sub": "s-1", "preferred_username": "ann", "iss": "https://evil.example.org"}'
+    provider.answers[USER] = (
+        b'{"sub": "s-1", "preferred_username": "ann", "iss": "https://evil.example.org"}'
+    )
     log_in(client, provider)
     assert User.objects.get().sign_on_subject == f"{provider.issuer} s-1"
 
 
-@pytest.mark.parametrize("address", ["ann@example.org\nBcc: all@example.org", "ann", "a" * 300 + "@example.org", 5])
+@pytest.mark.parametrize(
+    "address", ["ann@example.org\nBcc: all@example.org", "ann", "a" * 300 + "@example.org", 5]
+)
 def test_mail_address_that_is_none_is_ignored(client, provider, address):
     user = {"sub": "s-1", "preferred_username": "ann", "email": address}
     provider.answers[USER] = json.dumps(user).encode()
@@ -137,7 +145,16 @@ def test_code_that_the_provider_refuses_is_no_outage(client, provider):
     assert "did not succeed" in log_in(client, provider)[0]
 
 
-RUBBISH = [b"", b"<html>", b"[]", b"5", b"null", b"\xff", b"[" * 100_000, b'{"a": "' + b"x" * 1_000_000 + b'"}']
+RUBBISH = [
+    b"",
+    b"<html>",
+    b"[]",
+    b"5",
+    b"null",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"a": "' + b"x" * 1_000_000 + b'"}',
+]
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, TOKEN, KEYS, USER])
@@ -150,16 +167,22 @@ def test_answer_that_is_no_openid_connect_is_refused(client, provider, path, bod
 
 
 @pytest.mark.parametrize("name", ["issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"])
-@pytest.mark.parametrize("value", [None, 5, "", "javascript:alert(1)", ["https://a.example.org"]], ids=str)
+@pytest.mark.parametrize(
+    "value", [None, 5, "", "javascript:alert(1)", ["https://a.example.org"]], ids=str
+)
 def test_discovery_without_an_address_is_refused(client, provider, name, value):
-    provider.answers[DISCOVERY] = json.dumps(provider._good_answer(DISCOVERY) | {name: value}).encode()
+    provider.answers[DISCOVERY] = json.dumps(
+        provider._good_answer(DISCOVERY) | {name: value}
+    ).encode()
     page, username = log_in(client, provider)
     assert (username, "Lab login does not answer" in page) == ("", True)
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -169,7 +192,10 @@ JSON = st.recursive(
     [
         (TOKEN, ["id_token", "access_token"]),
         (KEYS, ["keys"]),
-        (USER, ["sub", "preferred_username", "groups", "email", "email_verified", "given_name", "iss"]),
+        (
+            USER,
+            ["sub", "preferred_username", "groups", "email", "email_verified", "given_name", "iss"],
+        ),
     ],
 )
 def test_no_value_in_an_answer_is_an_error_of_the_portal(provider, path, names):
@@ -181,7 +207,10 @@ def test_no_value_in_an_answer_is_an_error_of_the_portal(provider, path, names):
         for name in data.draw(st.lists(st.sampled_from(names), min_size=1)):
             answer[name] = data.draw(JSON)
         if path == KEYS:
-            answer["keys"] = [answer["keys"], {"kty": "RSA", "n": answer["keys"], "e": answer["keys"]}]
+            answer["keys"] = [
+                answer["keys"],
+                {"kty": "RSA", "n": answer["keys"], "e": answer["keys"]},
+            ]
         if path == USER:
             answer["sub"] = "s-1"
         provider.answers[path] = json.dumps(answer).encode()
@@ -219,7 +248,9 @@ def test_proxy_that_drips_before_the_tls_handshake_is_given_up(settings):
     settings.OIDC_TIMEOUT = 0.5
     start = time.monotonic()
     with dripping(HEADERS) as port, pytest.raises(calls.NoAnswer):
-        calls.call("GET", "https://provider.example.org/", proxies={"https": f"http://127.0.0.1:{port}"})
+        calls.call(
+            "GET", "https://provider.example.org/", proxies={"https": f"http://127.0.0.1:{port}"}
+        )
     assert time.monotonic() - start < PATIENCE_SECONDS
 
 
@@ -241,8 +272,12 @@ def test_connection_that_opens_late_is_cut_at_once(settings, monkeypatch):
 
 @pytest.mark.parametrize("path", [DISCOVERY, TOKEN, KEYS, USER])
 def test_redirect_is_not_followed(client, provider, path):
-    """The call of the token has the portal's secret, that of the user information the user's token."""
-    provider.answers[path] = [f"HTTP/1.1 307 Go\r\nLocation: {provider.issuer}/elsewhere\r\n\r\n".encode()]
+    """The call of the token has the portal's secret,
+    that of the user information the user's token.
+    """
+    provider.answers[path] = [
+        f"HTTP/1.1 307 Go\r\nLocation: {provider.issuer}/elsewhere\r\n\r\n".encode()
+    ]
     log_in(client, provider)
     assert "/elsewhere" not in provider.calls
 

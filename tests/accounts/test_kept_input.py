@@ -1,4 +1,6 @@
-"""A form that is sent after its login ended: what was typed is kept, and sent again after the next login."""
+"""A form that is sent after its login ended: what was typed is kept,
+and sent again after the next login.
+"""
 
 import re
 from html import unescape
@@ -24,8 +26,13 @@ def sent() -> dict:
 
 
 def fields_of(page) -> list[tuple[str, str]]:
-    form = page.content.decode().partition(f'method="post" action="{NEW}">')[2].partition("</form>")[0]
-    return [(name, unescape(value)) for name, value in re.findall(r'name="([^"]*)" value="([^"]*)"', form)]
+    form = (
+        page.content.decode().partition(f'method="post" action="{NEW}">')[2].partition("</form>")[0]
+    )
+    return [
+        (name, unescape(value))
+        for name, value in re.findall(r'name="([^"]*)" value="([^"]*)"', form)
+    ]
 
 
 def posted(pairs) -> dict:
@@ -40,7 +47,9 @@ def test_input_is_kept_over_the_next_login_and_sent_again(nova, liaison, client)
     assert refused.status_code == 403
     assert "You are logged out." in refused.content.decode()
     client.force_login(liaison)
-    again = client.post(NEW, posted(fields_of(refused)), headers=OWN)  # with the token of before the login
+    again = client.post(
+        NEW, posted(fields_of(refused)), headers=OWN
+    )  # with the token of before the login
     assert again.status_code in {302, 403}
     if again.status_code == 403:
         assert "Your login changed after the page was loaded." in again.content.decode()
@@ -57,11 +66,15 @@ def test_refused_token_shows_the_input_and_saves_nothing(nova, liaison, client):
     assert ("title", 'Muons "and" <b>') in fields_of(page)
     labels = re.findall("<dt>(.*?)</dt>", page.content.decode())
     assert {"Title", "Stages 1: name", "Stages 2: output dataset"} <= set(labels)
-    assert not [label for label in labels if label in {"Do", "Form key", "Version"} or "FORMS" in label]
+    assert not [
+        label for label in labels if label in {"Do", "Form key", "Version"} or "FORMS" in label
+    ]
     assert "x" * 32 not in page.content.decode()
 
 
-@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example.org"}, {}, {"Sec-Fetch-Site": "cross-site"}])
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example.org"}, {}, {"Sec-Fetch-Site": "cross-site"}]
+)
 def test_input_of_other_sites_is_not_offered_again(headers, nova, liaison, client):
     assert client.post(NEW, sent(), headers=headers)["Location"].startswith("/accounts/login/")
     client.force_login(liaison)
@@ -72,7 +85,9 @@ def test_input_of_other_sites_is_not_offered_again(headers, nova, liaison, clien
 
 
 def test_passwords_are_not_written_into_a_page(client, liaison):
-    page = client.post("/accounts/login/", {"username": "x", "password": "very secret"}, headers=OWN)
+    page = client.post(
+        "/accounts/login/", {"username": "x", "password": "very secret"}, headers=OWN
+    )
     assert page.status_code == 403
     assert "very secret" not in page.content.decode()
 

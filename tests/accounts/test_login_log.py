@@ -38,7 +38,14 @@ def test_locked_attempts_are_logged_too(fail):
 
 @pytest.mark.parametrize(
     "name",
-    ["x\nLogin failed: address=10.0.0.1 user=", 'a" user="b', "é\u202e\x1b[2J", "n" * 100_000, "a b\tc", "\\"],
+    [
+        "x\nLogin failed: address=10.0.0.1 user=",
+        'a" user="b',
+        "é\u202e\x1b[2J",
+        "n" * 100_000,
+        "a b\tc",
+        "\\",
+    ],
 )
 def test_name_cannot_forge_a_line(fail, name):
     (line,) = fail(name, REMOTE_ADDR="2001:db8::7")

@@ -11,7 +11,9 @@ LOGIN = "/accounts/login/"
 
 
 def log_in(name: str, password: str, address: str = "192.0.2.1", client: Client | None = None):
-    return (client or Client()).post(LOGIN, {"username": name, "password": password}, REMOTE_ADDR=address)
+    return (client or Client()).post(
+        LOGIN, {"username": name, "password": password}, REMOTE_ADDR=address
+    )
 
 
 @pytest.fixture
@@ -34,9 +36,15 @@ def test_session_and_token_of_a_demo_account_end_with_the_demo(demo_user, settin
     settings.DEMO = True
     client.force_login(demo_user)
     headers = {"Authorization": f"Token {ApiToken.objects.create(demo_user)[1]}"}
-    assert (client.get("/").status_code, Client().get("/api/v1/inbox/", headers=headers).status_code) == (200, 200)
+    assert (
+        client.get("/").status_code,
+        Client().get("/api/v1/inbox/", headers=headers).status_code,
+    ) == (200, 200)
     settings.DEMO = False
-    assert (client.get("/").status_code, Client().get("/api/v1/inbox/", headers=headers).status_code) == (302, 401)
+    assert (
+        client.get("/").status_code,
+        Client().get("/api/v1/inbox/", headers=headers).status_code,
+    ) == (302, 401)
 
 
 def test_address_that_tries_many_names_is_locked(db, monkeypatch):
@@ -50,7 +58,10 @@ def test_address_that_tries_many_names_is_locked(db, monkeypatch):
 def test_addresses_of_one_ipv6_network_count_as_one(db, monkeypatch):
     monkeypatch.setattr(login_guard, "MAX_FAILURES_OF_ADDRESS", 6)
     people.person("victim")
-    answers = [log_in(f"n{i}", "spring2026", address=f"2001:db8:0:1::{i:x}").status_code for i in range(1, 8)]
+    answers = [
+        log_in(f"n{i}", "spring2026", address=f"2001:db8:0:1::{i:x}").status_code
+        for i in range(1, 8)
+    ]
     assert answers == [200] * 5 + [429] * 2
     assert log_in("victim", people.PASSWORD, address="2001:db8:0:2::1").status_code == 302
 

@@ -16,7 +16,11 @@ from tests.accounts.openid_provider import provider as running_provider
 
 START = "/accounts/openid/"
 BACKENDS = ["django.contrib.auth.backends.ModelBackend", "apps.accounts.web.openid.OpenIDBackend"]
-ROLES = {"/nova/liaisons": ["liaison:NOVA"], "opg": ["approver", "shifter"], "ghosts": ["liaison:GHOST"]}
+ROLES = {
+    "/nova/liaisons": ["liaison:NOVA"],
+    "opg": ["approver", "shifter"],
+    "ghosts": ["liaison:GHOST"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,13 @@ def sso(provider, settings, db):
     )
     settings.OIDC_NAME = "Lab login"
     settings.AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", *BACKENDS]
-    provider.has("s-1", preferred_username="ann", given_name="Ann", family_name="Bell", email="ann@example.org")
+    provider.has(
+        "s-1",
+        preferred_username="ann",
+        given_name="Ann",
+        family_name="Bell",
+        email="ann@example.org",
+    )
     return provider
 
 
@@ -51,7 +61,10 @@ def logged_in(client) -> str:
 
 
 def test_login_page_leads_to_the_provider_with_pkce(client, sso):
-    assert b'href="/accounts/openid/?next=%2Fjobs%2F"' in client.get("/accounts/login/?next=/jobs/").content
+    assert (
+        b'href="/accounts/openid/?next=%2Fjobs%2F"'
+        in client.get("/accounts/login/?next=/jobs/").content
+    )
     asked = parse_qs(urlsplit(client.get(START).headers["Location"]).query)
     assert (asked["code_challenge_method"], asked["scope"]) == (["S256"], ["openid profile email"])
     assert asked["redirect_uri"] == ["http://testserver/accounts/openid/callback/"]
@@ -69,7 +82,10 @@ def test_first_login_makes_the_account_and_leads_where_one_wanted(client, sso):
 
 
 def test_next_leads_nowhere_else(client, sso):
-    assert log_in(client, sso, to=f"{START}?next=https://evil.example.org/").redirect_chain[-1][0] == "/"
+    assert (
+        log_in(client, sso, to=f"{START}?next=https://evil.example.org/").redirect_chain[-1][0]
+        == "/"
+    )
 
 
 def test_account_is_found_by_its_subject_once_linked(client, sso):
@@ -107,7 +123,9 @@ def test_account_with_a_password_is_linked_once_if_an_admin_allows_it(client, ss
 @pytest.mark.parametrize("password", [True, False])
 @pytest.mark.parametrize("marked", [True, False])
 def test_staff_is_never_taken_by_name(client, sso, admin, password, marked):
-    """The first identity of the provider that is named like the local superuser must not become it."""
+    """The first identity of the provider that is named like the local superuser must not
+    become it.
+    """
     if not password:
         without_password(admin)
     User.objects.filter(pk=admin.pk).update(link_by_name=marked)
@@ -167,7 +185,9 @@ def test_inactive_account_stays_out(client, sso, liaison):
     assert logged_in(client) == ""
 
 
-def test_groups_give_and_take_the_roles_of_the_setting_and_no_others(client, sso, settings, nova, dune):
+def test_groups_give_and_take_the_roles_of_the_setting_and_no_others(
+    client, sso, settings, nova, dune
+):
     settings.SSO_ROLES = ROLES
     sso.has("s-6", preferred_username="cy", groups=["/nova/liaisons", "opg", "ghosts", "others"])
     log_in(client, sso, "s-6")
@@ -195,7 +215,10 @@ def test_admins_by_group_enter_the_back_office_and_leave_it(client, sso, setting
 
 
 def roles_of(user) -> set[str]:
-    return {f"{each.role} {each.experiment.key if each.experiment else ''}".strip() for each in user.memberships.all()}
+    return {
+        f"{each.role} {each.experiment.key if each.experiment else ''}".strip()
+        for each in user.memberships.all()
+    }
 
 
 def test_refusal_at_the_provider_leads_back_to_the_login(client, sso):
@@ -221,7 +244,9 @@ def test_code_is_good_once(client, sso):
     assert b"did not succeed" in client.get(f"{back.path}?{back.query}", follow=True).content
 
 
-def test_provider_that_is_away_is_named_and_password_logins_go_on(client, sso, settings, liaison, caplog):
+def test_provider_that_is_away_is_named_and_password_logins_go_on(
+    client, sso, settings, liaison, caplog
+):
     settings.OIDC_ISSUER = "http://127.0.0.1:1"
     assert b"Lab login does not answer" in client.get(START, follow=True).content
     assert "Single sign-on failed: address=127.0.0.1 reason=" in caplog.text
@@ -247,7 +272,15 @@ def token(key, **changes: object) -> str:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"iss": "J"}, {"aud": "other"}, {"exp": 1}, {"exp": None}, {"aud": None}, {"sub": None}, {"iat": 9_999_999_999}],
+    [
+        {"iss": "J"},
+        {"aud": "other"},
+        {"exp": 1},
+        {"exp": None},
+        {"aud": None},
+        {"sub": None},
+        {"iat": 9_999_999_999},
+    ],
 )
 def test_token_for_others_or_of_others_is_refused(settings, monkeypatch, changes):
     settings.OIDC_RP_CLIENT_ID = "portal"
@@ -264,13 +297,17 @@ def test_token_without_a_signature_or_signed_with_the_secret_is_refused(settings
     monkeypatch.setattr(openid, "discovery", lambda: {"issuer": "I"})
     secret = "s" * 40
     for algorithm, key in (("none", None), ("HS256", secret)):
-        forged = jwt.encode({"iss": "I", "aud": "portal", "sub": "s", "exp": 9e9}, key, algorithm=algorithm)
+        forged = jwt.encode(
+            {"iss": "I", "aud": "portal", "sub": "s", "exp": 9e9}, key, algorithm=algorithm
+        )
         with pytest.raises(jwt.PyJWTError):
             openid.OpenIDBackend()._verify_jws(forged, secret)
 
 
 def test_login_ends_after_its_hours_however_active(client, sso, settings, time_machine):
-    """Roles by group are those of the last login, so an open session must not keep them for long."""
+    """Roles by group are those of the last login, so an open session must not keep them for
+    long.
+    """
     settings.SSO_ROLES = {"opg": ["shifter"]}
     settings.OIDC_SESSION_HOURS = 12
     sso.has("s-8", preferred_username="eve", groups=["opg"])
@@ -293,6 +330,8 @@ def test_logout_ends_the_session_and_the_next_login_asks_the_provider(client, ss
 
 
 def test_document_of_another_issuer_is_refused(sso, settings):
-    settings.OIDC_ISSUER = sso.issuer.replace("127.0.0.1", "localhost").replace("http://", "HTTP://")
+    settings.OIDC_ISSUER = sso.issuer.replace("127.0.0.1", "localhost").replace(
+        "http://", "HTTP://"
+    )
     with pytest.raises(openid.NoAnswer, match="another issuer"):
         openid.discovery()

@@ -21,7 +21,9 @@ def mailed(liaison, settings, mailoutbox, monkeypatch):
     settings.EMAIL_HOST = "mail.example.org"
     liaison.email = "nova@example.org"
     liaison.save()
-    monkeypatch.setattr(domain, "enqueue", lambda _task, user_id: mail_password_link(user_id=user_id))
+    monkeypatch.setattr(
+        domain, "enqueue", lambda _task, user_id: mail_password_link(user_id=user_id)
+    )
     return mailoutbox
 
 
@@ -42,7 +44,10 @@ def test_settings_lead_to_the_change_which_ends_other_sessions(client, liaison, 
     assert client.post("/accounts/password/", data).headers["Location"] == "/accounts/settings/"
     assert client.get("/accounts/settings/").status_code == 200
     assert other.get("/accounts/settings/").status_code == 302
-    assert events_of(liaison).filter(kind="account.password_changed", actor="nova-liaison").count() == 1
+    assert (
+        events_of(liaison).filter(kind="account.password_changed", actor="nova-liaison").count()
+        == 1
+    )
     client.logout()
     assert log_in(client, NEW).status_code == 302
 
@@ -73,12 +78,16 @@ def test_who_logs_in_elsewhere_has_no_password_to_change(client, liaison):
 
 def test_link_by_mail_sets_a_new_password_once(client, mailed):
     assert FORGOTTEN.encode() in client.get("/accounts/login/").content
-    assert b"on its way" in client.post(FORGOTTEN, {"email": "NOVA@example.org"}, follow=True).content
+    assert (
+        b"on its way" in client.post(FORGOTTEN, {"email": "NOVA@example.org"}, follow=True).content
+    )
     (mail,) = mailed
     assert (mail.to, "nova-liaison" in mail.body) == (["nova@example.org"], True)
     page = client.get(link_in(mail), follow=True)
     where = page.redirect_chain[-1][0]
-    assert where.endswith("/set-password/")  # the token is not in the address that other sites may see
+    assert where.endswith(
+        "/set-password/"
+    )  # the token is not in the address that other sites may see
     data = {"new_password1": NEW, "new_password2": NEW}
     assert b"Log in with the new one" in client.post(where, data, follow=True).content
     assert log_in(client, NEW).status_code == 302

@@ -16,7 +16,11 @@ def test_liaison_sees_only_the_own_experiment(liaison, nova, dune):
     assert scope.sees(nova.pk)
     assert not scope.sees(dune.pk)
     assert not scope.sees(None)
-    assert (is_liaison(liaison, nova.pk), is_liaison(liaison, dune.pk), is_opg(liaison)) == (True, False, False)
+    assert (is_liaison(liaison, nova.pk), is_liaison(liaison, dune.pk), is_opg(liaison)) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_opg_sees_what_belongs_to_nobody(shifter, nova):
@@ -54,7 +58,9 @@ def test_admin_role_opens_and_shuts_the_back_office(db, at):
     admin = domain.ensure_user(username="admin-one", password_hash="", by="test", at=at)
     domain.grant_role(user=admin, role=Role.ADMIN, experiment=None, by="test", at=at)
     assert User.objects.get(pk=admin.pk).is_superuser
-    domain.revoke_role(membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at)
+    domain.revoke_role(
+        membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at
+    )
     assert not User.objects.get(pk=admin.pk).is_superuser
     assert not User.objects.get(pk=admin.pk).is_staff
     assert [event.kind for event in Event.objects.filter(target_label="admin-one")] == [

@@ -12,15 +12,26 @@ PROXY = "apps.core.web.middleware.TrustedProxyMiddleware"
 
 @pytest.fixture
 def proxy(settings, db):
-    settings.REMOTE_USER_HEADER, settings.REMOTE_USER_GROUPS_HEADER = "X-Remote-User", "X-Remote-Groups"
+    settings.REMOTE_USER_HEADER, settings.REMOTE_USER_GROUPS_HEADER = (
+        "X-Remote-User",
+        "X-Remote-Groups",
+    )
     settings.REMOTE_USER_PROXIES = ["127.0.0.1", "10.1.0.0/16"]
     settings.SSO_ROLES = {"opg": ["shifter"]}
     place = settings.MIDDLEWARE.index("apps.accounts.web.middleware.LoginMiddleware")
-    settings.MIDDLEWARE = [STRIP, PROXY, *settings.MIDDLEWARE[:place], LOG_IN, *settings.MIDDLEWARE[place:]]
+    settings.MIDDLEWARE = [
+        STRIP,
+        PROXY,
+        *settings.MIDDLEWARE[:place],
+        LOG_IN,
+        *settings.MIDDLEWARE[place:],
+    ]
 
 
 def visit(client, user="", groups="", address="127.0.0.1", path="/accounts/settings/", **more):
-    headers = {name: text for name, text in (("X-Remote-User", user), ("X-Remote-Groups", groups)) if text}
+    headers = {
+        name: text for name, text in (("X-Remote-User", user), ("X-Remote-Groups", groups)) if text
+    }
     return client.get(path, headers=headers | more, REMOTE_ADDR=address)
 
 
@@ -32,7 +43,10 @@ def test_header_is_nothing_unless_it_is_set(client, liaison):
 def test_proxy_names_the_user(client, proxy, address):
     page = visit(client, "eve", "other; opg", address)
     assert page.status_code == 200
-    assert (page.context["user"].username, page.context["user"].memberships.get().role) == ("eve", "shifter")
+    assert (page.context["user"].username, page.context["user"].memberships.get().role) == (
+        "eve",
+        "shifter",
+    )
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "10.2.0.1", "::1", "unix"])

@@ -1,4 +1,6 @@
-"""What still works after an account is deactivated, or a role or token revoked: nothing, from the next request on."""
+"""What still works after an account is deactivated, or a role or token revoked: nothing,
+from the next request on.
+"""
 
 import pytest
 from django.test import Client
@@ -36,8 +38,12 @@ def doors(liaison, nova):
     browser.force_login(liaison, BACKENDS[0])
     return {
         "session": lambda: browser.get(path).status_code,
-        "token": lambda: Client().get(path, headers={"Authorization": f"Bearer {token}"}).status_code,
-        "feed": lambda: Client().get(f"/feeds/{feed}/requests/{path.split('/')[-2]}.atom").status_code,
+        "token": lambda: (
+            Client().get(path, headers={"Authorization": f"Bearer {token}"}).status_code
+        ),
+        "feed": lambda: (
+            Client().get(f"/feeds/{feed}/requests/{path.split('/')[-2]}.atom").status_code
+        ),
     }
 
 

@@ -11,7 +11,9 @@ def chips(client, query=""):
 
 
 def save(client, **data):
-    return client.post("/accounts/views/", {"path": LIST, "query": "sort=-deadline&state=running&after=x"} | data)
+    return client.post(
+        "/accounts/views/", {"path": LIST, "query": "sort=-deadline&state=running&after=x"} | data
+    )
 
 
 def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_liaison, client):
@@ -19,7 +21,9 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
     client.force_login(liaison)
     assert save(client, name="Running").url == "/requests/?sort=-deadline&state=running"
     save(client, name="Ours", experiment="NOVA", query="state=queued")
-    assert save(client, name="Theirs", experiment="DUNE").status_code == 302  # not an experiment of this user
+    assert (
+        save(client, name="Theirs", experiment="DUNE").status_code == 302
+    )  # not an experiment of this user
     assert chips(client) == ["Ours", "Running"]
     page = client.get(f"{LIST}?state=running&sort=-deadline")
     assert page.context["current_view"].name == "Running"
@@ -34,7 +38,9 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
     assert chips(client) == []
 
     client.force_login(liaison)
-    client.post(f"/accounts/views/{shared.pk}/", {"name": "Running", "query": "state=queued"})  # replaces that one
+    client.post(
+        f"/accounts/views/{shared.pk}/", {"name": "Running", "query": "state=queued"}
+    )  # replaces that one
     assert [(view.name, view.query, view.experiment) for view in SavedView.objects.all()] == [
         ("Running", "state=queued", None)
     ]
@@ -45,16 +51,27 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
 def test_saved_views_in_the_api(nova, liaison, other_liaison, client):
     client.force_login(liaison)
     url, kind = "/api/v1/saved-views/", "application/json"
-    sent = {"path": LIST, "name": "Running", "query": "state=running&sort=-deadline&after=x", "experiment": "NOVA"}
+    sent = {
+        "path": LIST,
+        "name": "Running",
+        "query": "state=running&sort=-deadline&after=x",
+        "experiment": "NOVA",
+    }
     made = client.post(url, sent, kind)
     assert made.status_code == 201, made.text
     one = made.json()
-    assert (one["query"], one["experiment"], chips(client)) == ("sort=-deadline&state=running", "NOVA", ["Running"])
+    assert (one["query"], one["experiment"], chips(client)) == (
+        "sort=-deadline&state=running",
+        "NOVA",
+        ["Running"],
+    )
     wrong = {"path": "//evil.example.org/", "experiment": "DUNE", "query": f"text={'é' * 1900}"}
     assert set(client.post(url, {**sent, **wrong}, kind).json()) >= {"path", "experiment", "query"}
 
     client.force_login(person("colleague", ("liaison", nova)))
-    assert [each["name"] for each in client.get(f"{url}?path={LIST}").json()["results"]] == ["Running"]
+    assert [each["name"] for each in client.get(f"{url}?path={LIST}").json()["results"]] == [
+        "Running"
+    ]
     assert client.get(f"{url}?path=/jobs/").json()["results"] == []
     assert client.patch(f"{url}{one['id']}/", {"name": "Mine"}, kind).status_code == 403
     assert client.delete(f"{url}{one['id']}/").status_code == 403
@@ -63,7 +80,11 @@ def test_saved_views_in_the_api(nova, liaison, other_liaison, client):
 
     client.force_login(liaison)
     changed = client.patch(f"{url}{one['id']}/", {"name": "Mine", "experiment": None}, kind).json()
-    assert (changed["name"], changed["experiment"], changed["query"]) == ("Mine", None, one["query"])
+    assert (changed["name"], changed["experiment"], changed["query"]) == (
+        "Mine",
+        None,
+        one["query"],
+    )
     assert client.delete(f"{url}{one['id']}/").status_code == 204
     assert not SavedView.objects.exists()
 
@@ -72,7 +93,10 @@ def test_address_of_a_view_is_a_list_of_the_portal(liaison, client):
     client.force_login(liaison)
     for path in ("//evil.example.org/", "https://evil.example.org/", "requests", "/a\n/"):
         assert save(client, name="x", path=path).url.startswith("/?")
-    assert "not saved" in save(client, name="", query="").wsgi_request._messages._queued_messages[0].message
+    assert (
+        "not saved"
+        in save(client, name="", query="").wsgi_request._messages._queued_messages[0].message
+    )
     assert not SavedView.objects.exists()
 
 

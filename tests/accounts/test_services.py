@@ -35,11 +35,18 @@ def test_tokens_of_one_person_have_a_limit(client, liaison, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 2}
     client.force_login(liaison)
     assert [
-        client.post("/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}).status_code
+        client.post(
+            "/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}
+        ).status_code
         for _ in range(3)
     ] == [200, 200, 400]
     ApiToken.objects.update(expiry=timezone.now() - timedelta(days=1))
-    assert client.post("/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}).status_code == 200
+    assert (
+        client.post(
+            "/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}
+        ).status_code
+        == 200
+    )
     assert Event.objects.filter(kind="token.created").count() == 3
 
 
@@ -61,7 +68,9 @@ def test_what_has_expired_is_forgotten(client, liaison):
     domain.create_token(user=liaison, name="nightly", days=30, by=liaison, at=now)
     domain.forget_expired(at=now + timedelta(days=2))
     assert ApiToken.objects.count() == 1
-    assert list(Session.objects.values_list("session_key", flat=True)) == [client.session.session_key]
+    assert list(Session.objects.values_list("session_key", flat=True)) == [
+        client.session.session_key
+    ]
 
 
 def test_too_many_tokens_say_what_to_do(liaison, at, settings):

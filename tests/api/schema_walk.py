@@ -1,4 +1,6 @@
-"""Asks the API whatever its schema allows, and what it does not, in this process; one more source of bad input."""
+"""Asks the API whatever its schema allows, and what it does not, in this process;
+one more source of bad input.
+"""
 
 import sys
 import traceback
@@ -45,7 +47,9 @@ def as_it_is(context: object, value: object) -> bytes:
 
 @dataclass
 class Walk:
-    """Users to ask as (None: a stranger; `always` with each case), what there is to find, and the results."""
+    """Users to ask as (None: a stranger; `always` with each case), what there is to find,
+    and the results.
+    """
 
     users: dict[str, User | None]
     places: dict[str, dict[str, list[object]]]
@@ -101,7 +105,9 @@ class Walk:
 
     def _known(self, path: str, case: Case) -> dict[str, list[object]]:
         """Return what the parameters of the path may be so that there is something."""
-        places = next((known for prefix, known in self.places.items() if path.startswith(prefix)), {})
+        places = next(
+            (known for prefix, known in self.places.items() if path.startswith(prefix)), {}
+        )
         return {name: places[name] for name in case.path_parameters or {} if name in places}
 
     def _ask(self, case: Case, headers: dict[str, str], role: str) -> None:

@@ -31,7 +31,9 @@ def as_liaison(client, liaison):
 
 
 def stages_of(obj) -> list[tuple[str, str, str]]:
-    return list(obj.stages.order_by("position").values_list("name", "input_dataset", "output_dataset"))
+    return list(
+        obj.stages.order_by("position").values_list("name", "input_dataset", "output_dataset")
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,23 +68,48 @@ def test_ten_thousand_stages_are_refused_in_one_sentence(as_liaison, obj):
 
 
 def test_a_cyclic_chain_stays_a_draft_and_is_told_when_it_is_submitted(as_liaison, obj):
-    common = {"release": "v1", "events": 1000, "jobs": 10, "memory_bytes": 10**9, "wall_seconds": 3600}
+    common = {
+        "release": "v1",
+        "events": 1000,
+        "jobs": 10,
+        "memory_bytes": 10**9,
+        "wall_seconds": 3600,
+    }
     stages = [
-        {"name": "a", "configuration": "a.fcl", "input_dataset": "nova.b", "output_dataset": "nova.a", **common},
-        {"name": "b", "configuration": "b.fcl", "input_dataset": "nova.a", "output_dataset": "nova.b", **common},
+        {
+            "name": "a",
+            "configuration": "a.fcl",
+            "input_dataset": "nova.b",
+            "output_dataset": "nova.a",
+            **common,
+        },
+        {
+            "name": "b",
+            "configuration": "b.fcl",
+            "input_dataset": "nova.a",
+            "output_dataset": "nova.b",
+            **common,
+        },
     ]
-    saved = as_liaison.patch(f"{LIST}{obj.key}/", {"version": 1, "stages": stages}, content_type=JSON)
+    saved = as_liaison.patch(
+        f"{LIST}{obj.key}/", {"version": 1, "stages": stages}, content_type=JSON
+    )
     assert saved.status_code == 200
     refused = as_liaison.post(f"{LIST}{obj.key}/submit/", {}, content_type=JSON)
     assert refused.status_code == 400
     assert "stages.0.input_dataset" in refused.json()
     obj.refresh_from_db()
-    assert (obj.state, stages_of(obj)) == ("draft", [("a", "nova.b", "nova.a"), ("b", "nova.a", "nova.b")])
+    assert (obj.state, stages_of(obj)) == (
+        "draft",
+        [("a", "nova.b", "nova.a"), ("b", "nova.a", "nova.b")],
+    )
 
 
 def test_a_deadline_in_the_past_is_told_and_the_rest_stays(as_liaison, obj):
     past = str(timezone.localdate() - timedelta(days=400))
-    answer = as_liaison.patch(f"{LIST}{obj.key}/", {"version": 1, "deadline": past}, content_type=JSON)
+    answer = as_liaison.patch(
+        f"{LIST}{obj.key}/", {"version": 1, "deadline": past}, content_type=JSON
+    )
     if answer.status_code == 200:
         answer = as_liaison.post(f"{LIST}{obj.key}/submit/", {}, content_type=JSON)
     assert (answer.status_code, list(answer.json())) == (400, ["deadline"])
@@ -102,7 +129,9 @@ def test_of_two_approvers_one_decides_and_the_other_is_told(nova, liaison, appro
     def decide(client, verb):
         try:
             barrier.wait(timeout=30)
-            return client.post(f"{LIST}{obj.key}/{verb}/", {"reason": "so", "version": version}, content_type=JSON)
+            return client.post(
+                f"{LIST}{obj.key}/{verb}/", {"reason": "so", "version": version}, content_type=JSON
+            )
         finally:
             connection.close()
 
@@ -118,7 +147,9 @@ def test_of_two_approvers_one_decides_and_the_other_is_told(nova, liaison, appro
 def test_a_removed_member_changes_nothing_and_loses_nothing(as_liaison, obj, liaison):
     Membership.objects.filter(user=liaison).delete()
     for call in (
-        lambda: as_liaison.patch(f"{LIST}{obj.key}/", {"version": 1, "title": "x"}, content_type=JSON),
+        lambda: as_liaison.patch(
+            f"{LIST}{obj.key}/", {"version": 1, "title": "x"}, content_type=JSON
+        ),
         lambda: as_liaison.post(f"{LIST}{obj.key}/submit/", {}, content_type=JSON),
         lambda: as_liaison.post(f"{LIST}{obj.key}/comments/", {"text": "x"}, content_type=JSON),
         lambda: as_liaison.get(f"{LIST}{obj.key}/"),
@@ -176,6 +207,8 @@ def test_a_list_asked_for_nonsense_is_told_or_answered(as_liaison, obj, query):
     assert as_liaison.get(f"{LIST}?{query}").status_code in {200, 400, 404}
 
 
-@pytest.mark.parametrize("key", ["NOVA-%FF", "..%2F", "%ED%A0%80", "NOVA-0001%0A", "x" * 3_000, "%F0%9F%92%A9"])
+@pytest.mark.parametrize(
+    "key", ["NOVA-%FF", "..%2F", "%ED%A0%80", "NOVA-0001%0A", "x" * 3_000, "%F0%9F%92%A9"]
+)
 def test_a_key_that_is_none_is_not_found(as_liaison, obj, key):
     assert as_liaison.get(f"{LIST}{key}/").status_code in {400, 404}

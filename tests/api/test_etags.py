@@ -28,7 +28,9 @@ def url(obj, verb="") -> str:
 
 
 def send(client, address, data, etag, method="post"):
-    return getattr(client, method)(address, data, content_type="application/json", headers={"If-Match": etag})
+    return getattr(client, method)(
+        address, data, content_type="application/json", headers={"If-Match": etag}
+    )
 
 
 def test_a_request_has_a_strong_etag_of_its_version(as_liaison, obj, liaison):
@@ -53,13 +55,24 @@ def test_lists_have_etags_too(as_liaison, obj):
 
 
 def test_another_rank_is_another_etag_but_the_same_version(client, nova, liaison, approver):
-    first, second = (request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(2))
+    first, second = (
+        request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(2)
+    )
     client.force_login(approver)
     etag = client.get(url(second))["ETag"]
-    set_priority(request=Request.objects.get(pk=first.pk), priority=9, by=approver, at=AT, reason="first")
-    set_priority(request=Request.objects.get(pk=first.pk), priority=1, by=approver, at=AT, reason="last")
+    set_priority(
+        request=Request.objects.get(pk=first.pk), priority=9, by=approver, at=AT, reason="first"
+    )
+    set_priority(
+        request=Request.objects.get(pk=first.pk), priority=1, by=approver, at=AT, reason="last"
+    )
     now = client.get(url(second), headers={"If-None-Match": etag})
-    assert send(client, url(second, "start/"), {}, now["ETag"] if now.status_code == 200 else etag).status_code == 200
+    assert (
+        send(
+            client, url(second, "start/"), {}, now["ETag"] if now.status_code == 200 else etag
+        ).status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize("method", ["put", "patch"])
@@ -67,7 +80,10 @@ def test_a_change_under_the_etag_that_was_read_is_made(as_liaison, obj, method):
     etag = as_liaison.get(url(obj))["ETag"]
     changed = send(as_liaison, url(obj), {"title": "anew"}, etag, method)
     assert (changed.status_code, changed.json()["version"]) == (200, 2)
-    assert send(as_liaison, url(obj), {"title": "newer"}, changed["ETag"], method).json()["version"] == 3
+    assert (
+        send(as_liaison, url(obj), {"title": "newer"}, changed["ETag"], method).json()["version"]
+        == 3
+    )
 
 
 def test_a_change_under_an_old_etag_is_refused_and_nothing_is_lost(as_liaison, obj, liaison):
@@ -89,10 +105,18 @@ def test_a_change_under_an_old_etag_is_refused_and_nothing_is_lost(as_liaison, o
 
 
 def test_the_version_in_the_body_is_the_same_thing(as_liaison, obj):
-    assert as_liaison.patch(url(obj), {"title": "a", "version": 7}, content_type="application/json").status_code == 409
+    assert (
+        as_liaison.patch(
+            url(obj), {"title": "a", "version": 7}, content_type="application/json"
+        ).status_code
+        == 409
+    )
     two = send(as_liaison, url(obj), {"title": "a", "version": 2}, '"1-x"', "patch")
     assert (two.status_code, list(two.json())) == (400, ["version"])
-    assert as_liaison.patch(url(obj), {"title": "a"}, content_type="application/json").status_code == 400
+    assert (
+        as_liaison.patch(url(obj), {"title": "a"}, content_type="application/json").status_code
+        == 400
+    )
 
 
 @pytest.mark.parametrize("etag", ['W/"1-x"', "1", '"x"', "", '"999999999999999999999-x"'])
@@ -120,6 +144,11 @@ def test_what_has_no_version_is_compared_as_a_whole(client, shifter, db):
 
 def test_no_condition_passes_unheeded(as_liaison, obj, shifter):
     """Where a route cannot compare, it changes nothing."""
-    for address in ("/api/v1/requests/", "/api/v1/holds/", url(obj, "stages/1/located/"), "/api/v1/requests/import/"):
+    for address in (
+        "/api/v1/requests/",
+        "/api/v1/holds/",
+        url(obj, "stages/1/located/"),
+        "/api/v1/requests/import/",
+    ):
         assert send(as_liaison, address, {}, '"1-x"').status_code == 412, address
     assert (Request.objects.count(), Hold.objects.count()) == (1, 0)

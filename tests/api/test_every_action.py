@@ -1,4 +1,6 @@
-"""Whatever a page about requests does, the API does too; and every change over it can be made once."""
+"""Whatever a page about requests does, the API does too;
+and every change over it can be made once.
+"""
 
 from django.db import transaction
 from django.urls import reverse
@@ -64,12 +66,21 @@ DONE_BY = {
     "submission:wait-again": "api:submission-wait-again",
 }
 #: Tokens of machines alone: what they send twice makes nothing double.
-WITHOUT_KEY = {"/api/v1/capture/batches/", "/api/v1/capture/report/", "/api/v1/job-logs/", "/api/v1/phases/"}
+WITHOUT_KEY = {
+    "/api/v1/capture/batches/",
+    "/api/v1/capture/report/",
+    "/api/v1/job-logs/",
+    "/api/v1/phases/",
+}
 
 
 def test_every_action_of_a_page_has_a_route_of_the_api(world, client, liaison):
     client.force_login(liaison)
-    pages = [route for route in ROUTES if route.name.startswith(PARTS) and "token" not in route.parameters]
+    pages = [
+        route
+        for route in ROUTES
+        if route.name.startswith(PARTS) and "token" not in route.parameters
+    ]
     actions = set()
     for route in pages:
         with transaction.atomic():
@@ -91,6 +102,7 @@ def test_every_change_takes_a_key():
         for path, operations in whole_schema()["paths"].items()
         for method, operation in operations.items()
         if method in {"post", "put", "patch", "delete"}
-        and "Idempotency-Key" not in {parameter["name"] for parameter in operation.get("parameters", ())}
+        and "Idempotency-Key"
+        not in {parameter["name"] for parameter in operation.get("parameters", ())}
     }
     assert without == WITHOUT_KEY

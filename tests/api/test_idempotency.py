@@ -1,4 +1,6 @@
-"""A change that is sent again with its key is made once: replayed, raced, killed, refused, forgotten."""
+"""A change that is sent again with its key is made once: replayed, raced, killed, refused,
+forgotten.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -78,7 +80,9 @@ def test_a_key_belongs_to_its_person_and_route(as_liaison, nova, liaison, approv
     obj = draft(liaison, nova)
     body = {"experiment": "NOVA"}
     assert send(as_liaison, DRAFTS, body, key="k").status_code == 201
-    assert send(as_liaison, f"{DRAFTS}{obj.key}/cancel/", {"reason": "x"}, key="k").status_code == 200
+    assert (
+        send(as_liaison, f"{DRAFTS}{obj.key}/cancel/", {"reason": "x"}, key="k").status_code == 200
+    )
     other = Client()
     other.force_login(approver)
     assert send(other, DRAFTS, body, key="k").status_code == 403
@@ -133,7 +137,9 @@ def test_keys_are_forgotten_after_their_time(as_liaison, nova, settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_while_one_runs_the_other_is_told_to_wait(nova, liaison, approver):
-    """The first waits for the row of its request, which is held here; the second finds it at work."""
+    """The first waits for the row of its request, which is held here;
+    the second finds it at work.
+    """
     obj, headers = draft(liaison, nova), {"Authorization": f"Token {token(liaison)}"}
     url, body = f"{DRAFTS}{obj.key}/", {"title": "anew", "version": 1}
 
@@ -185,7 +191,9 @@ def test_a_call_cut_off_has_changed_nothing_and_can_be_made_again(nova, liaison)
 
     def call():
         try:
-            return send(Client(raise_request_exception=False), url, body, key="k", method="patch", **headers)
+            return send(
+                Client(raise_request_exception=False), url, body, key="k", method="patch", **headers
+            )
         finally:
             connection.close()
 
@@ -195,7 +203,9 @@ def test_a_call_cut_off_has_changed_nothing_and_can_be_made_again(nova, liaison)
             first = pool.submit(call)
             until_somebody_waits()
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT pg_terminate_backend(pid, 30000) FROM ({_WAITING}) AS waiting")
+                cursor.execute(
+                    f"SELECT pg_terminate_backend(pid, 30000) FROM ({_WAITING}) AS waiting"
+                )
         assert first.result(timeout=60).status_code == 503
     assert not KeyedCall.objects.exists()
     again = [send(Client(), url, body, key="k", method="patch", **headers) for _ in range(2)]

@@ -42,21 +42,37 @@ def test_every_route_names_an_unknown_parameter(as_admin):
             assert getattr(as_admin, method)(path).status_code == answer.status_code, (method, path)
             continue
         named += 1
-        assert (method, path, answer.status_code, list(answer.json())) == (method, path, 400, ["no_such_parameter"])
+        assert (method, path, answer.status_code, list(answer.json())) == (
+            method,
+            path,
+            400,
+            ["no_such_parameter"],
+        )
     assert named > 30
 
 
 def test_every_route_with_a_json_body_names_an_unknown_key(as_admin):
     sent = 0
     for method, path, operation in operations():
-        if method in {"get", "delete"} or JSON not in operation.get("requestBody", {"content": JSON})["content"]:
+        if (
+            method in {"get", "delete"}
+            or JSON not in operation.get("requestBody", {"content": JSON})["content"]
+        ):
             continue
         answer = getattr(as_admin, method)(path, {"no_such_field": 1}, content_type=JSON)
         if answer.status_code in {401, 403, 404}:
-            assert getattr(as_admin, method)(path, {}, content_type=JSON).status_code == answer.status_code
+            assert (
+                getattr(as_admin, method)(path, {}, content_type=JSON).status_code
+                == answer.status_code
+            )
             continue
         sent += 1
-        assert (method, path, answer.status_code, list(answer.json())) == (method, path, 400, ["no_such_field"])
+        assert (method, path, answer.status_code, list(answer.json())) == (
+            method,
+            path,
+            400,
+            ["no_such_field"],
+        )
     assert sent > 10
 
 
@@ -77,9 +93,14 @@ def test_permission_is_checked_before_names(client, nova, liaison, other_liaison
 
 
 @pytest.mark.parametrize("who", ["shifter", "approver", "liaison"])
-def test_permission_comes_before_names_and_values_on_every_kind_of_call(who, request, client, nova, liaison, approver):
+def test_permission_comes_before_names_and_values_on_every_kind_of_call(
+    who, request, client, nova, liaison, approver
+):
     """The calls that users with this role may see the target of, and may not make."""
-    made, key = request_in("queued", by=liaison, experiment=nova, approver=approver), f"{LIST}NOVA-0001/"
+    made, key = (
+        request_in("queued", by=liaison, experiment=nova, approver=approver),
+        f"{LIST}NOVA-0001/",
+    )
     template = save_template(request=made, name="Standard", by=liaison, at=made.created_at)
     forbidden = {
         "shifter": {
@@ -120,8 +141,12 @@ def test_nearest_name_is_proposed(as_liaison, nova):
         {"tilte": ["This field does not exist. Did you mean “title”?"]},
     )
     assert not Request.objects.exists()
-    answer = as_liaison.post(LIST, {"experiment": "NOVA", "stages": [{}, {"evnets": 3}]}, content_type=JSON)
-    assert answer.json() == {"stages.1.evnets": ["This field does not exist. Did you mean “events”?"]}
+    answer = as_liaison.post(
+        LIST, {"experiment": "NOVA", "stages": [{}, {"evnets": 3}]}, content_type=JSON
+    )
+    assert answer.json() == {
+        "stages.1.evnets": ["This field does not exist. Did you mean “events”?"]
+    }
     answer = as_liaison.get(f"{LIST}?stat=draft")
     assert answer.json() == {"stat": ["This parameter does not exist. Did you mean “state”?"]}
     assert as_liaison.head(f"{LIST}?stat=draft").status_code == 400
@@ -136,7 +161,10 @@ def test_call_without_a_body_takes_none(as_liaison, nova, liaison):
 
 def test_parameter_of_one_value_is_not_taken_twice(as_liaison):
     answer = as_liaison.get(f"{LIST}?page_size=1&page_size=2")
-    assert (answer.status_code, answer.json()) == (400, {"page_size": ["This parameter takes one value."]})
+    assert (answer.status_code, answer.json()) == (
+        400,
+        {"page_size": ["This parameter takes one value."]},
+    )
 
 
 def test_strangers_are_asked_to_log_in_before_their_body_is_read(client, db):
@@ -151,7 +179,9 @@ def test_repeated_filter_matches_any_of_its_values(as_liaison, nova, liaison, ap
     for state in ("draft", "submitted", "queued"):
         request_in(state, by=liaison, experiment=nova, approver=approver)
     assert keys(as_liaison.get(f"{LIST}?state=draft&state=queued")) == ["NOVA-0003", "NOVA-0001"]
-    assert keys(as_liaison.get(f"{LIST}?state=draft&state=&state=queued&text=0003")) == ["NOVA-0003"]
+    assert keys(as_liaison.get(f"{LIST}?state=draft&state=&state=queued&text=0003")) == [
+        "NOVA-0003"
+    ]
     assert keys(as_liaison.get(f"{LIST}?text=0002&text=0003")) == ["NOVA-0003", "NOVA-0002"]
     assert as_liaison.get(f"{LIST}?state=nowhere&state=queued").status_code == 400
     many = "&".join(f"text={number}" for number in range(101))
@@ -169,12 +199,16 @@ def test_list_is_ordered_as_asked_for_page_by_page(as_liaison, nova, liaison):
     assert found == ["NOVA-0003", "NOVA-0004", "NOVA-0001", "NOVA-0002"]
     assert keys(as_liaison.get(f"{LIST}?ordering=-deadline")) == found[::-1]
     refused = as_liaison.get(f"{LIST}?ordering=titel")
-    assert refused.json() == {"ordering": ["Choose one of: created_at, -created_at, deadline, -deadline."]}
+    assert refused.json() == {
+        "ordering": ["Choose one of: created_at, -created_at, deadline, -deadline."]
+    }
     cursor = as_liaison.get(f"{LIST}?page_size=1").json()["next"]
     assert as_liaison.get(f"{cursor}&ordering=deadline").status_code == 404
 
 
-@pytest.mark.parametrize("stages", [[{"evnets": 1}] * 100_000, [{}] * 700_000], ids=["unknown keys", "empty"])
+@pytest.mark.parametrize(
+    "stages", [[{"evnets": 1}] * 100_000, [{}] * 700_000], ids=["unknown keys", "empty"]
+)
 def test_a_large_body_costs_little(as_liaison, stages):
     """Each unknown key cost a search for similar names: 7 s for a body of 2 MB."""
     body = json.dumps({"stages": stages}, separators=(",", ":"))

@@ -27,7 +27,9 @@ def post(client, address, **data):
 
 
 class TestComments:
-    def test_a_thread_is_written_answered_resolved_and_opened_again(self, as_liaison, obj, approver):
+    def test_a_thread_is_written_answered_resolved_and_opened_again(
+        self, as_liaison, obj, approver
+    ):
         at = f"requests/{obj.key}/comments/"
         first = post(as_liaison, at, text="Why so many?", field="stages.0.jobs")
         assert (first.status_code, first.json()["place"]) == (201, "Stage 1 generation › Jobs")
@@ -40,16 +42,24 @@ class TestComments:
         assert post(as_liaison, f"{at}{number}/resolve/").status_code == 409
         assert post(as_liaison, f"{at}{number}/reopen/").json()["resolved_at"] is None
         told = as_liaison.get(f"/api/v1/{at}").json()
-        assert [(one["id"], one["text"]) for one in told] == [(number, "Why so many?"), (answer["id"], "Small files.")]
+        assert [(one["id"], one["text"]) for one in told] == [
+            (number, "Why so many?"),
+            (answer["id"], "Small files."),
+        ]
 
     def test_only_who_wrote_changes_and_withdraws(self, as_liaison, obj, approver):
         at = f"requests/{obj.key}/comments/"
         number = post(as_liaison, at, text="one").json()["id"]
-        changed = as_liaison.patch(f"/api/v1/{at}{number}/", {"text": "two"}, content_type=JSON).json()
+        changed = as_liaison.patch(
+            f"/api/v1/{at}{number}/", {"text": "two"}, content_type=JSON
+        ).json()
         assert (changed["text"], changed["edited_at"] is None) == ("two", False)
         as_liaison.force_login(approver)
         assert post(as_liaison, f"{at}{number}/withdraw/").status_code == 403
-        assert as_liaison.patch(f"/api/v1/{at}{number}/", {"text": "x"}, content_type=JSON).status_code == 403
+        assert (
+            as_liaison.patch(f"/api/v1/{at}{number}/", {"text": "x"}, content_type=JSON).status_code
+            == 403
+        )
         as_liaison.force_login(obj.created_by)
         assert post(as_liaison, f"{at}{number}/withdraw/").json()["text"] == ""
         assert Comment.objects.get().withdrawn_at
@@ -76,7 +86,9 @@ class TestClones:
             "nova.mc.generation_v2",
             "nova.mc.simulation_v2",
         ]
-        assert post(as_liaison, f"requests/{clone['key']}/next-names/", version=1).status_code == 409
+        assert (
+            post(as_liaison, f"requests/{clone['key']}/next-names/", version=1).status_code == 409
+        )
         assert post(as_liaison, f"requests/{obj.key}/next-names/").status_code == 409
 
     def test_others_may_not(self, client, obj, approver):
@@ -90,24 +102,38 @@ class TestTemplates:
         made = post(as_liaison, "templates/", request=obj.key, name="Rock").json()
         at = f"templates/{made['id']}/"
         told = as_liaison.get(f"/api/v1/{at}")
-        assert (told.json()["content"]["stages"][0]["name"], told.json()["notes"]) == ("generation", [])
+        assert (told.json()["content"]["stages"][0]["name"], told.json()["notes"]) == (
+            "generation",
+            [],
+        )
         headers = {"If-Match": told["ETag"]}
-        renamed = as_liaison.patch(f"/api/v1/{at}", {"name": "Muons"}, content_type=JSON, headers=headers)
+        renamed = as_liaison.patch(
+            f"/api/v1/{at}", {"name": "Muons"}, content_type=JSON, headers=headers
+        )
         assert (renamed.status_code, renamed.json()["name"]) == (200, "Muons")
         again = as_liaison.patch(f"/api/v1/{at}", {"name": "X"}, content_type=JSON, headers=headers)
         assert again.status_code == 412
         drafted = post(as_liaison, f"{at}make-draft/").json()["request"]
-        assert (drafted["state"], drafted["title"], drafted["deadline"]) == ("draft", obj.title, None)
+        assert (drafted["state"], drafted["title"], drafted["deadline"]) == (
+            "draft",
+            obj.title,
+            None,
+        )
         assert as_liaison.delete(f"/api/v1/{at}").status_code == 204
         assert not RequestTemplate.objects.exists()
 
-    def test_one_whose_version_is_gone_still_makes_a_draft_and_says_what_changed(self, as_liaison, obj, liaison):
+    def test_one_whose_version_is_gone_still_makes_a_draft_and_says_what_changed(
+        self, as_liaison, obj, liaison
+    ):
         template = save_template(request=obj, name="Old", by=liaison, at=AT)
         RequestTemplate.objects.update(workflow_key="gone", workflow_number=7)
         made = post(as_liaison, f"templates/{template.pk}/make-draft/").json()
         assert made["request"]["workflow"] == "general"
         assert "is no longer available" in made["notes"][0]
-        assert [stage["name"] for stage in made["request"]["stages"]] == ["generation", "simulation"]
+        assert [stage["name"] for stage in made["request"]["stages"]] == [
+            "generation",
+            "simulation",
+        ]
 
     def test_others_see_and_change_nothing(self, as_liaison, obj, liaison, other_liaison, shifter):
         template = save_template(request=obj, name="Rock", by=liaison, at=AT)
@@ -124,11 +150,16 @@ class TestHistory:
         submit_request(request=obj, by=liaison, at=AT)
         Request.objects.filter(pk=obj.pk).update(state="changes_requested")
         obj.refresh_from_db()
-        save_draft(request=obj, content=content(title="anew"), version=obj.version, by=liaison, at=AT)
+        save_draft(
+            request=obj, content=content(title="anew"), version=obj.version, by=liaison, at=AT
+        )
         at = f"/api/v1/requests/{obj.key}/"
         kept = as_liaison.get(f"{at}revisions/").json()
         assert [one["is_submitted"] for one in kept] == [False, True, False]
-        assert as_liaison.get(f"{at}revisions/{kept[-1]['id']}/").json()["content"]["title"] == content().title
+        assert (
+            as_liaison.get(f"{at}revisions/{kept[-1]['id']}/").json()["content"]["title"]
+            == content().title
+        )
         found = as_liaison.get(f"{at}changes/").json()
         assert (found["old"]["id"], found["new"]) == (kept[1]["id"], None)
         assert found["changes"] == [{"path": "title", "old": content().title, "new": "anew"}]
@@ -138,13 +169,18 @@ class TestHistory:
 
     def test_what_happened_to_it(self, as_liaison, nova, liaison, approver):
         obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
-        kinds = [one["kind"] for one in as_liaison.get(f"/api/v1/requests/{obj.key}/events/").json()]
+        kinds = [
+            one["kind"] for one in as_liaison.get(f"/api/v1/requests/{obj.key}/events/").json()
+        ]
         assert kinds[-2:] == ["request.submit", "request.created"]
         assert "request.approve" in kinds
 
     def test_a_saved_request_is_checked_as_it_is_or_would_be(self, as_liaison, obj):
         def rules(**data):
-            return {one["rule"] for one in post(as_liaison, f"requests/{obj.key}/check/", **data).json()["findings"]}
+            return {
+                one["rule"]
+                for one in post(as_liaison, f"requests/{obj.key}/check/", **data).json()["findings"]
+            }
 
         assert "title_given" not in rules()
         assert rules(title="") - rules() != set()
@@ -158,12 +194,18 @@ class TestHistory:
 
 
 class TestBeside:
-    def test_an_open_incident_is_changed_and_what_is_not_sent_stays(self, client, world, shifter, liaison):
+    def test_an_open_incident_is_changed_and_what_is_not_sent_stays(
+        self, client, world, shifter, liaison
+    ):
         client.force_login(shifter)
         at = f"/api/v1/incidents/{world.incident.pk}/"
-        changed = client.patch(at, {"state": "degraded", "reason": "half of it is back"}, content_type=JSON).json()
+        changed = client.patch(
+            at, {"state": "degraded", "reason": "half of it is back"}, content_type=JSON
+        ).json()
         assert (changed["state"], changed["title"]) == ("degraded", "503")
-        assert client.patch(at, {"state": "up", "reason": "x"}, content_type=JSON).status_code == 400
+        assert (
+            client.patch(at, {"state": "up", "reason": "x"}, content_type=JSON).status_code == 400
+        )
         client.force_login(liaison)
         assert client.patch(at, {"title": "x", "reason": "x"}, content_type=JSON).status_code == 403
 

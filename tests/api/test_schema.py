@@ -18,7 +18,9 @@ from tests.recorded import compare_with_recorded
 def test_schema_has_no_warning_and_is_as_recorded(tmp_path):
     schema = tmp_path / "schema.yaml"
     call_command("spectacular", file=str(schema), fail_on_warn=True, validate=True)
-    compare_with_recorded(schema.read_text().replace(f"x-portal-version: {VERSION}", ""), name="openapi.yaml")
+    compare_with_recorded(
+        schema.read_text().replace(f"x-portal-version: {VERSION}", ""), name="openapi.yaml"
+    )
 
 
 def model_serializers(base=ModelSerializer):
@@ -34,7 +36,9 @@ def test_schema_allows_every_empty_choice_that_is_answered(db):
         f"{cls.__name__}.{name}"
         for cls in model_serializers()
         for name, field in cls().get_fields().items()
-        if isinstance(field, ChoiceField) and not field.allow_blank and (field.source or name) == name
+        if isinstance(field, ChoiceField)
+        and not field.allow_blank
+        and (field.source or name) == name
         if any(each.name == name and each.blank for each in cls.Meta.model._meta.fields)
     ]
     assert faults == []
@@ -44,15 +48,21 @@ def test_times_of_day_are_described_as_they_are_answered():
     schema = whole_schema()["components"]["schemas"]
     described = schema["PreferencesReader"]["properties"]["quiet_from"]
     assert "format" not in described
-    assert all(re.search(described["pattern"], time) for time in ("22:00:00", "07:30", "23:59:59.5"))
+    assert all(
+        re.search(described["pattern"], time) for time in ("22:00:00", "07:30", "23:59:59.5")
+    )
     assert not any(re.search(described["pattern"], time) for time in ("24:00", "7:30", "22:00:00Z"))
 
 
 @pytest.mark.django_db
 def test_schema_names_the_actions_of_requests(client):
-    paths = client.get("/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi+json"}).json()["paths"]
+    paths = client.get(
+        "/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi+json"}
+    ).json()["paths"]
     assert {"approve", "reject", "request-changes", "submit", "cancel", "done"} <= {
-        path.strip("/").rpartition("/")[2] for path in paths if path.startswith("/api/v1/requests/{key}/")
+        path.strip("/").rpartition("/")[2]
+        for path in paths
+        if path.startswith("/api/v1/requests/{key}/")
     }
 
 
@@ -79,10 +89,18 @@ def test_first_reader_does_not_wait_for_the_schema_to_be_written(rf, monkeypatch
 
 @pytest.mark.django_db
 def test_schema_is_the_same_each_time_in_the_format_that_is_wanted(client):
-    kinds = ["application/vnd.oai.openapi+json", "application/json", "application/yaml", "application/json"]
+    kinds = [
+        "application/vnd.oai.openapi+json",
+        "application/json",
+        "application/yaml",
+        "application/json",
+    ]
     found = [client.get("/api/v1/schema/", headers={"Accept": kind}) for kind in kinds]
     assert [each.headers["Content-Type"] for each in found] == kinds
     assert found[1].content == found[3].content
-    as_json, as_yaml = json.loads(found[1].content), yaml.load(found[2].content, Loader=yaml.CSafeLoader)
+    as_json, as_yaml = (
+        json.loads(found[1].content),
+        yaml.load(found[2].content, Loader=yaml.CSafeLoader),
+    )
     assert json.loads(found[0].content) == as_json == as_yaml
     assert as_json["info"]["title"] == "opsportal"

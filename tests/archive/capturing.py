@@ -18,7 +18,9 @@ from apps.core.domain.masking import Masker
 
 
 class MemoryPortal:
-    """Keeps batches by their numbers, unless it is told to be away, to refuse some jobs or to take only a few."""
+    """Keeps batches by their numbers, unless it is told to be away,
+    to refuse some jobs or to take only a few.
+    """
 
     def __init__(self) -> None:
         self.jobs: list[CapturedJob] = []
@@ -99,7 +101,9 @@ def masker(rules):
 
 
 def capture_of(spool, journal, portal, /, **changes) -> Capture:
-    """Return what captures a spool of Slurm, unless told otherwise, and masks what is called a token."""
+    """Return what captures a spool of Slurm, unless told otherwise,
+    and masks what is called a token.
+    """
     values = {
         "cluster": "alps",
         "scheduler": "slurm",

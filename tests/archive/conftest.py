@@ -50,12 +50,18 @@ def journal(tmp_path):
 @pytest.fixture
 def portal(transactional_db, tmp_path):
     """Runs `manage.py` and captures with this test's database."""
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    url = (
+        urlsplit(os.environ["DATABASE_URL"])
+        ._replace(path=f"/{connection.settings_dict['NAME']}")
+        .geturl()
+    )
     return Portal(os.environ | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var")})
 
 
 class Portal:
-    """Starts processes of the portal, and runs commands in this process where a process is not the subject."""
+    """Starts processes of the portal, and runs commands in this process where a process is not
+    the subject.
+    """
 
     def __init__(self, environment):
         self.environment = environment
@@ -65,30 +71,45 @@ class Portal:
         return start_process("manage.py", *arguments, env=self.environment | environment)
 
     def start_capture(self, spool, *arguments, cluster="alps"):
-        """Start the program that `manage.py capture` becomes, without the seconds that Django takes to plan it."""
+        """Start the program that `manage.py capture` becomes,
+        without the seconds that Django takes to plan it.
+        """
         parser = Command().create_parser("manage.py", "capture")
         journal = ("--journal", f"{self.environment['VAR_DIR']}/journal")
-        options = parser.parse_args([*journal, *capture_arguments(spool, *arguments, cluster=cluster)])
+        options = parser.parse_args(
+            [*journal, *capture_arguments(spool, *arguments, cluster=cluster)]
+        )
         plan = replace(
-            make_plan(**vars(options)), portal=self.environment["DATABASE_URL"], broker=self.environment["REDIS_URL"]
+            make_plan(**vars(options)),
+            portal=self.environment["DATABASE_URL"],
+            broker=self.environment["REDIS_URL"],
         )
         descriptor = plan.keep()
         try:
             return start_process(
-                "manage.py", "capture", "--planned", descriptor, env=self.environment, pass_fds=[descriptor]
+                "manage.py",
+                "capture",
+                "--planned",
+                descriptor,
+                env=self.environment,
+                pass_fds=[descriptor],
             )
         finally:
             os.close(descriptor)
 
     def capture_to_intake(self, spool, *arguments, cluster="alps"):
-        """Capture what is in the spool, for workers to archive; return what capture wrote to its outputs."""
+        """Capture what is in the spool, for workers to archive;
+        return what capture wrote to its outputs.
+        """
         process = self.start_capture(spool, "--once", *arguments, cluster=cluster)
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err.decode()
         return out, err.decode()
 
     def capture_once(self, spool, *arguments, cluster="alps"):
-        """Capture what is in the spool, and archive it; return what capture wrote to its outputs."""
+        """Capture what is in the spool, and archive it;
+        return what capture wrote to its outputs.
+        """
         outputs = self.capture_to_intake(spool, *arguments, cluster=cluster)
         archive_all()
         return outputs
@@ -108,16 +129,30 @@ class Portal:
         return output.buffer.getvalue()
 
     def listed(self, cluster="alps"):
-        return [json.loads(line) for line in self.archive("list", "--cluster", cluster).splitlines()]
+        return [
+            json.loads(line) for line in self.archive("list", "--cluster", cluster).splitlines()
+        ]
 
 
 def capture_arguments(spool, *arguments, cluster="alps"):
-    return ("--cluster", cluster, "--scheduler", "slurm", "--spool", str(spool), *map(str, arguments))
+    return (
+        "--cluster",
+        cluster,
+        "--scheduler",
+        "slurm",
+        "--spool",
+        str(spool),
+        *map(str, arguments),
+    )
 
 
 def start_process(*command, **options):
     return subprocess.Popen(
-        [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
     )
 
 

@@ -51,7 +51,9 @@ class Delivering:
 
     def refused(self):
         """Return each job with the reason."""
-        return [(unpack([bytes(row.data)])[0], row.reason) for row in RefusedJob.objects.order_by("pk")]
+        return [
+            (unpack([bytes(row.data)])[0], row.reason) for row in RefusedJob.objects.order_by("pk")
+        ]
 
 
 @contextmanager

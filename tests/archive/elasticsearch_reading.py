@@ -1,4 +1,6 @@
-"""Reads documents as docs/elasticsearch.md says that they can be read, without any code of the sink."""
+"""Reads documents as docs/elasticsearch.md says that they can be read,
+without any code of the sink.
+"""
 
 import base64
 from datetime import datetime
@@ -21,7 +23,10 @@ def job_of(document: dict[str, Any]) -> CapturedJob:
         stage=document.get("stage", ""),
         masked_names=tuple(document.get("masked_names", ())),
         description=_content(document, "description"),
-        **{name: document.get(name, "") for name in ("arguments", "user", "account", "name", "caveat")},
+        **{
+            name: document.get(name, "")
+            for name in ("arguments", "user", "account", "name", "caveat")
+        },
     )
 
 

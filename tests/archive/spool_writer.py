@@ -3,12 +3,18 @@
 import struct
 from pathlib import Path
 
-VARIABLES = (("USER", "ana"), ("HOME", "/home/ana"), ("PATH", "/usr/bin:/bin"), ("SLURM_JOB_NAME", "g4"))
+VARIABLES = (
+    ("USER", "ana"),
+    ("HOME", "/home/ana"),
+    ("PATH", "/usr/bin:/bin"),
+    ("SLURM_JOB_NAME", "g4"),
+)
 
 
 def environment_bytes(variables=VARIABLES):
     texts = [
-        name.encode() + b"=" + (value if isinstance(value, bytes) else value.encode()) for name, value in variables
+        name.encode() + b"=" + (value if isinstance(value, bytes) else value.encode())
+        for name, value in variables
     ]
     return struct.pack("=I", len(texts)) + b"".join(text + b"\0" for text in texts)
 

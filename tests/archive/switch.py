@@ -8,7 +8,10 @@ from typing import Self
 
 
 class Switch:
-    """Listens on `port` and passes all on to `target`. While it is off, connections are cut and refused."""
+    """Listens on `port` and passes all on to `target`.
+
+    While it is off, connections are cut and refused.
+    """
 
     def __init__(self, target: int) -> None:
         self._target = target

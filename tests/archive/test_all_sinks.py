@@ -1,4 +1,6 @@
-"""Capture and workers for four real sinks: they are killed, and so is each sink in turn, while jobs go on arriving."""
+"""Capture and workers for four real sinks: they are killed, and so is each sink in turn,
+while jobs go on arriving.
+"""
 
 import random
 import time
@@ -48,7 +50,9 @@ def store_away():
     with psycopg.connect(**given | {"dbname": "postgres"}, autocommit=True) as other:
         other.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         try:
-            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
             yield
         finally:
             other.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
@@ -78,7 +82,9 @@ def killed(server):
         server.start()
 
 
-def test_each_job_is_in_every_sink_once_whatever_is_killed(portal, spool, tmp_path, kafka, elasticsearch_index):
+def test_each_job_is_in_every_sink_once_whatever_is_killed(
+    portal, spool, tmp_path, kafka, elasticsearch_index
+):
     topic, tree, moments = kafka.create_topic(), tmp_path / "tree", random.Random(7)
     tree.mkdir()
     sinks = (
@@ -110,7 +116,10 @@ def test_each_job_is_in_every_sink_once_whatever_is_killed(portal, spool, tmp_pa
 
     expected = sorted((str(job_id), script_of(job_id), environment_bytes()) for job_id in written)
     rows = ArchivedJob.objects.select_related("script", "environment")
-    assert sorted((row.job_id, read_blob(row.script), read_blob(row.environment)) for row in rows) == expected
+    assert (
+        sorted((row.job_id, read_blob(row.script), read_blob(row.environment)) for row in rows)
+        == expected
+    )
     documents = [job_of(document) for document in elasticsearch_index.documents("jobs").values()]
     assert sorted((job.job_id, job.script, job.environment) for job in documents) == expected
     messages = jobs_of(kafka.messages(topic))  # some twice, of workers that were killed

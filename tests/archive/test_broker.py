@@ -24,7 +24,9 @@ def url():
 
 @pytest.fixture
 def queue(url):
-    with Connection(f"redis+socket://{unquote(urlsplit(url).path)}?virtual_host={DATABASE}") as connection:
+    with Connection(
+        f"redis+socket://{unquote(urlsplit(url).path)}?virtual_host={DATABASE}"
+    ) as connection:
         channel = connection.default_channel
         channel.client.flushdb()
         yield lambda: channel.basic_get(QUEUE, no_ack=True)
@@ -36,7 +38,10 @@ def test_message_is_a_task_of_celery(url, queue):
         broker.wake()
     message = queue()
     assert message.payload == [[], {}, {}]
-    assert (message.headers["task"], message.properties["correlation_id"]) == (TASK, message.headers["id"])
+    assert (message.headers["task"], message.properties["correlation_id"]) == (
+        TASK,
+        message.headers["id"],
+    )
     assert queue() is None
 
 

@@ -47,7 +47,9 @@ def test_once_captures_what_is_there(make_capture, spool, portal):
     capture.run_once()
 
     assert capture.captured == 3
-    assert {int(job.job_id): job.script for job in portal.jobs} == {i: script_of(i) for i in (1, 12, 123)}
+    assert {int(job.job_id): job.script for job in portal.jobs} == {
+        i: script_of(i) for i in (1, 12, 123)
+    }
     assert {job.environment for job in portal.jobs} == {environment_bytes()}
 
 
@@ -69,13 +71,24 @@ def test_secret_never_reaches_the_journal(make_capture, spool, portal, journal):
     assert job.masked_names == ("MY_TOKEN",)
     assert b"geheim" not in b"".join(path.read_bytes() for path in journal.directory.iterdir())
     assert job.environment == environment_bytes(
-        [("A", "1"), ("MY_TOKEN", Masker(names="x", key=b"key").fingerprint(b"geheim==x")), ("B", "2")]
+        [
+            ("A", "1"),
+            ("MY_TOKEN", Masker(names="x", key=b"key").fingerprint(b"geheim==x")),
+            ("B", "2"),
+        ]
     )
 
 
 @pytest.mark.parametrize(
     "script",
-    [b"", b"#!/bin/sh\n\xe9\xff", b"no newline at the end", b"#!/bin/sh\r\n", b"\0inside\0", b"x" * 3_000_000],
+    [
+        b"",
+        b"#!/bin/sh\n\xe9\xff",
+        b"no newline at the end",
+        b"#!/bin/sh\r\n",
+        b"\0inside\0",
+        b"x" * 3_000_000,
+    ],
     ids=["empty", "latin-1", "no newline", "crlf", "NUL", "large"],
 )
 def test_bytes_come_through_as_they_are(make_capture, spool, portal, script):
@@ -84,7 +97,9 @@ def test_bytes_come_through_as_they_are(make_capture, spool, portal, script):
 
     make_capture().run_once()
 
-    assert [(job.script, job.environment) for job in portal.jobs] == [(script, environment_bytes(variables))]
+    assert [(job.script, job.environment) for job in portal.jobs] == [
+        (script, environment_bytes(variables))
+    ]
 
 
 def test_second_run_reads_nothing_again(make_capture, spool, portal):
@@ -128,7 +143,9 @@ def test_id_used_again_is_another_job(make_capture, spool, portal):
     assert len({job.submitted_at for job in portal.jobs}) == 2
 
 
-def test_running_capture_follows_events_and_new_hash_directories(make_capture, spool, portal, watch):
+def test_running_capture_follows_events_and_new_hash_directories(
+    make_capture, spool, portal, watch
+):
     write_job(spool, 1)
     with running(make_capture(watch=watch)):
         wait_for(lambda: portal.ids == [1])
@@ -150,9 +167,13 @@ def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, portal, w
 
 
 def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, watch, monkeypatch):
-    monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))  # as ext4 gives inodes again
+    monkeypatch.setattr(
+        watcher_module, "identity_of", lambda path: Identity(1, 1)
+    )  # as ext4 gives inodes again
     told = threading.Event()
-    watcher = Watcher(spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set, watch=watch)
+    watcher = Watcher(
+        spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set, watch=watch
+    )
     try:
         watcher.refresh()
         shutil.rmtree(spool)
@@ -191,7 +212,9 @@ def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, portal
         wait_for(lambda: "deleted before" in caplog.text)
 
     told = [message for message in caplog.messages if "deleted before" in message]
-    assert told == [f"1 entries were deleted before they were read, such as {job_directory(spool, 2)}"]
+    assert told == [
+        f"1 entries were deleted before they were read, such as {job_directory(spool, 2)}"
+    ]
 
 
 def test_half_written_job_is_captured_when_whole(make_capture, spool, portal, watch):
@@ -257,7 +280,9 @@ def test_unreadable_entry_is_captured_once_it_may_be_read(make_capture, spool, p
         wait_for(lambda: capture.report().unreadable == {})
 
 
-def test_unreadable_entry_is_tried_at_each_rescan_and_forgotten_when_gone(make_capture, spool, portal):
+def test_unreadable_entry_is_tried_at_each_rescan_and_forgotten_when_gone(
+    make_capture, spool, portal
+):
     directory = write_job(spool, 1)
     (directory / "script").unlink()
     (directory / "script").mkdir()
@@ -285,11 +310,15 @@ def test_adapter_that_raises_anything_stops_nothing(make_capture, spool, portal)
     assert list(capture.report().unreadable.values()) == ["a bug"]
 
 
-def test_portal_away_keeps_jobs_in_the_journal_until_it_is_back(make_capture, spool, portal, journal):
+def test_portal_away_keeps_jobs_in_the_journal_until_it_is_back(
+    make_capture, spool, portal, journal
+):
     portal.away = True
     with running(make_capture()) as capture:
         write_job(spool, 1)
-        wait_for(lambda: capture.captured == 1 and capture.report().portal_error == "connection refused")
+        wait_for(
+            lambda: capture.captured == 1 and capture.report().portal_error == "connection refused"
+        )
         shutil.rmtree(job_directory(spool, 1))
         assert capture.report().behind == 1
         portal.away = False
@@ -346,7 +375,9 @@ def test_rules_come_where_the_journal_cannot_be_asked(make_capture, portal, jour
         wait_for(lambda: capture._rules)
 
 
-def test_oldest_job_is_not_ahead_of_its_time_after_the_clock_was_set_back(make_capture, journal, portal):
+def test_oldest_job_is_not_ahead_of_its_time_after_the_clock_was_set_back(
+    make_capture, journal, portal
+):
     portal.away = True
     journal.add(with_identity(captured_job(1, captured_at=datetime.now(UTC) + timedelta(days=1))))
 
@@ -405,9 +436,17 @@ def test_known_entries_are_forgotten_when_the_spool_drops_them(make_capture, spo
 
 
 def test_masked_value_is_masked_in_script_and_arguments_too(make_capture, spool, portal):
-    variables = [("SLURM_EXPORT_ENV", "API_TOKEN=s3cr3t-99"), ("API_TOKEN", "s3cr3t-99"), ("N", "1")]
-    write_job(spool, 1, variables=variables, script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n")
-    write_job(spool, 2, variables=[("N", "1")], script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n")
+    variables = [
+        ("SLURM_EXPORT_ENV", "API_TOKEN=s3cr3t-99"),
+        ("API_TOKEN", "s3cr3t-99"),
+        ("N", "1"),
+    ]
+    write_job(
+        spool, 1, variables=variables, script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n"
+    )
+    write_job(
+        spool, 2, variables=[("N", "1")], script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n"
+    )
     make_capture().run_once()
 
     masked, plain = sorted(portal.jobs, key=lambda job: job.job_id)

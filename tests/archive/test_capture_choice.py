@@ -32,7 +32,9 @@ def true_capture(**changes):
 
 
 def forged_capture(**changes):
-    return captured_job(1, **{"script": b"forged", "sender": "farm-1", "submitted_at": LATER} | changes)
+    return captured_job(
+        1, **{"script": b"forged", "sender": "farm-1", "submitted_at": LATER} | changes
+    )
 
 
 def rows():
@@ -49,7 +51,9 @@ def test_chosen_capture_is_that_of_the_job_and_no_longer_blocked(approver):
     store(true_capture())
     store(forged_capture())
     first, second = rows()
-    record = jobs.bare(job_id="1", spool_id="1", submitted_at=START, user="alice", state=JobState.FAILED)
+    record = jobs.bare(
+        job_id="1", spool_id="1", submitted_at=START, user="alice", state=JobState.FAILED
+    )
     (job,) = jobs.store(clusters.cluster("alps", "slurm"), record, at=START)
     assert archived_job_for(job) == first
     assert distrust(archived_job_for(job), {""}) == LeftOut.CONFLICT
@@ -63,7 +67,11 @@ def test_chosen_capture_is_that_of_the_job_and_no_longer_blocked(approver):
     assert distrust(archived_job_for(job), {"farm-1"}) is None
     first, second = rows()
     assert first.open_conflict
-    assert (second.open_conflict, second.chosen_by, second.chosen_at) == ("", approver.username, START)
+    assert (second.open_conflict, second.chosen_by, second.chosen_at) == (
+        "",
+        approver.username,
+        START,
+    )
     event = Event.objects.get(kind="archive.capture_chosen")
     assert (event.target_id, event.reason) == (str(second.pk), "The log shows it.")
 
@@ -74,7 +82,10 @@ def test_another_choice_replaces_the_first(approver):
     choose(second, approver)
     choose(first, approver, reason="Misread.")
 
-    assert [(row.chosen_reason, bool(row.open_conflict)) for row in rows()] == [("Misread.", False), ("", True)]
+    assert [(row.chosen_reason, bool(row.open_conflict)) for row in rows()] == [
+        ("Misread.", False),
+        ("", True),
+    ]
     with pytest.raises(InvalidTransition, match="in use already"):
         choose(first, approver)
 
@@ -96,7 +107,10 @@ def test_stored_capture_is_chosen_where_the_other_is_not_stored(approver):
 @pytest.mark.parametrize("moment", [START, LATER, START + timedelta(seconds=40)])
 @pytest.mark.parametrize(
     ("changes", "part"),
-    [({"script": b"third"}, "script"), ({"environment": b"\0\0\0\0", "script": b"true"}, "script and environment")],
+    [
+        ({"script": b"third"}, "script"),
+        ({"environment": b"\0\0\0\0", "script": b"true"}, "script and environment"),
+    ],
 )
 def test_another_content_marks_the_conflict_again(moment, changes, part, approver):
     store(true_capture(), forged_capture())
@@ -105,7 +119,9 @@ def test_another_content_marks_the_conflict_again(moment, changes, part, approve
 
     assert all(row.open_conflict and not row.chosen_by for row in rows())
     sent_by = "capture with the portal’s database, farm-1, farm-2"
-    assert {row.conflict for row in rows()} == {f"Captures of this job differ in {part}. Sent by: {sent_by}."}
+    assert {row.conflict for row in rows()} == {
+        f"Captures of this job differ in {part}. Sent by: {sent_by}."
+    }
     assert Event.objects.filter(kind="archive.conflict").count() == 2
 
 
@@ -113,7 +129,11 @@ def test_known_content_at_another_time_is_not_used_and_marks_nothing(approver):
     store(true_capture(), forged_capture())
     choose(rows()[0], approver)
     for script in (b"true", b"forged"):
-        store(forged_capture(sender="farm-2", script=script, submitted_at=START + timedelta(seconds=len(script))))
+        store(
+            forged_capture(
+                sender="farm-2", script=script, submitted_at=START + timedelta(seconds=len(script))
+            )
+        )
 
     first, *others = rows()
     assert len(others) == 3
@@ -166,7 +186,10 @@ def test_no_conflict_and_no_reason_are_refused(approver):
 
 def test_page_shows_both_captures_and_the_choice(client, approver, shifter):
     store(true_capture())
-    store(forged_capture(arguments="<b>bold"), forged_capture(submitted_at=START, sender="farm-2", script=b"third"))
+    store(
+        forged_capture(arguments="<b>bold"),
+        forged_capture(submitted_at=START, sender="farm-2", script=b"third"),
+    )
     first, second = rows()
     client.force_login(shifter)
     page = client.get(f"/archive/{first.pk}/")
@@ -186,10 +209,14 @@ def test_page_shows_both_captures_and_the_choice(client, approver, shifter):
     answer = client.post(f"/archive/{second.pk}/use-capture/", form, follow=True)
     assert f"This capture is in use: {approver.username} chose it" in text_of(answer)
     assert "<i>ticket" not in answer.content.decode()
-    assert f"{approver.username} chose another capture" in text_of(client.get(f"/archive/{first.pk}/"))
+    assert f"{approver.username} chose another capture" in text_of(
+        client.get(f"/archive/{first.pk}/")
+    )
     again = client.post(f"/archive/{first.pk}/use-capture/", form, follow=True)
     assert "Nothing was changed" in text_of(again)
-    assert "Enter a reason" in text_of(client.post(f"/archive/{first.pk}/use-capture/", follow=True))
+    assert "Enter a reason" in text_of(
+        client.post(f"/archive/{first.pk}/use-capture/", follow=True)
+    )
 
 
 def test_api_chooses_and_shows_the_choice(client, approver, liaison):
@@ -203,7 +230,10 @@ def test_api_chooses_and_shows_the_choice(client, approver, liaison):
 
     after = client.post(address, body, "application/json")
     assert after.status_code == 200
-    assert (after.json()["chosen_by"], after.json()["chosen_reason"]) == (approver.username, "checked")
+    assert (after.json()["chosen_by"], after.json()["chosen_reason"]) == (
+        approver.username,
+        "checked",
+    )
     assert client.post(address, body, "application/json").status_code == 409
 
 
@@ -219,7 +249,11 @@ def test_of_two_approvers_at_once_one_chooses():
         try:
             together.wait()
             choose_capture(
-                job=capture, by=user, conflict_version=capture.conflict_version, reason=f"by {user}", at=START
+                job=capture,
+                by=user,
+                conflict_version=capture.conflict_version,
+                reason=f"by {user}",
+                at=START,
             )
             answers.append(str(user))
         except DomainError as error:
@@ -227,7 +261,9 @@ def test_of_two_approvers_at_once_one_chooses():
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(users, captures, strict=True)]
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(users, captures, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -266,4 +302,7 @@ class AnySteps(TestCase):
                     choose(row, user)
                 chosen_pk = row.pk
             assert [row.pk for row in rows() if row.chosen_at] == ([chosen_pk] if chosen_pk else [])
-            assert all(bool(row.open_conflict) == (len(known) > 1 and row.pk != chosen_pk) for row in rows())
+            assert all(
+                bool(row.open_conflict) == (len(known) > 1 and row.pk != chosen_pk)
+                for row in rows()
+            )

@@ -1,4 +1,6 @@
-"""Capture on a host that has none of the servers, as an operator runs it: a process with an empty environment."""
+"""Capture on a host that has none of the servers, as an operator runs it:
+a process with an empty environment.
+"""
 
 import subprocess
 import sys
@@ -24,7 +26,15 @@ def elsewhere(spool, tmp_path):
     """Starts `manage.py capture` with these variables alone."""
 
     def start(*arguments, **environment):
-        given = ("--cluster", "alps", "--spool", spool, "--journal", tmp_path / "journal", *arguments)
+        given = (
+            "--cluster",
+            "alps",
+            "--spool",
+            spool,
+            "--journal",
+            tmp_path / "journal",
+            *arguments,
+        )
         return subprocess.Popen(
             [sys.executable, ROOT / "manage.py", "capture", *map(str, given)],
             env=environment,
@@ -64,19 +74,27 @@ PORTAL = ("--portal", "https://portal.example.org/")
         ((*PORTAL, "--sink", "files:///tmp"), KEY, "--sink needs the portal's database"),
         (("--portal", "https://me:geheim@portal.example.org"), KEY, "without user or password"),
         (("--portal", "portal.example.org"), KEY, "as https://HOST/"),
-        ((*PORTAL, "--sink", "nonsense:"), KEY, "no plugin of opsportal.archive_sinks is named 'nonsense'"),
+        (
+            (*PORTAL, "--sink", "nonsense:"),
+            KEY,
+            "no plugin of opsportal.archive_sinks is named 'nonsense'",
+        ),
     ],
 )
 def test_what_is_missing_is_named(settings, spool, tmp_path, arguments, key, why):
     settings.HAS_DATABASE, settings.MASKING_KEY = False, key
     with pytest.raises(CommandError) as error:
-        call_command("capture", *capture_arguments(spool, "--journal", tmp_path, "--once", *arguments))
+        call_command(
+            "capture", *capture_arguments(spool, "--journal", tmp_path, "--once", *arguments)
+        )
     assert why in str(error.value)
     assert "geheim" not in str(error.value)
 
 
 def test_process_fails_and_names_what_is_missing(elsewhere):
-    code, _, err = result(elsewhere("--once", "--portal", "https://me:geheim@portal.example.org", MASKING_KEY=KEY))
+    code, _, err = result(
+        elsewhere("--once", "--portal", "https://me:geheim@portal.example.org", MASKING_KEY=KEY)
+    )
     assert code == 1
     assert "without user or password" in err
     assert "geheim" not in err
@@ -86,7 +104,14 @@ def test_portal_away_leaves_the_jobs_in_the_journal(elsewhere, spool):
     write_job(spool, 1)
     nowhere = ("--portal", "http://127.0.0.1:1/")
     code, out, err = result(
-        elsewhere("--once", "--patience-seconds", "1", *nowhere, ARCHIVE_PORTAL_TOKEN="geheim", MASKING_KEY=KEY)
+        elsewhere(
+            "--once",
+            "--patience-seconds",
+            "1",
+            *nowhere,
+            ARCHIVE_PORTAL_TOKEN="geheim",
+            MASKING_KEY=KEY,
+        )
     )
     assert (code, out) == (1, "captured 1 jobs of alps\n")
     assert "1 jobs stay in the journal: http://127.0.0.1:1 cannot be reached" in err
@@ -94,7 +119,9 @@ def test_portal_away_leaves_the_jobs_in_the_journal(elsewhere, spool):
 
 def test_all_other_commands_want_the_servers(tmp_path):
     command = [sys.executable, ROOT / "manage.py", "archive", "verify"]
-    done = subprocess.run(command, env={}, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "DATABASE_URL is not set" in done.stderr
 
@@ -106,18 +133,29 @@ def test_jobs_and_report_reach_the_portal_and_rules_come_back(
     MaskingRule.objects.create(applies_to="name", pattern="^PIN$")
     (tmp_path / "token").write_text(token + "\n")
     write_job(spool, 1, variables=[("PIN", "1234"), ("A", "1")])
-    # Capture waits seconds for the rules, and a server's first answer takes as long on a busy machine.
+    # Capture waits seconds for the rules, and a server's first answer takes as long on a busy
+    # machine.
     with urlopen(f"{live_server.url}/accounts/login/", timeout=60):
         pass
     with running(
-        elsewhere("--portal", live_server.url, ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"), MASKING_KEY=KEY)
+        elsewhere(
+            "--portal",
+            live_server.url,
+            ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"),
+            MASKING_KEY=KEY,
+        )
     ):
         wait_for(lambda: archived() == 1)
         wait_for(
-            lambda: Heartbeat.objects.filter(name="capture alps on scheduler-1", detail__host="scheduler-1").exists()
+            lambda: Heartbeat.objects.filter(
+                name="capture alps on scheduler-1", detail__host="scheduler-1"
+            ).exists()
         )
         write_job(spool, 2)
         wait_for(lambda: archived() == 2)
     first, second = ArchivedJob.objects.select_related("script", "environment").order_by("job_id")
     assert (first.masked_names, b"1234" in read_blob(first.environment)) == (["PIN"], False)
-    assert (read_blob(second.script), read_blob(second.environment)) == (script_of(2), environment_bytes())
+    assert (read_blob(second.script), read_blob(second.environment)) == (
+        script_of(2),
+        environment_bytes(),
+    )

@@ -1,4 +1,6 @@
-"""What may go wrong around capture: after each, every job that can be read is kept once, and the rest is named."""
+"""What may go wrong around capture: after each, every job that can be read is kept once,
+and the rest is named.
+"""
 
 import hashlib
 import os
@@ -29,7 +31,8 @@ def assert_kept(job_ids, portal):
     listed = portal.listed()
     environment = hashlib.sha256(environment_bytes()).hexdigest()
     assert {(job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in listed} == {
-        (str(job_id), hashlib.sha256(script_of(job_id)).hexdigest(), environment) for job_id in job_ids
+        (str(job_id), hashlib.sha256(script_of(job_id)).hexdigest(), environment)
+        for job_id in job_ids
     }
     assert len(listed) == len(job_ids)
     portal.archive("verify")
@@ -108,7 +111,9 @@ def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
         for job_id in range(1, 300):
             write_job(tmp_path / cluster, job_id)
 
-    both = [portal.start_capture(tmp_path / name, "--once", cluster=name) for name in ("alps", "jura")]
+    both = [
+        portal.start_capture(tmp_path / name, "--once", cluster=name) for name in ("alps", "jura")
+    ]
 
     assert [process.communicate(timeout=240)[0] for process in both] == [
         b"captured 299 jobs of alps\n",
@@ -120,7 +125,9 @@ def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
 
 
 def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
-    """A script of 512 MB, names that are no text, an environment without its count, a file for a directory."""
+    """A script of 512 MB, names that are no text, an environment without its count,
+    a file for a directory.
+    """
     write_job(spool, 1)
     os.truncate(write_job(spool, 2) / "script", 512 * 1024 * 1024)
     (write_job(spool, 3) / "environment").write_bytes(b"USER=ana\0HOME=/home/ana\0")
@@ -160,12 +167,15 @@ def test_journal_disk_full_and_freed(tmp_path, spool):
                 wait_for(lambda: len(portal.jobs) == 39)
                 wait_for(lambda: capture.report().last_error == "")
         assert {int(job.job_id): job.script for job in portal.jobs} == {
-            job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
+            job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1]
+            for job_id in range(1, 40)
         }
 
 
 def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
-    moments = iter(datetime(2026, 11, 20, tzinfo=UTC) - timedelta(hours=hours) for hours in range(1000))
+    moments = iter(
+        datetime(2026, 11, 20, tzinfo=UTC) - timedelta(hours=hours) for hours in range(1000)
+    )
     for job_id, seconds in ((1, 5), (2, 2**32), (3, 1_700_000_000)):
         directory = write_job(spool, job_id)
         os.utime(directory / "script", (seconds, seconds))
@@ -182,13 +192,18 @@ def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
             wait_for(lambda: len(portal.jobs) == 4)
         assert journal.add(with_identity(*portal.jobs)) == 0
 
-    assert [job.script for job in portal.jobs if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
+    assert [job.script for job in portal.jobs if job.job_id == "3"] == [
+        script_of(3),
+        b"#!/bin/sh\nearlier\n",
+    ]
 
 
 @contextmanager
 def capturing(spool, journal, **changes):
     portal = MemoryPortal()
-    with running(capture_of(SlurmSpool(spool), journal, portal, **changes), rescan_seconds=0.2) as capture:
+    with running(
+        capture_of(SlurmSpool(spool), journal, portal, **changes), rescan_seconds=0.2
+    ) as capture:
         yield capture, portal
 
 

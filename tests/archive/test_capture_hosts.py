@@ -19,7 +19,14 @@ from zstandard import ZstdCompressor
 from apps.archive.api import capture
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
-from apps.archive.models import ArchivedJob, CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.models import (
+    ArchivedJob,
+    CaptureHost,
+    IntakeBatch,
+    RefusedJob,
+    SinkDelivery,
+    SinkState,
+)
 from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
 from apps.archive.wire import batches
@@ -43,7 +50,9 @@ def token(db, at):
 def send(client, token):
     def post(url, body, media_type="application/json", token=token):
         body = json.dumps(body).encode() if isinstance(body, dict) else body
-        return client.post(url, body, content_type=media_type, headers={"Authorization": f"Bearer {token}"})
+        return client.post(
+            url, body, content_type=media_type, headers={"Authorization": f"Bearer {token}"}
+        )
 
     return post
 
@@ -65,11 +74,22 @@ def test_batch_is_kept_once_and_archived_by_a_worker(send):
         answer = send_jobs(send, *jobs, sequence=2)
         assert (answer.status_code, answer.json()) == (200, {"received": received})
     batch = IntakeBatch.objects.get()
-    assert (batch.cluster, batch.host, str(batch.journal), batch.jobs) == ("alps", "scheduler-1", JOURNAL, 2)
-    assert (batch.size_bytes, batch.captured_at) == (sum(job.size_bytes for job in jobs), jobs[1].captured_at)
+    assert (batch.cluster, batch.host, str(batch.journal), batch.jobs) == (
+        "alps",
+        "scheduler-1",
+        JOURNAL,
+        2,
+    )
+    assert (batch.size_bytes, batch.captured_at) == (
+        sum(job.size_bytes for job in jobs),
+        jobs[1].captured_at,
+    )
     assert CaptureHost.objects.get().heard_at is not None
     archive_batches()
-    assert sorted(ArchivedJob.objects.values_list("job_id", "sender")) == [("1", "scheduler-1"), ("2", "scheduler-1")]
+    assert sorted(ArchivedJob.objects.values_list("job_id", "sender")) == [
+        ("1", "scheduler-1"),
+        ("2", "scheduler-1"),
+    ]
 
 
 @pytest.mark.parametrize("sender", ["", "scheduler-2"])
@@ -86,9 +106,13 @@ def test_sender_of_a_refused_job_is_kept_when_it_is_retried(send, at):
     assert [job.sender for job in batches.unpack([bytes(refused.data)])] == ["scheduler-1"]
 
 
-@pytest.mark.parametrize(("host", "sender"), [("scheduler-1", "scheduler-1"), ("login.example.org", "")])
+@pytest.mark.parametrize(
+    ("host", "sender"), [("scheduler-1", "scheduler-1"), ("login.example.org", "")]
+)
 def test_job_that_waited_without_a_sender_has_its_capture_host(send, host, sender):
-    """An earlier version noted no sender, and an empty one counts as capture with the portal's database."""
+    """An earlier version noted no sender, and an empty one counts as capture with the portal's
+    database.
+    """
     send_jobs(send, a_job(1), a_job(2))
     IntakeBatch.objects.update(host=host, data=pack([a_job(1), a_job(2)]))
     archive_batches()
@@ -108,7 +132,9 @@ def test_job_of_a_batch_taken_apart_has_its_capture_host(send, at):
 def test_batch_packed_as_a_stream_is_archived_too(send):
     stream = zstandard.ZstdCompressor().compressobj()
     whole = zstandard.ZstdDecompressor().decompress(pack([a_job(1)]))
-    assert send(JOBS, stream.compress(whole) + stream.flush(), batches.MEDIA_TYPE).status_code == 200
+    assert (
+        send(JOBS, stream.compress(whole) + stream.flush(), batches.MEDIA_TYPE).status_code == 200
+    )
     archive_batches()
     assert ArchivedJob.objects.get().job_id == "1"
 
@@ -135,7 +161,9 @@ def test_full_intake_takes_nothing_more_for_now(send, settings):
     assert send_jobs(send, a_job(1)).status_code == 200
     answer = send_jobs(send, a_job(2), sequence=2)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "30")
-    assert answer.json()["detail"].startswith("The portal cannot take more for now: 1 bytes of captured jobs wait")
+    assert answer.json()["detail"].startswith(
+        "The portal cannot take more for now: 1 bytes of captured jobs wait"
+    )
     assert send_jobs(send, a_job(1)).json() == {"received": False}
 
 
@@ -147,7 +175,12 @@ def test_host_that_has_sent_too_much_in_a_day_keeps_its_jobs(send, settings, at)
     assert first[1]["Retry-After"] == "30"
     assert "This host has sent 1 bytes of captured jobs today" in first[1].json()["detail"]
     other = create_capture_host(name="scheduler-2", clusters=["alps"], by="test", at=at)[1]
-    assert send(url_of(journal=str(uuid4())), pack([a_job(3)]), batches.MEDIA_TYPE, token=other).status_code == 200
+    assert (
+        send(
+            url_of(journal=str(uuid4())), pack([a_job(3)]), batches.MEDIA_TYPE, token=other
+        ).status_code
+        == 200
+    )
     assert IntakeBatch.objects.count() == 2
 
 
@@ -190,7 +223,9 @@ def test_token_is_for_its_clusters_alone(send):
         send(REPORT, {"cluster": "jura", "report": {}}),
     ):
         assert answer.status_code == 403
-        assert answer.json()["detail"] == "The token of scheduler-1 is valid for alps, not for 'jura'."
+        assert (
+            answer.json()["detail"] == "The token of scheduler-1 is valid for alps, not for 'jura'."
+        )
     assert not IntakeBatch.objects.exists()
     assert not Heartbeat.objects.exists()
 
@@ -218,7 +253,17 @@ def test_revoked_token_is_useless(send, at):
         ZstdCompressor().compress(b'{"version": 1, "jobs": [{"sizes": [-1, 1, 0]}]}\n'),
         ZstdCompressor().compress(b'{"version": 1, "jobs": []}\nmore'),
     ],
-    ids=["no zstd", "cut", "deep", "version", "no job", "no list", "too short", "negative", "too long"],
+    ids=[
+        "no zstd",
+        "cut",
+        "deep",
+        "version",
+        "no job",
+        "no list",
+        "too short",
+        "negative",
+        "too long",
+    ],
 )
 def test_what_is_no_batch_is_said_so(send, body):
     answer = send(JOBS, body, batches.MEDIA_TYPE)
@@ -237,7 +282,11 @@ def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
     monkeypatch.setattr("apps.archive.api.capture.ReceiveBatch.max_body_bytes", 100)
     assert send(JOBS, b"x" * 101, batches.MEDIA_TYPE).status_code == 413
     with pytest.raises(BatchTooLarge):
-        unpack_untrusted(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * batches.MOST_JOBS)))
+        unpack_untrusted(
+            ZstdCompressor().compress(
+                b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * batches.MOST_JOBS)
+            )
+        )
 
 
 def test_other_media_types_are_refused(send):
@@ -246,7 +295,13 @@ def test_other_media_types_are_refused(send):
 
 def test_report_shows_as_a_heartbeat_and_rules_are_told(send, client, token):
     MaskingRule.objects.create(applies_to="name", pattern="PIN")
-    report = {"captured": 12, "waiting": None, "unreadable": ["no mapping"], "behind": 3, "more": {"deep": [1]}}
+    report = {
+        "captured": 12,
+        "waiting": None,
+        "unreadable": ["no mapping"],
+        "behind": 3,
+        "more": {"deep": [1]},
+    }
     report |= {"lag_seconds": "x", "portal_error": 5}
     assert send(REPORT, {"cluster": "alps", "report": report}).status_code == 204
     answer = client.get(REPORT, headers={"Authorization": f"Bearer {token}"})
@@ -268,7 +323,9 @@ def test_report_may_be_anything(send, report):
     assert answer.status_code in {204, 400}
 
 
-_keys = st.sampled_from(["captured", "unreadable", "incomplete", "a", "behind", "why_refused", "last_error"])
+_keys = st.sampled_from(
+    ["captured", "unreadable", "incomplete", "a", "behind", "why_refused", "last_error"]
+)
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
@@ -287,7 +344,9 @@ jobs_of_any_kind = st.builds(
     st.just(a_job()),
     **{name: st.text(st.characters(), max_size=20) for name in TEXTS},
     **{name: st.binary(max_size=50) for name in ("script", "environment", "description")},
-    submitted_at=st.timedeltas(-timedelta(days=9999), timedelta(days=9999)).map(lambda delta: SUBMITTED + delta),
+    submitted_at=st.timedeltas(-timedelta(days=9999), timedelta(days=9999)).map(
+        lambda delta: SUBMITTED + delta
+    ),
     masked_names=st.lists(st.text(max_size=5), max_size=3).map(tuple),
 )
 
@@ -297,7 +356,9 @@ def test_batch_comes_out_as_it_went_in(jobs):
     assert unpack_untrusted(pack(jobs)) == jobs
 
 
-@given(st.lists(jobs_of_any_kind, min_size=1, max_size=2), st.integers(0, 10_000), st.integers(1, 255))
+@given(
+    st.lists(jobs_of_any_kind, min_size=1, max_size=2), st.integers(0, 10_000), st.integers(1, 255)
+)
 def test_damaged_batch_is_told_from_a_good_one(jobs, place, change):
     batch = bytearray(pack(jobs))
     batch[place % len(batch)] ^= change
@@ -320,23 +381,33 @@ def test_command_makes_hosts_and_tokens(db):
     run("revoke", "sched")
     assert capture_hosts.host_of(second) is None
     assert token not in str(list(Event.objects.values()))
-    for wrong in (("add", "sched", "--cluster", "alps"), ("add", "other", "--cluster", "../x"), ("token", "none")):
+    for wrong in (
+        ("add", "sched", "--cluster", "alps"),
+        ("add", "other", "--cluster", "../x"),
+        ("token", "none"),
+    ):
         with pytest.raises(CommandError, match=r"\S"):
             run(*wrong)
 
 
 def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     client.force_login(admin)
-    page = client.post("/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True)
+    page = client.post(
+        "/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True
+    )
     shown = page.content.decode().partition("shown only once: ")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()
     assert not host.trusted
-    client.post(f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps", "trusted": "on"})
+    client.post(
+        f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps", "trusted": "on"}
+    )
     assert CaptureHost.objects.get().clusters == ["alps"]
     assert capture_hosts.trusted_hosts() == {"", "sched"}
     assert Event.objects.get(kind="capture_host.changed").data["trusted"] is True
     assert "alps" in client.get("/admin/archive/capturehost/").content.decode()
     for action in ("new_token", "revoke_tokens"):
-        client.post("/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]})
+        client.post(
+            "/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]}
+        )
     assert capture_hosts.host_of(shown) is None

@@ -25,7 +25,9 @@ print(*{"django", "celery", "pydantic", "psycopg", "urllib3", "rest_framework"} 
 
 
 def test_nothing_of_django_is_loaded_to_read_a_spool():
-    loaded = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert loaded.stdout == "\n"
 
 
@@ -65,7 +67,11 @@ def test_plan_is_kept_until_what_it_is_made_of_changes(tmp_path):
     environment = {"MASKING_KEY_FILE": str(secret), "CAPTURE_WATCH": "auto", "LANG": "C"}
     kept = b"plan", ["/spool"]
     kept_plan.keep(
-        kept, str(directory), arguments=arguments, environment=environment, names=["MASKING_KEY", "CAPTURE_WATCH"]
+        kept,
+        str(directory),
+        arguments=arguments,
+        environment=environment,
+        names=["MASKING_KEY", "CAPTURE_WATCH"],
     )
 
     def taken(arguments=arguments, **changes):
@@ -73,7 +79,12 @@ def test_plan_is_kept_until_what_it_is_made_of_changes(tmp_path):
 
     assert (directory / "plan").stat().st_mode & 0o777 == 0o600
     assert taken() == taken(LANG="de_DE") == kept
-    assert taken(CAPTURE_WATCH="polling") is taken(MASKING_KEY="x") is taken([*arguments, "--once"]) is None
+    assert (
+        taken(CAPTURE_WATCH="polling")
+        is taken(MASKING_KEY="x")
+        is taken([*arguments, "--once"])
+        is None
+    )
     secret.write_text("geheimer")
     assert taken() is None
     secret.unlink()
@@ -82,7 +93,9 @@ def test_plan_is_kept_until_what_it_is_made_of_changes(tmp_path):
     assert taken() is None
 
 
-def test_second_start_does_without_django_and_misses_nothing_that_came_while_it_began(portal, spool):
+def test_second_start_does_without_django_and_misses_nothing_that_came_while_it_began(
+    portal, spool
+):
     write_job(spool, 1)
     command = ("capture", *capture_arguments(spool))
     with until_killed(portal.start(*command)):

@@ -17,9 +17,20 @@ from tests.factories.archive import START, captured_job, store
 
 pytestmark = pytest.mark.django_db
 
-VARIABLES = [(b"A", b"1"), (b"MULTI", b"one\nB=two"), (b"MY_TOKEN", b"first\nsecond"), (b"Z", b"last")]
+VARIABLES = [
+    (b"A", b"1"),
+    (b"MULTI", b"one\nB=two"),
+    (b"MY_TOKEN", b"first\nsecond"),
+    (b"Z", b"last"),
+]
 #: As slurmdbd's lines are cut into variables.
-LINES = [(b"A", b"1"), (b"MULTI", b"one"), (b"B", b"two"), (b"MY_TOKEN", b"first\nsecond"), (b"Z", b"last")]
+LINES = [
+    (b"A", b"1"),
+    (b"MULTI", b"one"),
+    (b"B", b"two"),
+    (b"MY_TOKEN", b"first\nsecond"),
+    (b"Z", b"last"),
+]
 
 
 @pytest.fixture
@@ -36,7 +47,12 @@ def check(monkeypatch, *copies, at=START, **options):
 
 
 def copy(**changes):
-    values = {"spool_id": "1", "submitted_at": START, "script": captured_job(1).script, "environment": pack(LINES)}
+    values = {
+        "spool_id": "1",
+        "submitted_at": START,
+        "script": captured_job(1).script,
+        "environment": pack(LINES),
+    }
     return StoredCopy(**values | changes)
 
 
@@ -45,10 +61,16 @@ def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
     other = [(name, b"third" if name == b"MY_TOKEN" else value) for name, value in LINES]
 
     assert check(monkeypatch, copy()) == [(Kind.NEWLINES, "")]
-    assert check(monkeypatch, copy(environment=pack(other))) == [(Kind.ENVIRONMENT, "from variable MY_TOKEN on")]
-    assert check(monkeypatch, copy(environment=pack(LINES[:-1]))) == [(Kind.ENVIRONMENT, "from variable Z on")]
+    assert check(monkeypatch, copy(environment=pack(other))) == [
+        (Kind.ENVIRONMENT, "from variable MY_TOKEN on")
+    ]
+    assert check(monkeypatch, copy(environment=pack(LINES[:-1]))) == [
+        (Kind.ENVIRONMENT, "from variable Z on")
+    ]
     more = pack([*LINES, (b"MORE", b"secret")])
-    assert check(monkeypatch, copy(environment=more)) == [(Kind.ENVIRONMENT, "accounting has more: MORE")]
+    assert check(monkeypatch, copy(environment=more)) == [
+        (Kind.ENVIRONMENT, "accounting has more: MORE")
+    ]
 
 
 def test_value_with_a_secret_inside_is_compared(monkeypatch, settings):
@@ -59,7 +81,9 @@ def test_value_with_a_secret_inside_is_compared(monkeypatch, settings):
     other = [(b"OPTIONS", b"--n 2 --password y"), (b"Z", b"last")]
 
     assert check(monkeypatch, copy(environment=pack(copied))) == [(Kind.ALIKE, "")]
-    assert check(monkeypatch, copy(environment=pack(other))) == [(Kind.ENVIRONMENT, "from variable OPTIONS on")]
+    assert check(monkeypatch, copy(environment=pack(other))) == [
+        (Kind.ENVIRONMENT, "from variable OPTIONS on")
+    ]
 
 
 def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
@@ -67,8 +91,13 @@ def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
     same = pack([(b"A", b"1")])
 
     assert check(monkeypatch, copy(script=b"one\ntwo\n", environment=same)) == [(Kind.ALIKE, "")]
-    assert check(monkeypatch, copy(script=None, environment=None)) == [(Kind.HOLE, ""), (Kind.NO_ENVIRONMENT, "")]
-    assert check(monkeypatch, copy(script=b"one\n2\n", environment=same)) == [(Kind.SCRIPT, "from line 2 on")]
+    assert check(monkeypatch, copy(script=None, environment=None)) == [
+        (Kind.HOLE, ""),
+        (Kind.NO_ENVIRONMENT, ""),
+    ]
+    assert check(monkeypatch, copy(script=b"one\n2\n", environment=same)) == [
+        (Kind.SCRIPT, "from line 2 on")
+    ]
     assert check(monkeypatch) == [(Kind.NO_COPY, "")]
     later = copy(submitted_at=START + timedelta(hours=1))
     assert check(monkeypatch, later) == [(Kind.NO_COPY, ""), (Kind.MISSING, "")]

@@ -1,4 +1,6 @@
-"""A cluster that a mistyped name has made goes with all that is its own; the totals are as if it had never been."""
+"""A cluster that a mistyped name has made goes with all that is its own;
+the totals are as if it had never been.
+"""
 
 import threading
 from datetime import timedelta
@@ -34,19 +36,29 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def wrong(nova, liaison, approver, admin):
-    """Clusters alps and alsp with the same two jobs; one is of a request, and one script is the same for both."""
+    """Clusters alps and alsp with the same two jobs; one is of a request,
+    and one script is the same for both.
+    """
     request = request_in(
-        "queued", by=liaison, experiment=nova, approver=approver, stages=(stage("generation", jobs=2),)
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage("generation", jobs=2),),
     )
     for name in ("alps", "alsp"):
         cluster = clusters.cluster(name)
         jobs.ran(cluster, request.key, "generation", jobs.record(1))
         jobs.store(cluster, jobs.record(2, account="guest"))
-        archive.store(captured_job(1, cluster=name), captured_job(2, cluster=name, script=name.encode()))
+        archive.store(
+            captured_job(1, cluster=name), captured_job(2, cluster=name, script=name.encode())
+        )
     recompute_dirty_hours(at=START)
     count_request(request=request)
     AccountMap.objects.create(cluster=cluster, account="pool", experiment=nova)
-    pin_job(job=ArchivedJob.objects.filter(cluster=cluster).first(), by=admin, reason="why", at=START)
+    pin_job(
+        job=ArchivedJob.objects.filter(cluster=cluster).first(), by=admin, reason="why", at=START
+    )
     return cluster
 
 
@@ -58,7 +70,8 @@ def call(*arguments):
 
 def figures():
     return [
-        list(model.objects.order_by("pk").values()) for model in (Cluster, Job, ArchivedJob, HourlyTotals, AccountMap)
+        list(model.objects.order_by("pk").values())
+        for model in (Cluster, Job, ArchivedJob, HourlyTotals, AccountMap)
     ]
 
 
@@ -78,17 +91,27 @@ def test_cluster_goes_and_the_other_is_counted_as_before(wrong, monkeypatch):
     printed = call("remove", "alsp")
     assert printed.startswith("deleted cluster alsp with\n")
     assert {
-        row.cluster.name for model in (Job, ArchivedJob, HourlyTotals, HourlyEnds) for row in model.objects.all()
+        row.cluster.name
+        for model in (Job, ArchivedJob, HourlyTotals, HourlyEnds)
+        for row in model.objects.all()
     } == {"alps"}
     assert sum(HourlyTotals.objects.values_list("jobs", flat=True)) == Job.objects.count() == 2
     assert not DirtyHour.objects.exists()
-    assert not Blob.objects.filter(jobs_by_script=None, jobs_by_environment=None, jobs_by_description=None).exists()
+    assert not Blob.objects.filter(
+        jobs_by_script=None, jobs_by_environment=None, jobs_by_description=None
+    ).exists()
     call_command("archive", "verify")
     event = Event.objects.get(kind="cluster.removed")
-    assert (event.target_label, event.data["rows"]["jobs"], event.data["requests"]) == ("alsp", 2, ["NOVA-0001"])
+    assert (event.target_label, event.data["rows"]["jobs"], event.data["requests"]) == (
+        "alsp",
+        2,
+        ["NOVA-0001"],
+    )
     assert StageHistory.objects.get().attempts == 2
     for delivery in Delivery.objects.filter(delivered_at=None):
-        assert deliver(delivery_id=delivery.pk, at=START)  # also the events about jobs of the cluster
+        assert deliver(
+            delivery_id=delivery.pk, at=START
+        )  # also the events about jobs of the cluster
     assert StageHistory.objects.get().attempts == 1
 
 
@@ -107,7 +130,9 @@ def test_cluster_that_capture_would_create_again_stays(wrong):
     now = timezone.now()
     beat_capture(cluster="alsp", host="ctl1", at=now, detail={})
     for arguments in (("remove", "alsp"), ("remove", "alsp", "--dry-run")):
-        with pytest.raises(CommandError, match="capture alsp on ctl1 is running and would create the cluster again"):
+        with pytest.raises(
+            CommandError, match="capture alsp on ctl1 is running and would create the cluster again"
+        ):
             call(*arguments)
     beat_capture(cluster="alsp", host="ctl1", at=now - timedelta(minutes=5), detail={})
     call("remove", "alsp")
@@ -116,7 +141,9 @@ def test_cluster_that_capture_would_create_again_stays(wrong):
 def test_cluster_that_requests_use_stays(wrong):
     request = Job.objects.filter(cluster=wrong).exclude(request=None).get().request
     Assignment.objects.create(request=request, cluster=wrong, assigned_at=START, assigned_by="test")
-    with pytest.raises(CommandError, match="alsp: the portal's assignments of requests refer to it"):
+    with pytest.raises(
+        CommandError, match="alsp: the portal's assignments of requests refer to it"
+    ):
         call("remove", "alsp")
     assert Job.objects.filter(cluster=wrong).count() == 2
 

@@ -1,4 +1,6 @@
-"""The commands as an operator runs them: processes of their own, real PostgreSQL, kills included."""
+"""The commands as an operator runs them: processes of their own, real PostgreSQL,
+kills included.
+"""
 
 import hashlib
 import io
@@ -55,12 +57,18 @@ def test_once_then_list_show_verify(capture_once, archive, spool):
     for job_id in (1, 12):
         write_job(spool, job_id)
     write_job(
-        spool, 13, script=b"\xff no newline", variables=[("OPSPORTAL_REQUEST", "X-1"), ("OPSPORTAL_STAGE", "sim")]
+        spool,
+        13,
+        script=b"\xff no newline",
+        variables=[("OPSPORTAL_REQUEST", "X-1"), ("OPSPORTAL_STAGE", "sim")],
     )
 
     assert capture_once() == ("captured 3 jobs of alps\n", "")
 
-    jobs = {job["job_id"]: job for job in map(json.loads, archive("list", "--cluster", "alps").splitlines())}
+    jobs = {
+        job["job_id"]: job
+        for job in map(json.loads, archive("list", "--cluster", "alps").splitlines())
+    }
     assert jobs.keys() == {"1", "12", "13"}
     assert jobs["12"]["script_sha256"] == hashlib.sha256(script_of(12)).hexdigest()
     assert jobs["12"]["environment_sha256"] == hashlib.sha256(environment_bytes()).hexdigest()
@@ -120,9 +128,13 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
 
     portal.capture_once(spool)
 
-    listed = {(job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in portal.listed()}
+    listed = {
+        (job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in portal.listed()
+    }
     environment = hashlib.sha256(environment_bytes()).hexdigest()
-    assert listed == {(str(i), hashlib.sha256(script_of(i)).hexdigest(), environment) for i in range(1, 2001)}
+    assert listed == {
+        (str(i), hashlib.sha256(script_of(i)).hexdigest(), environment) for i in range(1, 2001)
+    }
     assert ArchivedJob.objects.count() == 2000
     portal.archive("verify")
 
@@ -131,8 +143,12 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
 def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path):
     """The journal keeps what the store lacks; also after the spool has dropped it."""
     write_job(spool, 1)
-    away = Portal(portal.environment | {"DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent"})
-    process = away.start_capture(spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal")
+    away = Portal(
+        portal.environment | {"DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent"}
+    )
+    process = away.start_capture(
+        spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal"
+    )
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"1 jobs stay in the journal: connection" in err
@@ -161,7 +177,10 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cluster", "alps", "--spool", "/proc/none"], "/proc/none: no Slurm spool: No such file"),
+        (
+            ["--cluster", "alps", "--spool", "/proc/none"],
+            "/proc/none: no Slurm spool: No such file",
+        ),
         (["--cluster", "alps"], "Set the spool directory"),
         (["--cluster", "a/b", "--spool", "/tmp"], "Set the cluster"),
         (

@@ -32,22 +32,31 @@ def test_what_would_run_again_differs(changes, part):
     store(captured_job(1, sender="farm-1", **{"arguments": "a b"} | changes))
 
     row = ArchivedJob.objects.get(job_id="1")
-    assert (
-        row.conflict == f"Captures of this job differ in {part}. Sent by: capture with the portal’s database, farm-1."
+    assert row.conflict == (
+        f"Captures of this job differ in {part}. Sent by: capture with the portal’s database, "
+        "farm-1."
     )
     assert not ArchivedJob.objects.get(job_id="2").conflict
     assert Event.objects.get(kind="archive.conflict").data == {"job_ids": ["1"]}
 
 
 def test_captures_with_the_portal_s_database_are_not_suspected_when_an_id_is_used_again_at_once():
-    store(captured_job(1), captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"another submission"))
+    store(
+        captured_job(1),
+        captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"another submission"),
+    )
 
     assert not any(conflicts())
 
 
 def test_equal_captures_and_another_submission_are_no_conflict():
-    store(captured_job(1), captured_job(1), captured_job(1, submitted_at=START + timedelta(seconds=1)))
-    store(captured_job(1, minutes=5, script=b"another submission"), captured_job(1, cluster="jura", script=b"other"))
+    store(
+        captured_job(1), captured_job(1), captured_job(1, submitted_at=START + timedelta(seconds=1))
+    )
+    store(
+        captured_job(1, minutes=5, script=b"another submission"),
+        captured_job(1, cluster="jura", script=b"other"),
+    )
 
     assert not any(conflicts())
 
@@ -61,12 +70,23 @@ def test_arguments_that_accounting_added_are_no_conflict():
 
 
 def test_conflict_is_found_within_one_batch_and_noted_once():
-    forged = captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"forged", sender="farm-1")
+    forged = captured_job(
+        1, submitted_at=START + timedelta(seconds=3), script=b"forged", sender="farm-1"
+    )
     store(captured_job(1), forged)
     before = [row.conflict for row in ArchivedJob.objects.order_by("pk")]
     store(captured_job(1, script=b"third", sender="farm-2"))
 
-    assert before == ["Captures of this job differ in script. Sent by: capture with the portal’s database, farm-1."] * 2
+    assert (
+        before
+        == [
+            (
+                "Captures of this job differ in script. Sent by: capture with the portal’s "
+                "database, farm-1."
+            )
+        ]
+        * 2
+    )
     assert [row.conflict for row in ArchivedJob.objects.order_by("pk")] == before
     assert Event.objects.filter(kind="archive.conflict").count() == 1
 
@@ -74,7 +94,9 @@ def test_conflict_is_found_within_one_batch_and_noted_once():
 def test_page_and_api_show_the_conflict_and_lead_to_the_other_capture(client, shifter):
     store(
         captured_job(1),
-        captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"<b>forged", sender="farm-1"),
+        captured_job(
+            1, submitted_at=START + timedelta(seconds=3), script=b"<b>forged", sender="farm-1"
+        ),
     )
     first, second = ArchivedJob.objects.order_by("pk")
     client.force_login(shifter)
@@ -91,11 +113,18 @@ captures = st.tuples(st.integers(0, 150), st.sampled_from([b"a", b"b"]))
 
 
 class AnyOrder(TestCase):
-    @given(times=st.lists(captures, min_size=1, max_size=8), cuts=st.lists(st.integers(1, 7), max_size=3))
+    @given(
+        times=st.lists(captures, min_size=1, max_size=8),
+        cuts=st.lists(st.integers(1, 7), max_size=3),
+    )
     def test_marks_are_those_of_the_captures_not_of_their_batches(self, times, cuts):
-        """Each submission is a run of captures at most a minute apart; it is marked if its scripts differ."""
+        """Each submission is a run of captures at most a minute apart;
+        it is marked if its scripts differ.
+        """
         jobs = [
-            captured_job(1, submitted_at=START + timedelta(seconds=at), script=script, sender="farm-1")
+            captured_job(
+                1, submitted_at=START + timedelta(seconds=at), script=script, sender="farm-1"
+            )
             for at, script in times
         ]
         for first, last in zip([0, *sorted(cuts)], [*sorted(cuts), len(jobs)], strict=True):

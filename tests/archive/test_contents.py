@@ -40,7 +40,9 @@ def test_long_script_is_shown_in_part():
 
 
 def test_environment_is_shown_by_name_with_masked_values_marked():
-    environment = environment_bytes([("B", "x=y\nz"), ("A", "<masked:0123456789abcdef>"), ("C", b"\xff")])
+    environment = environment_bytes(
+        [("B", "x=y\nz"), ("A", "<masked:0123456789abcdef>"), ("C", b"\xff")]
+    )
 
     assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment(
         [
@@ -62,7 +64,9 @@ def test_huge_environment_is_shown_in_part():
 
 @pytest.mark.parametrize("environment", [b"", b"\1\0", b"\0\0\0\0"])
 def test_environment_without_variables_is_empty(environment):
-    assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment([], whole=True)
+    assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment(
+        [], whole=True
+    )
 
 
 def test_environment_of_countless_variables_is_shown_in_part():

@@ -1,4 +1,6 @@
-"""From the intake to the sinks: each has every job, whatever another sink, a job or a worker does."""
+"""From the intake to the sinks: each has every job, whatever another sink,
+a job or a worker does.
+"""
 
 import threading
 from contextlib import contextmanager, suppress
@@ -233,7 +235,9 @@ def test_sink_that_gets_nothing_more_can_be_forgotten(sinks, settings, work):
 
 def test_files_on_a_host_are_written_there():
     assert delivery.queue_of("files://disk-3/archive?period=daily") == "archive.files@disk-3"
-    assert {delivery.queue_of(url) for url in ("files:///archive", "store:", "kafka://k:9092/jobs")} == {"archive"}
+    assert {
+        delivery.queue_of(url) for url in ("files:///archive", "store:", "kafka://k:9092/jobs")
+    } == {"archive"}
 
 
 @contextmanager
@@ -282,7 +286,9 @@ def test_workers_write_to_one_sink_at_the_same_time_each_job_once(sinks, setting
 
 
 @pytest.mark.django_db(transaction=True)
-def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delivery(sinks, monkeypatch):
+def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delivery(
+    sinks, monkeypatch
+):
     slow, well = sinks
     begun, go_on = threading.Event(), threading.Event()
     keep = slow.write
@@ -299,7 +305,9 @@ def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delive
         assert begun.wait(30)
         accept_each([2], first=2)
         archive_batches()
-        assert well.ids == [1, 2], "it is written to by the second worker, which does not wait for the first"
+        assert well.ids == [1, 2], (
+            "it is written to by the second worker, which does not wait for the first"
+        )
         assert slow.ids == []
         go_on.set()
     archive_batches()

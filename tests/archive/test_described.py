@@ -1,4 +1,6 @@
-"""User, account and name in sinks that show them: at first the environment's word, then that of accounting."""
+"""User, account and name in sinks that show them: at first the environment's word,
+then that of accounting.
+"""
 
 import pytest
 
@@ -17,7 +19,13 @@ from .test_links import collect, store
 from .test_workers import nothing_is_left
 
 ENVIRONMENT = environment_bytes(
-    [("HOME", "/home/ana"), ("XUSER", "no"), ("USER", "ana"), ("SBATCH_ACCOUNT", "nova"), ("SLURM_JOB_NAME", "sim\xe9")]
+    [
+        ("HOME", "/home/ana"),
+        ("XUSER", "no"),
+        ("USER", "ana"),
+        ("SBATCH_ACCOUNT", "nova"),
+        ("SLURM_JOB_NAME", "sim\xe9"),
+    ]
 )
 LIVE = captured_job(1, environment=ENVIRONMENT)
 
@@ -44,7 +52,10 @@ def test_job_comes_again_once_when_accounting_knows_it(settings, monkeypatch):
     settings.ARCHIVE_SINKS = ["memory:a", "memory:b"]
     for url in settings.ARCHIVE_SINKS:
         delivery._state(url)
-    assert list(SinkState.objects.order_by("name").values_list("wants_described", flat=True)) == [False, True]
+    assert list(SinkState.objects.order_by("name").values_list("wants_described", flat=True)) == [
+        False,
+        True,
+    ]
     store(LIVE)
     collect("1", user="ana", account="nova", name="sim")
     collect("1_2", user="ana", account="nova", name="sim")  # another task of it: nothing new
@@ -52,6 +63,6 @@ def test_job_comes_again_once_when_accounting_knows_it(settings, monkeypatch):
         for sink in SinkState.objects.all():
             delivery.deliver(sink=sink, at=LIVE.captured_at)
     assert plain.jobs == []
-    assert [(job.job_id, job.user, job.account, job.name, job.script) for job in described.jobs] == [
-        ("1", "ana", "nova", "sim", LIVE.script)
-    ]
+    assert [
+        (job.job_id, job.user, job.account, job.name, job.script) for job in described.jobs
+    ] == [("1", "ana", "nova", "sim", LIVE.script)]

@@ -39,20 +39,39 @@ def test_rows_are_both_scripts_in_order(left, right):
 
 
 def test_comparison_that_takes_too_long_is_plain(monkeypatch):
-    """Of lines that both sides have often the alignment is costly, between many anchors even more so."""
+    """Of lines that both sides have often the alignment is costly,
+    between many anchors even more so.
+    """
     monkeypatch.setattr(comparison, "SECONDS", 0.2)
-    blocks = [[f"srun {number % 2} {letter}" for number in range(120)] for letter in "abcdefghijklmnopqrst" * 2]
-    left = [line for at, block in enumerate(blocks) for line in (f"left and right {at}", *block, *reversed(block))]
-    right = [line for at, block in enumerate(blocks) for line in (f"left and right {at}", *block[1::2], *block[::2])]
-    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)  # the process is there
+    blocks = [
+        [f"srun {number % 2} {letter}" for number in range(120)]
+        for letter in "abcdefghijklmnopqrst" * 2
+    ]
+    left = [
+        line
+        for at, block in enumerate(blocks)
+        for line in (f"left and right {at}", *block, *reversed(block))
+    ]
+    right = [
+        line
+        for at, block in enumerate(blocks)
+        for line in (f"left and right {at}", *block[1::2], *block[::2])
+    ]
+    comparison.compare(
+        Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False
+    )  # the process is there
     began = time.monotonic()
-    found = comparison.compare(Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False)
+    found = comparison.compare(
+        Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False
+    )
 
     assert time.monotonic() - began < 10  # on a busy machine
     assert found.plain
     assert [row.left_text for row in found.rows if row.left] == left
     assert [row.right_text for row in found.rows if row.right] == right
-    assert {f"left and right {at}" for at in range(40)} <= {row.left_text for row in found.rows if row.kind == "equal"}
+    assert {f"left and right {at}" for at in range(40)} <= {
+        row.left_text for row in found.rows if row.kind == "equal"
+    }
     assert [change.name for change in found.changes] == ["A"]
 
 
@@ -173,20 +192,47 @@ def test_variables_by_name():
     ]
 
 
-SUCCESS = b"#!/bin/bash\n#SBATCH --mem=8G\n" + b"".join(b"step %d\n" % i for i in range(30)) + b"srun ./sim -n 4\n"
-FAILURE = SUCCESS.replace(b"--mem=8G", b"--mem=4G").replace(b"step 20", b"<script>alert(1)</script>")
+SUCCESS = (
+    b"#!/bin/bash\n#SBATCH --mem=8G\n"
+    + b"".join(b"step %d\n" % i for i in range(30))
+    + b"srun ./sim -n 4\n"
+)
+FAILURE = SUCCESS.replace(b"--mem=8G", b"--mem=4G").replace(
+    b"step 20", b"<script>alert(1)</script>"
+)
 
 
 @pytest.fixture
 def pair(db, nova):
     """A success of yesterday and a failure of the same stage."""
     shared = {"request_key": "NOVA-0231", "stage": "sim", "user": "ana"}
-    left = [("MODE", "fast"), ("TOKEN", "<masked:0123456789abcdef>"), ("SLURM_JOB_ID", "1"), ("OUT", "/tmp/1/x")]
-    right = [("MODE", "slow"), ("TOKEN", "<masked:fedcba9876543210>"), ("SLURM_JOB_ID", "2"), ("OUT", "/tmp/2/x")]
+    left = [
+        ("MODE", "fast"),
+        ("TOKEN", "<masked:0123456789abcdef>"),
+        ("SLURM_JOB_ID", "1"),
+        ("OUT", "/tmp/1/x"),
+    ]
+    right = [
+        ("MODE", "slow"),
+        ("TOKEN", "<masked:fedcba9876543210>"),
+        ("SLURM_JOB_ID", "2"),
+        ("OUT", "/tmp/2/x"),
+    ]
     store(
-        captured_job(1, script=SUCCESS, environment=environment_bytes(left), masked_names=("TOKEN",), **shared),
         captured_job(
-            2, minutes=60, script=FAILURE, environment=environment_bytes(right), masked_names=("TOKEN",), **shared
+            1,
+            script=SUCCESS,
+            environment=environment_bytes(left),
+            masked_names=("TOKEN",),
+            **shared,
+        ),
+        captured_job(
+            2,
+            minutes=60,
+            script=FAILURE,
+            environment=environment_bytes(right),
+            masked_names=("TOKEN",),
+            **shared,
         ),
         captured_job(3, minutes=30, script=SUCCESS, user="ana"),
         captured_job(4, minutes=120, script=SUCCESS, environment=environment_bytes(left), **shared),
@@ -195,9 +241,14 @@ def pair(db, nova):
     return {job.job_id: job for job in ArchivedJob.objects.all()}
 
 
-@pytest.mark.parametrize("name", ["SLURM_NTASKS", "SLURM_MEM_PER_NODE", "SLURM_RLIMIT_NOFILE", "SLURM_EXPORT_ENV"])
+@pytest.mark.parametrize(
+    "name", ["SLURM_NTASKS", "SLURM_MEM_PER_NODE", "SLURM_RLIMIT_NOFILE", "SLURM_EXPORT_ENV"]
+)
 def test_what_was_asked_for_is_no_noise(db, shifter, name):
-    runs = [[("SLURM_SUBMIT_DIR", f"/{n}"), ("SLURM_ARRAY_TASK_ID", str(n)), (name, str(n))] for n in (1, 2)]
+    runs = [
+        [("SLURM_SUBMIT_DIR", f"/{n}"), ("SLURM_ARRAY_TASK_ID", str(n)), (name, str(n))]
+        for n in (1, 2)
+    ]
     store(*(captured_job(n, environment=environment_bytes(run)) for n, run in enumerate(runs, 1)))
 
     found = difference(*ArchivedJob.objects.order_by("job_id"), user=shifter, exact=False)
@@ -224,7 +275,10 @@ def test_page_compares_with_the_last_success_of_the_stage(client, pair, liaison)
     assert "unchanged lines" in page
     assert "2 lines differ" in page
     assert [change.name for change in response.context["difference"].changes] == ["MODE", "TOKEN"]
-    assert [change.name for change in response.context["difference"].noise] == ["OUT", "SLURM_JOB_ID"]
+    assert [change.name for change in response.context["difference"].noise] == [
+        "OUT",
+        "SLURM_JOB_ID",
+    ]
 
 
 def test_every_byte_counts_if_asked_for(client, pair, liaison):
@@ -251,7 +305,9 @@ def test_other_job_is_named_or_selected(client, pair, shifter, liaison):
     assert b"No such job" in client.get(*address(pair["2"], cluster="alps", job="99")).content
     assert b"No job to compare with" in client.get(*address(pair["1"])).content
 
-    two = client.get(reverse("archive:compare"), {"id": [pair["2"].pk, pair["1"].pk], "user": "ana"})
+    two = client.get(
+        reverse("archive:compare"), {"id": [pair["2"].pk, pair["1"].pk], "user": "ana"}
+    )
     assert two["Location"] == f"{reverse('archive:diff', args=[pair['2'].pk])}?other={pair['1'].pk}"
     one = client.get(reverse("archive:compare"), {"id": [pair["2"].pk], "user": "ana"})
     assert one["Location"] == f"{reverse('archive:jobs')}?user=ana"

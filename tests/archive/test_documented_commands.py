@@ -1,7 +1,7 @@
 """Every command of docs/slurm.md and docs/archive.md runs as it is printed there, on a real Slurm.
 
-Captures, workers and the commands of a shell are processes; other commands of `manage.py` run in this process, since
-each would take seconds to load Django.
+Captures, workers and the commands of a shell are processes; other commands of `manage.py` run in
+this process, since each would take seconds to load Django.
 """
 
 import io
@@ -31,7 +31,8 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(300),
 ]
-#: Starts of what needs a machine of its own: the fixture `slurm` runs bin/slurm-up, tests/deploy the packages.
+#: Starts of what needs a machine of its own: the fixture `slurm` runs bin/slurm-up, tests/deploy
+#: the packages.
 ELSEWHERE = ("apt-get ", "bin/slurm-up ", "DIR/<cluster>/", "LOG_ROOTS=")
 #: What runs without end, and what it says once it works.
 ENDLESS = {r"manage\.py capture( |$)": "capturing the jobs of ", r"\bcelery\b": ".> archive"}
@@ -60,7 +61,9 @@ class Shell:
         self.environment, self.names = environment, names
 
     def run(self, command):
-        """Run a command to its end, or until it says that it does what it does without end; return what it says."""
+        """Run a command to its end, or until it says that it does what it does without end;
+        return what it says.
+        """
         for shown, here in self.names.items():
             command = re.sub(rf"(?<![\w/-]){re.escape(shown)}(?![\w-])", str(here), command)
         if run_here := COMMAND.fullmatch(command):
@@ -86,7 +89,10 @@ class Shell:
         try:
             while (not sign or sign not in said) and (line := process.stdout.readline()):
                 said += line
-            assert process.poll() is None if sign else process.wait(timeout=60) == 0, (command, said)
+            assert process.poll() is None if sign else process.wait(timeout=60) == 0, (
+                command,
+                said,
+            )
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -121,11 +127,15 @@ def shell(slurm, portal, job, tmp_path, settings):
     environment = (
         portal.environment
         | slurm.environment
-        | {"SBATCH_OUTPUT": "/dev/null", "PATH": f"{slurm.environment['PATH']}:{os.environ['PATH']}"}
+        | {
+            "SBATCH_OUTPUT": "/dev/null",
+            "PATH": f"{slurm.environment['PATH']}:{os.environ['PATH']}",
+        }
     )
     names = {
         "alps": slurm.cluster,
-        "2026-11-01": f"{timezone.now() - timedelta(days=1):%Y-%m-%d}",  # a month takes a hundred calls of sacct
+        # a month takes a hundred calls of sacct
+        "2026-11-01": f"{timezone.now() - timedelta(days=1):%Y-%m-%d}",
         "/var/spool/slurmctld": slurm.state_dir,
         "/var/spool/slurm": slurm.state_dir,
         "/tmp/slurm/state": slurm.state_dir,
@@ -140,7 +150,9 @@ def test_commands_of_the_slurm_page(shell, slurm):
     assert len(commands) >= 12
     said = {command: shell.run(command) for command in commands}
     [shown] = [text for command, text in said.items() if command.startswith("scontrol show config")]
-    assert all(name in shown for name in ("StateSaveLocation", "MinJobAge", "SlurmUser", "ClusterName"))
+    assert all(
+        name in shown for name in ("StateSaveLocation", "MinJobAge", "SlurmUser", "ClusterName")
+    )
     assert not Cluster.objects.filter(name="alsp").exists()
     assert "opsportal" in slurm.run("sacctmgr", "-n", "list", "user", "opsportal")
 
@@ -177,7 +189,9 @@ def test_commands_of_the_archive_page(shell, slurm, job, tmp_path, live_server):
     assert len(commands) >= 15
     said = {command: shell.run(command) for command in commands}
     assert any(
-        "SLURM_SUBMIT_DIR=" in text for command, text in said.items() if command.startswith("manage.py archive show")
+        "SLURM_SUBMIT_DIR=" in text
+        for command, text in said.items()
+        if command.startswith("manage.py archive show")
     )
     assert not SinkState.objects.filter(name="files:///removed").exists()
     [script] = (tmp_path / "files" / slurm.cluster).glob(f"*/job.{job.job_id}_script")

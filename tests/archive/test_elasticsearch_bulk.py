@@ -12,11 +12,16 @@ from elasticsearch.helpers import actions, streaming_bulk
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
 
-BUSY = {"type": "es_rejected_execution_exception", "reason": "rejected execution of coordinating operation"}
+BUSY = {
+    "type": "es_rejected_execution_exception",
+    "reason": "rejected execution of coordinating operation",
+}
 
 
 class Server:
-    """Keeps ids, and answers as it is told: `verdict` of a document, `refuse` of a whole request."""
+    """Keeps ids, and answers as it is told: `verdict` of a document,
+    `refuse` of a whole request.
+    """
 
     def __init__(self) -> None:
         self.kept: list[int] = []
@@ -29,8 +34,13 @@ class Server:
         self.sizes.append(len(numbers))
         self.refuse(numbers)
         verdicts = [self.verdict(number) for number in numbers]
-        self.kept += [number for number, (status, _) in zip(numbers, verdicts, strict=True) if status < 300]
-        items = [{"index": {"status": status, **({"error": error} if error else {})}} for status, error in verdicts]
+        self.kept += [
+            number for number, (status, _) in zip(numbers, verdicts, strict=True) if status < 300
+        ]
+        items = [
+            {"index": {"status": status, **({"error": error} if error else {})}}
+            for status, error in verdicts
+        ]
         return {"errors": any(status >= 300 for status, _ in verdicts), "items": items}
 
 
@@ -60,7 +70,10 @@ def test_many_go_in_one_request(bulk, server, waits):
 
 
 def test_later_copy_that_is_there_stays_and_is_no_refusal(bulk, server, waits):
-    conflict = {"type": "version_conflict_engine_exception", "reason": "[1]: version conflict, current version [9]"}
+    conflict = {
+        "type": "version_conflict_engine_exception",
+        "reason": "[1]: version conflict, current version [9]",
+    }
     server.verdict = lambda number: (409, conflict) if number == 1 else (201, {})
     assert bulk.write(operations(3)) == {}
     assert (server.kept, server.sizes, waits) == ([0, 2], [3], [])
@@ -137,8 +150,15 @@ def test_one_that_spoils_a_request_is_found(bulk, server, waits, status):
 @pytest.mark.parametrize(
     "error",
     [
-        {"type": "circuit_breaking_exception", "reason": "[parent] Data too large", "bytes_limit": 4_000},
-        {**BUSY, "reason": "[all_bytes=0, coordinating_operation_bytes=4001, max_coordinating_bytes=4000]"},
+        {
+            "type": "circuit_breaking_exception",
+            "reason": "[parent] Data too large",
+            "bytes_limit": 4_000,
+        },
+        {
+            **BUSY,
+            "reason": "[all_bytes=0, coordinating_operation_bytes=4001, max_coordinating_bytes=4000]",
+        },
     ],
 )
 def test_one_that_can_never_fit_is_not_waited_for(bulk, server, waits, error):
@@ -157,7 +177,11 @@ def test_one_that_can_never_fit_is_not_waited_for(bulk, server, waits, error):
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 502, 503])
 def test_other_answers_are_no_fault_of_the_documents(bulk, server, status):
-    error = {"type": "some_exception", "reason": "why", "caused_by": {"type": "deeper", "reason": "because"}}
+    error = {
+        "type": "some_exception",
+        "reason": "why",
+        "caused_by": {"type": "deeper", "reason": "because"},
+    }
     server.verdict = lambda number: (status, error) if number == 3 else (201, {})
     with pytest.raises(SinkUnavailable, match="some_exception: why: because"):
         bulk.write(operations(5))
@@ -179,22 +203,31 @@ def test_more_than_the_server_takes_is_not_sent(bulk, server):
 
 
 class HelperOfTheClient:
-    """`streaming_bulk` with its own retries, in front of the same server: why the sink does not use it.
+    """`streaming_bulk` with its own retries, in front of the same server:
+    why the sink does not use it.
 
-    It knows neither how large the refused request was nor what the server said, and repeats it as it was.
+    It knows neither how large the refused request was nor what the server said, and repeats it as
+    it was.
     """
 
     def __init__(self, server, waits, monkeypatch):
         monkeypatch.setattr(actions, "time", SimpleNamespace(sleep=waits.append))
 
         class Node(BaseNode):
-            def perform_request(self, method, target, body=None, headers=None, request_timeout=None):
+            def perform_request(
+                self, method, target, body=None, headers=None, request_timeout=None
+            ):
                 status, answer = 200, {}
                 try:
                     answer = server.send(b"\n".join(body.splitlines()[1::2]))
                 except Refusal as refusal:
-                    status, answer = refusal.status, {"error": refusal.error, "status": refusal.status}
-                headers = HttpHeaders({"content-type": "application/json", "x-elastic-product": "Elasticsearch"})
+                    status, answer = (
+                        refusal.status,
+                        {"error": refusal.error, "status": refusal.status},
+                    )
+                headers = HttpHeaders(
+                    {"content-type": "application/json", "x-elastic-product": "Elasticsearch"}
+                )
                 meta = ApiResponseMeta(status, "1.1", headers, 0.0, self.config)
                 return SimpleNamespace(meta=meta, body=json.dumps(answer).encode())
 
@@ -253,7 +286,10 @@ def test_helper_of_the_client_refuses_all_for_the_one_that_spoils_a_request(help
 
 def test_helper_of_the_client_waits_for_one_that_can_never_fit(helper, server, waits):
     def too_large(_):
-        raise Refusal(429, {"type": "circuit_breaking_exception", "reason": "Data too large", "bytes_limit": 1})
+        raise Refusal(
+            429,
+            {"type": "circuit_breaking_exception", "reason": "Data too large", "bytes_limit": 1},
+        )
 
     server.refuse = too_large
     assert helper.write(documents(1)) == 1

@@ -1,4 +1,6 @@
-"""Delivery under load, to a real Elasticsearch that is killed, hangs, stays away or has too much to do."""
+"""Delivery under load, to a real Elasticsearch that is killed, hangs,
+stays away or has too much to do.
+"""
 
 import threading
 import time
@@ -26,7 +28,9 @@ def server(elasticsearch):
 
 
 class Load:
-    """Hands jobs over, about 80 a second in batches of 8, until told to stop; each has bytes of its own."""
+    """Hands jobs over, about 80 a second in batches of 8, until told to stop;
+    each has bytes of its own.
+    """
 
     def __init__(self, sink):
         self._sink = sink
@@ -50,11 +54,15 @@ class Load:
 
 
 def a_job(number):
-    return captured_job(number, script=script(number), environment=environment_bytes(variables(number)))
+    return captured_job(
+        number, script=script(number), environment=environment_bytes(variables(number))
+    )
 
 
 def script(number):
-    return b"#!/bin/sh\n# \xff %d \xc3\xa9\n" % number + b"srun ./simulate --seed %d\n" % number * 40
+    return (
+        b"#!/bin/sh\n# \xff %d \xc3\xa9\n" % number + b"srun ./simulate --seed %d\n" % number * 40
+    )
 
 
 def variables(number):
@@ -82,7 +90,9 @@ def load_on(sink, server):
     assert sink.refused() == []
     kept = [job_of(document) for document in server.documents("jobs").values()]
     found = sorted((int(job.job_id), job.script, job.environment) for job in kept)
-    assert found == [(n, script(n), environment_bytes(variables(n))) for n in range(1, load.handed_over + 1)]
+    assert found == [
+        (n, script(n), environment_bytes(variables(n))) for n in range(1, load.handed_over + 1)
+    ]
 
 
 def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_while(server, sink):

@@ -53,7 +53,9 @@ class TestOneIndex(SinkContract):
 class TestIndexForEachPeriod(SinkContract):
     @pytest.fixture
     def harness(self, server, relay) -> Harness:
-        return ElasticsearchHarness(server, relay, "?replicas=0&period=monthly&codec=best_compression")
+        return ElasticsearchHarness(
+            server, relay, "?replicas=0&period=monthly&codec=best_compression"
+        )
 
 
 @pytest.fixture
@@ -71,28 +73,47 @@ def found(server, query) -> set[str]:
 def test_jobs_are_found_by_what_is_in_them(server, sink):
     assert not sink.write(
         [
-            a_job(1, script=b"#!/bin/sh\n#SBATCH --mem=4G\nmodule load gromacs/2023.3\n", user="ana", stage="sim"),
-            a_job(2, script=b"#!/bin/sh\n# caf\xe9 gromacs/2019\n", environment=packed(b"PARTITION=long", b"A.B=x=y")),
+            a_job(
+                1,
+                script=b"#!/bin/sh\n#SBATCH --mem=4G\nmodule load gromacs/2023.3\n",
+                user="ana",
+                stage="sim",
+            ),
+            a_job(
+                2,
+                script=b"#!/bin/sh\n# caf\xe9 gromacs/2019\n",
+                environment=packed(b"PARTITION=long", b"A.B=x=y"),
+            ),
         ]
     )
 
     assert found(server, r'script:"gromacs\/2023.3"') == {"1"}
     assert found(server, 'script:"--mem=4G"') == {"1"}
     assert found(server, "script:gromacs") == {"1", "2"}
-    assert found(server, "user:ana AND stage:sim AND submitted_at:[2026-11-20 TO 2026-11-21]") == {"1"}
+    assert found(server, "user:ana AND stage:sim AND submitted_at:[2026-11-20 TO 2026-11-21]") == {
+        "1"
+    }
     assert found(server, "environment.PARTITION:long") == {"2"}
     assert found(server, 'environment.A.B:"x=y"') == {"2"}
     assert found(server, "environment:long") == {"2"}
 
 
 def test_words_found_are_marked(server, sink):
-    sink.write([a_job(1, script=b"#!/bin/sh\nmodule load gromacs/2023.3\n", user="ana"), a_job(2, user="ana")])
+    sink.write(
+        [
+            a_job(1, script=b"#!/bin/sh\nmodule load gromacs/2023.3\n", user="ana"),
+            a_job(2, user="ana"),
+        ]
+    )
     server.call("POST", "/jobs/_refresh")
     query = {
         "query": {
             "bool": {
                 "must": [{"match_phrase": {"script": "gromacs/2023.3"}}],
-                "filter": [{"term": {"user": "ana"}}, {"range": {"submitted_at": {"gte": "2026-11-20"}}}],
+                "filter": [
+                    {"term": {"user": "ana"}},
+                    {"range": {"submitted_at": {"gte": "2026-11-20"}}},
+                ],
             }
         },
         "highlight": {"fields": {"script": {}}},
@@ -109,7 +130,9 @@ def test_words_found_are_marked(server, sink):
 def test_variables_do_not_grow_the_mapping(server, sink):
     before = None
     for number in range(3):
-        assert not sink.write([a_job(number, environment=packed(*(b"V%d_%d=1" % (number, i) for i in range(2000))))])
+        assert not sink.write(
+            [a_job(number, environment=packed(*(b"V%d_%d=1" % (number, i) for i in range(2000))))]
+        )
         mapping = server.call("GET", "/jobs/_mapping")
         assert before in {None, json.dumps(mapping)}
         before = json.dumps(mapping)
@@ -117,7 +140,13 @@ def test_variables_do_not_grow_the_mapping(server, sink):
 
 def test_hostile_environment_is_kept(server, sink):
     environment = packed(
-        b"=", b" = ", b"..=x", b"L" * 40_000 + b"=1", b"V=" + b"\xc3\xa9" * 40_000, b"A\n\xff=1", b"A=1"
+        b"=",
+        b" = ",
+        b"..=x",
+        b"L" * 40_000 + b"=1",
+        b"V=" + b"\xc3\xa9" * 40_000,
+        b"A\n\xff=1",
+        b"A=1",
     )
 
     assert not sink.write([a_job(1, environment=environment, name="n" * 40_000, user="u" * 40_000)])
@@ -129,7 +158,9 @@ def test_hostile_environment_is_kept(server, sink):
 def test_index_is_set_up_by_the_options(server):
     url = f"elasticsearch://{server.host}/jobs?replicas=0&shards=2&codec=best_compression&period=yearly"
     with closing(open_sink(url)) as sink:
-        sink.write([a_job(1, submitted_at=datetime(year, 7, 1, tzinfo=UTC)) for year in (2025, 2026)])
+        sink.write(
+            [a_job(1, submitted_at=datetime(year, 7, 1, tzinfo=UTC)) for year in (2025, 2026)]
+        )
 
     indices = server.call("GET", "/jobs/_settings")
     assert sorted(indices) == ["jobs-2025.01.01", "jobs-2026.01.01"]
@@ -154,7 +185,9 @@ def test_policy_that_the_server_does_not_take_holds_everything_up(server, option
     """This server has no lifecycle policies at all."""
     with closing(open_sink(f"elasticsearch://{server.host}/jobs?{options}")) as sink:
         for _ in range(2):
-            with pytest.raises(SinkUnavailable, match=r"the index cannot be set up: .*(lifecycle|_ilm)"):
+            with pytest.raises(
+                SinkUnavailable, match=r"the index cannot be set up: .*(lifecycle|_ilm)"
+            ):
                 sink.write([a_job(1)])
 
 
@@ -181,7 +214,9 @@ def test_index_that_may_not_be_made_is_no_fault_of_the_jobs(server, sink):
         with pytest.raises(SinkUnavailable, match="maximum"):
             sink.write([a_job(1)])
     finally:
-        server.call("PUT", "/_cluster/settings", {"persistent": {"cluster.max_shards_per_node": None}})
+        server.call(
+            "PUT", "/_cluster/settings", {"persistent": {"cluster.max_shards_per_node": None}}
+        )
     assert not sink.write([a_job(1)])
 
 
@@ -204,8 +239,16 @@ def test_job_that_does_not_fit_the_mapping_is_refused_with_the_reason(server):
 
 
 def test_job_larger_than_the_server_takes_is_refused_and_costs_nobody_else(server, sink):
-    """Over a tenth of its memory it says that it is busy, and over 100 MB it ends the connection."""
-    jobs = [a_job(1), a_job(2, script=b"x y\n" * 15_000_000), a_job(3), a_job(4, script=b"x" * 105_000_000), a_job(5)]
+    """Over a tenth of its memory it says that it is busy,
+    and over 100 MB it ends the connection.
+    """
+    jobs = [
+        a_job(1),
+        a_job(2, script=b"x y\n" * 15_000_000),
+        a_job(3),
+        a_job(4, script=b"x" * 105_000_000),
+        a_job(5),
+    ]
 
     refused = sink.write(jobs)
 

@@ -1,4 +1,6 @@
-"""What the URL and the settings of the Elasticsearch sink mean, without a server or with one that is made up."""
+"""What the URL and the settings of the Elasticsearch sink mean,
+without a server or with one that is made up.
+"""
 
 import base64
 import json
@@ -53,7 +55,10 @@ def test_bad_url_is_told_at_once(url, reason):
     [
         ("elasticsearch://es1/jobs?replicas=2", "elasticsearch://es1:9200/jobs"),
         ("elasticsearch://es1,es2:9201/jobs", "elasticsearch://es1:9200,es2:9201/jobs"),
-        ("elasticsearch+https://[2001:db8::1]/jobs", "elasticsearch+https://[2001:db8::1]:9200/jobs"),
+        (
+            "elasticsearch+https://[2001:db8::1]/jobs",
+            "elasticsearch+https://[2001:db8::1]:9200/jobs",
+        ),
     ],
 )
 def test_name_leaves_options_out(url, name):
@@ -62,7 +67,12 @@ def test_name_leaves_options_out(url, name):
 
 @pytest.mark.parametrize(
     ("period", "index"),
-    [("", "jobs"), ("daily", "jobs-2026.11.20"), ("monthly", "jobs-2026.11.01"), ("yearly", "jobs-2026.01.01")],
+    [
+        ("", "jobs"),
+        ("daily", "jobs-2026.11.20"),
+        ("monthly", "jobs-2026.11.01"),
+        ("yearly", "jobs-2026.01.01"),
+    ],
 )
 def test_index_follows_from_the_time_of_submission(period, index):
     assert index_of(f"?period={period}").of(datetime(2026, 11, 20, 23, 59, tzinfo=UTC)) == index
@@ -73,7 +83,9 @@ def test_retention_is_what_the_youngest_job_gets():
         "phases": {"delete": {"min_age": "396d", "actions": {"delete": {}}}}
     }
     settings = index_of("?period=monthly&retention=365").template()["template"]["settings"]
-    assert settings == {"index": {"lifecycle": {"name": "opsportal-jobs", "parse_origination_date": True}}}
+    assert settings == {
+        "index": {"lifecycle": {"name": "opsportal-jobs", "parse_origination_date": True}}
+    }
 
 
 def test_policy_of_others_is_only_named():
@@ -85,7 +97,9 @@ def test_policy_of_others_is_only_named():
 
 
 def test_document_holds_the_bytes_once_where_they_are_text():
-    job = a_job(script="é\0".encode(), environment=packed(b"A=1", b"A=2", b"B="), description=b"\xff")
+    job = a_job(
+        script="é\0".encode(), environment=packed(b"A=1", b"A=2", b"B="), description=b"\xff"
+    )
     shown = document(job)
 
     assert shown["script"] == "é\0"
@@ -122,7 +136,10 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.authorization.add(self.headers.get("Authorization"))
         answer = {"errors": False, "items": [], "acknowledged": True}
         if self.server.status != 200:
-            answer = {"error": {"type": "security_exception", "reason": "who are you"}, "status": self.server.status}
+            answer = {
+                "error": {"type": "security_exception", "reason": "who are you"},
+                "status": self.server.status,
+            }
         data = json.dumps(answer).encode()
         self.send_response(self.server.status)
         self.send_header("X-Elastic-Product", self.server.product)
@@ -161,7 +178,10 @@ def test_policy_and_template_are_made_before_the_first_job(stub):
     with closing(open_sink(url)) as sink:
         assert sink.write([a_job()]) == {}
 
-    assert list(stub.asked)[:2] == ["/_ilm/policy/opsportal-jobs", "/_index_template/opsportal-jobs"]
+    assert list(stub.asked)[:2] == [
+        "/_ilm/policy/opsportal-jobs",
+        "/_index_template/opsportal-jobs",
+    ]
     assert (
         json.loads(stub.asked["/_ilm/policy/opsportal-jobs"])["policy"]
         == index_of("?period=daily&retention=30").policy()
@@ -226,7 +246,9 @@ def test_something_else_on_the_port_is_told(stub):
 
 
 def test_the_other_host_is_asked_where_one_is_away(stub):
-    with closing(open_sink(f"elasticsearch://127.0.0.1:1,127.0.0.1:{stub.server_port}/jobs")) as sink:
+    with closing(
+        open_sink(f"elasticsearch://127.0.0.1:1,127.0.0.1:{stub.server_port}/jobs")
+    ) as sink:
         for number in range(4):
             assert sink.write([a_job(number)]) == {}
 

@@ -32,7 +32,12 @@ def names(root):
 
 @pytest.mark.parametrize(
     ("query", "directory"),
-    [("", "20261120"), ("?period=daily", "20261120"), ("?period=monthly", "202611"), ("?period=yearly", "2026")],
+    [
+        ("", "20261120"),
+        ("?period=daily", "20261120"),
+        ("?period=monthly", "202611"),
+        ("?period=yearly", "2026"),
+    ],
 )
 def test_tree_is_the_documented_one(root, query, directory):
     job = a_job("12[3].server", description=b"<job/>")
@@ -98,11 +103,15 @@ def test_what_a_killed_process_has_left_is_completed_and_removed(sink, root, mon
 def test_file_that_was_cut_is_not_taken_for_the_job(sink, root):
     sink.write([a_job(1)])
     (root / "alps/20261120/job.1_script").write_bytes(b"")
-    os.utime(root / "alps/20261120/job.1_script", ns=(0, int(SUBMITTED.timestamp()) * 10**9 + 123456000))
+    os.utime(
+        root / "alps/20261120/job.1_script", ns=(0, int(SUBMITTED.timestamp()) * 10**9 + 123456000)
+    )
 
     assert sink.write([a_job(1)]) == {}
 
-    assert (root / "alps/20261120/job.1~20261120T235958.123456Z_script").read_bytes() == a_job(1).script
+    assert (root / "alps/20261120/job.1~20261120T235958.123456Z_script").read_bytes() == a_job(
+        1
+    ).script
 
 
 @pytest.mark.parametrize("link", ["alps", "alps/20261120", "alps/.new"])
@@ -147,8 +156,12 @@ def test_directory_that_is_gone_is_not_made_again(sink, root, tmp_path, gone):
 
 
 def test_two_at_once_keep_each_job_once(root):
-    jobs = [a_job(number % 40, script=b"%d" % number, submitted_at=_at(number)) for number in range(120)]
-    threads = [threading.Thread(target=open_sink(f"files://{root}").write, args=(jobs,)) for _ in range(3)]
+    jobs = [
+        a_job(number % 40, script=b"%d" % number, submitted_at=_at(number)) for number in range(120)
+    ]
+    threads = [
+        threading.Thread(target=open_sink(f"files://{root}").write, args=(jobs,)) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -199,7 +212,8 @@ def test_years_keep_four_digits(sink, root):
 
 
 @pytest.mark.parametrize(
-    "url", ["kafka://me:geheim@h/t", "kafka://me:ge/heim@h/t", "files://me:geheim@/x", "x://h:geheim"]
+    "url",
+    ["kafka://me:geheim@h/t", "kafka://me:ge/heim@h/t", "files://me:geheim@/x", "x://h:geheim"],
 )
 def test_password_in_a_url_is_never_shown(url):
     with pytest.raises(BadSink) as raised:

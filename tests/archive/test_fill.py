@@ -1,4 +1,6 @@
-"""`archive fill`: a sink that was added later gets what the store has, each job once, whatever stops it."""
+"""`archive fill`: a sink that was added later gets what the store has, each job once,
+whatever stops it.
+"""
 
 import io
 from datetime import timedelta
@@ -26,7 +28,9 @@ def root(tmp_path, settings):
 def fill(root):
     def run(*arguments):
         out, err = io.StringIO(), io.StringIO()
-        call_command("archive", "fill", "--to", f"files://{root}", *arguments, stdout=out, stderr=err)
+        call_command(
+            "archive", "fill", "--to", f"files://{root}", *arguments, stdout=out, stderr=err
+        )
         return out.getvalue() + err.getvalue()
 
     return run
@@ -52,19 +56,34 @@ def scripts(root):
 def test_what_comes_out_is_what_was_stored(root):
     jobs = [
         a_job(
-            1, script=b"\xff\0", description=b"<job/>", user="ana", masked_names=("A",), request_key="N-1", caveat="c"
+            1,
+            script=b"\xff\0",
+            description=b"<job/>",
+            user="ana",
+            masked_names=("A",),
+            request_key="N-1",
+            caveat="c",
         ),
         a_job(2, arguments="a b", stage="sim", account="x", name="n", sender="farm-1"),
     ]
     store(*jobs)
     (batch,) = batches(jobs_after(last=0))
-    assert (batch.jobs, batch.damaged, batch.last) == (jobs, [], ArchivedJob.objects.latest("pk").pk)
+    assert (batch.jobs, batch.damaged, batch.last) == (
+        jobs,
+        [],
+        ArchivedJob.objects.latest("pk").pk,
+    )
 
 
 def test_batches_are_bounded_by_number_and_size(monkeypatch):
     monkeypatch.setattr(backfill, "BATCH_JOBS", 3)
     monkeypatch.setattr(backfill, "BATCH_BYTES", 10_000)
-    store(*(a_job(number, script=b"x" * (20_000 if number == 4 else 10) + b"%d" % number) for number in range(1, 9)))
+    store(
+        *(
+            a_job(number, script=b"x" * (20_000 if number == 4 else 10) + b"%d" % number)
+            for number in range(1, 9)
+        )
+    )
     assert [[job.job_id for job in batch.jobs] for batch in batches(jobs_after(last=0))] == [
         ["1", "2", "3"],
         ["4"],

@@ -95,7 +95,9 @@ def test_rules_are_kept_for_a_start_without_the_portal(journal, portal):
 
 
 def test_portal_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp_path):
-    """That the portal has it cannot be noted then; it is noted later, and the batch is not sent again."""
+    """That the portal has it cannot be noted then; it is noted later,
+    and the batch is not sent again.
+    """
     with small_disk(tmp_path / "disk", 8 * 1024 * 1024) as disk:
 
         class FillingPortal(MemoryPortal):

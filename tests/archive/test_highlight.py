@@ -22,14 +22,20 @@ def text(html):
 
 
 @given(
-    st.lists(st.one_of(SHELL, st.text(st.characters(exclude_characters="\n", codec="utf-8"))), min_size=1, max_size=8)
+    st.lists(
+        st.one_of(SHELL, st.text(st.characters(exclude_characters="\n", codec="utf-8"))),
+        min_size=1,
+        max_size=8,
+    )
 )
 @settings(deadline=None)
 def test_text_stays_as_it_is(lines):
     assert [text(line) for line in highlight(lines)] == lines
 
 
-@pytest.mark.parametrize("first", ["#!/bin/bash", "#!/usr/bin/env python3", "#!/usr/bin/perl", "#!/bin/tcsh", ""])
+@pytest.mark.parametrize(
+    "first", ["#!/bin/bash", "#!/usr/bin/env python3", "#!/usr/bin/perl", "#!/bin/tcsh", ""]
+)
 @given(lines=st.lists(SHELL, max_size=6))
 @settings(deadline=None, max_examples=30)
 def test_text_stays_as_it_is_in_every_language(first, lines):
@@ -37,7 +43,9 @@ def test_text_stays_as_it_is_in_every_language(first, lines):
 
 
 def test_what_is_what():
-    html = highlight(["#!/bin/bash", "#SBATCH --mem=4G", "# note", "if true; then echo \"a $B\" '<b>'; fi"])
+    html = highlight(
+        ["#!/bin/bash", "#SBATCH --mem=4G", "# note", "if true; then echo \"a $B\" '<b>'; fi"]
+    )
 
     assert html[1] == '<i class="d">#SBATCH --mem=4G</i>'
     assert html[2] == '<i class="c"># note</i>'
@@ -68,18 +76,26 @@ def test_what_is_what():
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("first", [b"#!/bin/sh\n", b"#!/usr/bin/python\n", b"#!/usr/bin/perl\n", b"#!/bin/csh\n"])
+@pytest.mark.parametrize(
+    "first", [b"#!/bin/sh\n", b"#!/usr/bin/python\n", b"#!/usr/bin/perl\n", b"#!/bin/csh\n"]
+)
 def test_hostile_scripts_take_no_time(first, piece, monkeypatch):
-    monkeypatch.setattr(highlight_module, "SECONDS", 0.05)  # 64 scripts would take 0.25 s of CPU each
+    monkeypatch.setattr(
+        highlight_module, "SECONDS", 0.05
+    )  # 64 scripts would take 0.25 s of CPU each
     script = (first + piece * SHOWN_BYTES)[:SHOWN_BYTES]
     highlight(["echo"])  # the process is there
     shown = show_script(script, size_bytes=len(script))
     began = time.monotonic()
     assert [text(line) for line in shown.highlighted] == shown.lines
-    assert time.monotonic() - began < 10  # of which the lexer has a moment; without a budget it takes minutes
+    assert (
+        time.monotonic() - began < 10
+    )  # of which the lexer has a moment; without a budget it takes minutes
 
 
-@pytest.mark.parametrize("first", ["#!/bin/sh\n", "#!/usr/bin/python\n", "#!/usr/bin/perl\n", "#!/bin/csh\n"])
+@pytest.mark.parametrize(
+    "first", ["#!/bin/sh\n", "#!/usr/bin/python\n", "#!/usr/bin/perl\n", "#!/bin/csh\n"]
+)
 def test_token_that_takes_minutes_is_shown_without_colours(first):
     """Bash's rule of here-documents looks for each beginning of a long word in all that follows."""
     word = "".join(random.Random(1).choices(string.ascii_letters, k=SHOWN_BYTES))

@@ -1,4 +1,6 @@
-"""Bursts of HTCondor jobs through capture, in this process and in one that is killed in the middle."""
+"""Bursts of HTCondor jobs through capture, in this process and in one that is killed in the
+middle.
+"""
 
 import hashlib
 import shutil
@@ -55,7 +57,9 @@ def submit(schedd, home, number, **values):
     """Submit a job with a script of its own."""
     script = home / f"{number}.sh"
     script.write_bytes(b"#!/bin/sh\n./simulate --seed %d\n" % number)
-    schedd.submit(number, Cmd=script.name, Iwd=str(home), Environment=v2({"SEED": str(number)}), **values)
+    schedd.submit(
+        number, Cmd=script.name, Iwd=str(home), Environment=v2({"SEED": str(number)}), **values
+    )
 
 
 def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journal, watch):
@@ -93,7 +97,9 @@ def test_a_file_server_that_hangs_keeps_no_other_job_waiting(schedd, home, journ
         wait_for(lambda: {job.job_id for job in portal.jobs} >= {"1", "2", "4"})
 
     assert reasons == {f"{server}/run.sh: its file server does not answer"}
-    assert [job.script for job in sorted(portal.jobs, key=lambda job: job.job_id)[:2]] == [SCRIPT] * 2
+    assert [job.script for job in sorted(portal.jobs, key=lambda job: job.job_id)[:2]] == [
+        SCRIPT
+    ] * 2
 
 
 def test_a_job_that_leaves_the_queue_at_once_is_captured(schedd, home, journal):
@@ -150,16 +156,21 @@ def test_secrets_in_plenty_do_not_keep_capture_busy(schedd, journal):
 
 @pytest.mark.django_db
 def test_accounting_finds_what_was_captured(schedd, home, journal):
-    """Two jobs of a submission: both have its script, its stage, and the request that its environment claims."""
+    """Two jobs of a submission: both have its script, its stage,
+    and the request that its environment claims.
+    """
     at = timezone.now() - timedelta(minutes=5)
     times = dict.fromkeys(("QDate", "JobCurrentStartDate", "CompletionDate"), int(at.timestamp()))
     environment = v2({"OPSPORTAL_REQUEST": "MICE-7", "OPSPORTAL_STAGE": "sim"})
-    schedd.submit(7, [{}, {}], Cmd="run.sh", Iwd=str(home), QDate=times["QDate"], Environment=environment)
+    schedd.submit(
+        7, [{}, {}], Cmd="run.sh", Iwd=str(home), QDate=times["QDate"], Environment=environment
+    )
     (home / "run.sh").write_bytes(SCRIPT)
     with capturing(schedd.spool, journal) as (_, portal):
         wait_for(lambda: portal.jobs)
     history = b"".join(
-        history_ad(7, proc, **times) + banner(7, proc, completed=times["CompletionDate"]) for proc in (0, 1)
+        history_ad(7, proc, **times) + banner(7, proc, completed=times["CompletionDate"])
+        for proc in (0, 1)
     )
     (schedd.spool / "history").write_bytes(history)
     cluster = ensure_cluster(name="mice", scheduler="htcondor", by="test", at=at)
@@ -181,7 +192,9 @@ def test_accounting_finds_what_was_captured(schedd, home, journal):
 
 @pytest.mark.slow
 def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
-    """1,000 jobs come and half of them go; the log is replaced meanwhile; capture is killed in the middle."""
+    """1,000 jobs come and half of them go; the log is replaced meanwhile;
+    capture is killed in the middle.
+    """
     jobs = range(1, 1001)
     condor = (schedd.spool, "--scheduler", "htcondor")
 
@@ -212,6 +225,10 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
         for number in jobs
     }
     listed = portal.listed()
-    assert {job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed} == digests
+    assert {
+        job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed
+    } == digests
     assert len(listed) == ArchivedJob.objects.count() == len(jobs)
-    assert all(caveat.startswith(COPIED) for caveat in ArchivedJob.objects.values_list("caveat", flat=True))
+    assert all(
+        caveat.startswith(COPIED) for caveat in ArchivedJob.objects.values_list("caveat", flat=True)
+    )

@@ -17,7 +17,9 @@ from tests.certificates import self_signed, speak_tls
 
 SENDER = Sender(cluster="alps", host="")
 JOURNAL = "0123456789abcdef0123456789abcdef"
-BATCH = JournaledBatch(last=7, jobs=2, captured_at=1, size_bytes=10, content=b"packed", journal=JOURNAL)
+BATCH = JournaledBatch(
+    last=7, jobs=2, captured_at=1, size_bytes=10, content=b"packed", journal=JOURNAL
+)
 TAKEN = 200, {"received": True}
 
 
@@ -26,7 +28,9 @@ def portal_at(url):
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with `answer(request body)`: status and body; notes connections and what it was sent."""
+    """Answers with `answer(request body)`: status and body;
+    notes connections and what it was sent.
+    """
 
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -84,7 +88,11 @@ def test_batch_goes_as_it_is_with_its_place_and_the_token_on_one_connection():
     assert (headers["Authorization"], body) == ("Bearer geheim", b"packed")
     assert headers["Content-Type"] == "application/vnd.opsportal.jobs"
     assert urlsplit(path).path == "/below/api/v1/capture/batches/"
-    assert dict(parse_qsl(urlsplit(path).query)) == {"cluster": "alps", "journal": JOURNAL, "sequence": "7"}
+    assert dict(parse_qsl(urlsplit(path).query)) == {
+        "cluster": "alps",
+        "journal": JOURNAL,
+        "sequence": "7",
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,11 @@ def test_batch_goes_as_it_is_with_its_place_and_the_token_on_one_connection():
     ],
 )
 def test_batch_that_is_not_taken_is_told_from_a_portal_that_is_away(answer, error, why):
-    with serving(answer) as server, portal_at(server.url) as portal, pytest.raises(error, match=why):
+    with (
+        serving(answer) as server,
+        portal_at(server.url) as portal,
+        pytest.raises(error, match=why),
+    ):
         portal.take(BATCH)
 
 
@@ -108,7 +120,10 @@ def test_batch_that_is_not_taken_is_told_from_a_portal_that_is_away(answer, erro
         ((404, b""), "answers 404"),
         ((429, {}), "answers 429"),
         ((500, b""), "answers 500"),
-        ((503, {"detail": "The database does not answer"}), "answers 503: The database does not answer"),
+        (
+            (503, {"detail": "The database does not answer"}),
+            "answers 503: The database does not answer",
+        ),
         ((302, b""), "answers 302"),
         ((200, b"<html>welcome to the hotel</html>"), "answers 200"),
         ((200, []), "answers 200"),
@@ -116,7 +131,11 @@ def test_batch_that_is_not_taken_is_told_from_a_portal_that_is_away(answer, erro
     ids=str,
 )
 def test_answer_that_is_no_word_on_the_batch_keeps_it_in_the_journal(answer, why):
-    with serving(answer) as server, portal_at(server.url) as portal, pytest.raises(PortalAway, match=why):
+    with (
+        serving(answer) as server,
+        portal_at(server.url) as portal,
+        pytest.raises(PortalAway, match=why),
+    ):
         portal.take(BATCH)
     assert len(server.requests) == 1
 
@@ -148,11 +167,16 @@ def test_report_is_told():
 
 
 def test_masking_rules_are_asked_for():
-    with serving((200, {"masking_rules": [["name", "PIN"]]})) as server, portal_at(server.url) as portal:
+    with (
+        serving((200, {"masking_rules": [["name", "PIN"]]})) as server,
+        portal_at(server.url) as portal,
+    ):
         assert portal.masking_rules() == [Rule("name", "PIN")]
 
 
-@pytest.mark.parametrize("answer", [(200, {}), (200, {"masking_rules": [["name", "("]]}), (500, b""), (401, {})])
+@pytest.mark.parametrize(
+    "answer", [(200, {}), (200, {"masking_rules": [["name", "("]]}), (500, b""), (401, {})]
+)
 def test_report_that_fails_says_so(answer):
     with serving(answer) as server, portal_at(server.url) as portal:
         with pytest.raises(PortalAway, match=r"\S"):

@@ -34,7 +34,13 @@ def ids(jobs):
 
 
 def test_next_returns_jobs_as_they_were_added(journal):
-    job = captured_job(7, request_key="NOVA-0231", stage="sim", masked_names=("TOKEN", "PASSWORD"), script=b"\xff\x00")
+    job = captured_job(
+        7,
+        request_key="NOVA-0231",
+        stage="sim",
+        masked_names=("TOKEN", "PASSWORD"),
+        script=b"\xff\x00",
+    )
 
     journal.add(with_identity(job))
 
@@ -97,7 +103,11 @@ def test_forget_lets_a_job_be_added_again(journal):
 
 
 def test_known_has_the_newest_submission_of_an_id(journal):
-    journal.add(Batch.of([(captured_job(1), Identity(10, 1)), (captured_job(1, minutes=5), Identity(11, 2))]))
+    journal.add(
+        Batch.of(
+            [(captured_job(1), Identity(10, 1)), (captured_job(1, minutes=5), Identity(11, 2))]
+        )
+    )
 
     assert journal.known("alps") == {"1": Identity(11, 2)}
 
@@ -136,7 +146,11 @@ def test_batch_that_is_split_keeps_jobs_order_and_numbers(journal):
 
     journal.split(journal.next())
     first = journal.next()
-    assert (first.last, ids(jobs_of(first)), first.size_bytes) == (2, ["1", "2"], 2 * captured_job(1).size_bytes)
+    assert (first.last, ids(jobs_of(first)), first.size_bytes) == (
+        2,
+        ["1", "2"],
+        2 * captured_job(1).size_bytes,
+    )
     journal.split(first)
 
     assert journal.next().last == 1
@@ -175,7 +189,9 @@ def test_journal_of_a_newer_version_is_refused(tmp_path):
 
 
 def test_journal_files_are_private(journal):
-    assert {path.stat().st_mode & 0o077 for path in [journal.directory, *journal.directory.iterdir()]} == {0}
+    assert {
+        path.stat().st_mode & 0o077 for path in [journal.directory, *journal.directory.iterdir()]
+    } == {0}
 
 
 KILLED_WRITER = """
@@ -193,7 +209,9 @@ for number in range(1, 100_000):
 
 
 def test_added_jobs_survive_a_kill(tmp_path):
-    writer = subprocess.Popen([sys.executable, "-c", KILLED_WRITER, tmp_path], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", KILLED_WRITER, tmp_path], stdout=subprocess.PIPE, text=True
+    )
     lines = [writer.stdout.readline() for _ in range(20)]
     writer.kill()
     lines += writer.stdout.readlines()
@@ -210,7 +228,12 @@ def test_added_jobs_survive_a_kill(tmp_path):
     journal.close()
 
 
-jobs = st.builds(captured_job, st.integers(1, 4), minutes=st.integers(0, 1), cluster=st.sampled_from(["alps", "jura"]))
+jobs = st.builds(
+    captured_job,
+    st.integers(1, 4),
+    minutes=st.integers(0, 1),
+    cluster=st.sampled_from(["alps", "jura"]),
+)
 steps = st.one_of(
     st.tuples(st.just("add"), st.lists(jobs, max_size=4)),
     st.tuples(st.just("split")),
@@ -222,7 +245,9 @@ steps = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(history=st.lists(steps, max_size=12))
 def test_no_history_loses_or_doubles_a_job(tmp_path_factory, history):
-    """It may stop between handing over and acknowledging; only then, a batch may be handed over again."""
+    """It may stop between handing over and acknowledging; only then,
+    a batch may be handed over again.
+    """
     directory = tmp_path_factory.mktemp("journal")
     journal = Journal(directory)
     added, acknowledged = [], []

@@ -1,4 +1,6 @@
-"""The Kafka sink keeps the contract of every sink, with a real Kafka and a consumer that reads back."""
+"""The Kafka sink keeps the contract of every sink,
+with a real Kafka and a consumer that reads back.
+"""
 
 import random
 from collections.abc import Sequence
@@ -16,7 +18,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
 class KafkaHarness:
     keeps = (*BYTES, *FACTS)
-    bad_job = a_job(9, script=random.Random(9).randbytes(1_500_000))  # more than the broker takes, also compressed
+    bad_job = a_job(
+        9, script=random.Random(9).randbytes(1_500_000)
+    )  # more than the broker takes, also compressed
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server

@@ -1,4 +1,6 @@
-"""A real Kafka that is killed, away, locked or too small: from the intake, every job arrives unharmed."""
+"""A real Kafka that is killed, away, locked or too small: from the intake,
+every job arrives unharmed.
+"""
 
 import random
 import time
@@ -26,7 +28,11 @@ from .delivering import delivering
 from .kafka_reading import jobs_of
 from .spool_writer import script_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("kafka"),
+    pytest.mark.django_db(transaction=True),
+]
 
 PATIENCE_SECONDS = 90
 
@@ -43,7 +49,9 @@ def url(kafka, topic):
 
 @pytest.fixture
 def secured(kafka, settings):
-    """Sets the sink's security as it should be for a listener, and returns the URL of a topic on it."""
+    """Sets the sink's security as it should be for a listener,
+    and returns the URL of a topic on it.
+    """
 
     def secure(listener, topic, **changes):
         settings.ARCHIVE_KAFKA_SECURITY = listener
@@ -62,7 +70,10 @@ def secured(kafka, settings):
 
 
 def make_jobs(count):
-    return [captured_job(n, script=script_of(n) + b"# \xe9\n" * (n % 3), user="ana") for n in range(1, count + 1)]
+    return [
+        captured_job(n, script=script_of(n) + b"# \xe9\n" * (n % 3), user="ana")
+        for n in range(1, count + 1)
+    ]
 
 
 def wait_delivered(sink):
@@ -74,7 +85,9 @@ def by_id(jobs):
 
 
 @pytest.mark.slow
-def test_broker_that_is_killed_in_the_middle_and_away_for_a_while_has_every_job_once(kafka, topic, url, settings):
+def test_broker_that_is_killed_in_the_middle_and_away_for_a_while_has_every_job_once(
+    kafka, topic, url, settings
+):
     jobs = make_jobs(8000)
 
     with delivering(settings, url, jobs[:6000]) as sink:
@@ -127,7 +140,11 @@ def test_broker_that_takes_only_small_batches_refuses_only_what_is_large(kafka, 
 
 
 def test_job_larger_than_the_option_is_not_sent(kafka, topic, url):
-    jobs = [captured_job(1), captured_job(2, script=b"x" * 5000), captured_job(3, script=b"\0" * 900)]
+    jobs = [
+        captured_job(1),
+        captured_job(2, script=b"x" * 5000),
+        captured_job(3, script=b"\0" * 900),
+    ]
 
     with closing(open_sink(f"{url}?max_message_bytes=5000")) as sink:
         refused = sink.write(jobs)
@@ -164,7 +181,9 @@ def test_secured_listeners_take_jobs(kafka, topic, secured, listener, changes):
     ],
     ids=["password", "user", "CA", "no certificate"],
 )
-def test_jobs_wait_for_the_right_credentials(kafka, topic, secured, listener, changes, reason, settings):
+def test_jobs_wait_for_the_right_credentials(
+    kafka, topic, secured, listener, changes, reason, settings
+):
     jobs = make_jobs(5)
 
     with delivering(settings, secured(listener, topic, **changes), jobs) as sink:
@@ -213,7 +232,10 @@ def test_jobs_wait_for_the_permission(kafka, topic, secured):
 
 
 def test_client_is_quiet_while_kafka_is_away(caplog, capfd):
-    with closing(open_sink("kafka://127.0.0.1:1/jobs")) as sink, pytest.raises(SinkUnavailable, match="refused"):
+    with (
+        closing(open_sink("kafka://127.0.0.1:1/jobs")) as sink,
+        pytest.raises(SinkUnavailable, match="refused"),
+    ):
         sink.write([captured_job()])
 
     assert caplog.text == ""

@@ -1,4 +1,6 @@
-"""The Kafka sink without Kafka: its URL, its messages, and what it makes of answers that no test gets from a server."""
+"""The Kafka sink without Kafka: its URL, its messages,
+and what it makes of answers that no test gets from a server.
+"""
 
 import json
 from datetime import timedelta
@@ -87,7 +89,10 @@ def test_url_that_cannot_be_used_is_refused(url, reason):
 
 
 def test_same_servers_have_the_same_name():
-    names = [open_sink(url).name for url in ("kafka://b,a:9092/jobs", "kafka://a,b:9092/jobs?compression=gzip")]
+    names = [
+        open_sink(url).name
+        for url in ("kafka://b,a:9092/jobs", "kafka://a,b:9092/jobs?compression=gzip")
+    ]
 
     assert names == ["kafka://a:9092,b:9092/jobs"] * 2
 
@@ -112,7 +117,10 @@ def test_passwords_reach_the_producer_alone(settings, producers):
     [
         ({"SECURITY": "sasl_ssl"}, "ARCHIVE_KAFKA_USER and ARCHIVE_KAFKA_PASSWORD"),
         ({"SECURITY": "ssl", "CERT": __file__}, "both ARCHIVE_KAFKA_CERT and ARCHIVE_KAFKA_KEY"),
-        ({"SECURITY": "ssl", "CA": "/nonexistent.pem"}, r"cannot read /nonexistent\.pem, given by ARCHIVE_KAFKA_CA"),
+        (
+            {"SECURITY": "ssl", "CA": "/nonexistent.pem"},
+            r"cannot read /nonexistent\.pem, given by ARCHIVE_KAFKA_CA",
+        ),
     ],
 )
 def test_security_that_cannot_work_is_refused(settings, changes, reason):
@@ -132,7 +140,9 @@ def test_every_byte_comes_back(script, environment, name, arguments):
 
 
 def test_message_is_the_same_each_time_and_readable():
-    job = captured_job(7, user="ana", request_key="NOVA-1", script=b"echo \xe9", masked_names=("TOKEN",))
+    job = captured_job(
+        7, user="ana", request_key="NOVA-1", script=b"echo \xe9", masked_names=("TOKEN",)
+    )
 
     assert message.value(job) == message.value(job)
     assert message.key(job) == b"alps/7"
@@ -191,7 +201,9 @@ def test_producer_that_is_broken_is_replaced(producers, monkeypatch):
     def answer(producer, job_id):
         if job_id != "2":
             return None
-        producer.configuration["error_cb"](KafkaError(KafkaError._FATAL, "out of sequence", fatal=True))
+        producer.configuration["error_cb"](
+            KafkaError(KafkaError._FATAL, "out of sequence", fatal=True)
+        )
         return SILENCE
 
     answer_by(monkeypatch, answer)
@@ -207,7 +219,10 @@ def test_producer_that_is_broken_is_replaced(producers, monkeypatch):
 
 @pytest.mark.parametrize("code", [KafkaError._MSG_TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED])
 def test_what_is_no_fault_of_a_job_refuses_none(producers, monkeypatch, code):
-    answer_by(monkeypatch, lambda producer, job_id: KafkaError(code, "no fault") if job_id == "2" else None)
+    answer_by(
+        monkeypatch,
+        lambda producer, job_id: KafkaError(code, "no fault") if job_id == "2" else None,
+    )
     sink = open_sink(URL)
 
     for _ in range(2):

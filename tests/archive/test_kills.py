@@ -1,4 +1,6 @@
-"""All processes are killed at random, and their servers: every sink has every job, once, its bytes as they were."""
+"""All processes are killed at random, and their servers: every sink has every job, once,
+its bytes as they were.
+"""
 
 import os
 import random
@@ -43,7 +45,9 @@ class Servers:
 
     def start_valkey(self):
         null = subprocess.DEVNULL
-        self.valkey_server = spawn("valkey", self.valkey.command(), self.run, stdout=null, stderr=null)
+        self.valkey_server = spawn(
+            "valkey", self.valkey.command(), self.run, stdout=null, stderr=null
+        )
         self.valkey.wait_ready()
 
     def kill_valkey(self):
@@ -71,7 +75,13 @@ def own_postgres(base):
 
     def start():
         postgres.clear_stale()
-        server = spawn("postgres", postgres.command(), run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server = spawn(
+            "postgres",
+            postgres.command(),
+            run,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         postgres.wait_ready(server.poll)
         postgres.create_database("opsportal")
         return server
@@ -85,7 +95,9 @@ def own_postgres(base):
 
 @contextmanager
 def on_database(url):
-    """Let this process use another database until the end of the block, and no dictionary that it keeps of its own."""
+    """Let this process use another database until the end of the block,
+    and no dictionary that it keeps of its own.
+    """
     own = dict(connection.settings_dict)
     connection.close()
     connection.settings_dict.update(dj_database_url.parse(url))
@@ -111,7 +123,9 @@ def counted(kinds):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kills_of_every_process_and_a_database_away_lose_and_double_nothing(portal, spool, tmp_path_factory):
+def test_kills_of_every_process_and_a_database_away_lose_and_double_nothing(
+    portal, spool, tmp_path_factory
+):
     base, moments = tmp_path_factory.mktemp("k"), random.Random(17)
     with ExitStack() as stack:
         servers = Servers(stack, base)

@@ -43,9 +43,9 @@ def store(*captured):
 
 
 def deliver_all():
-    for pk in Delivery.objects.filter(delivered_at=None, subscriber__startswith="archive.").values_list(
-        "pk", flat=True
-    ):
+    for pk in Delivery.objects.filter(
+        delivered_at=None, subscriber__startswith="archive."
+    ).values_list("pk", flat=True):
         assert deliver(delivery_id=pk, at=START)
 
 
@@ -71,7 +71,9 @@ def test_job_captured_after_collection_gets_request_and_stage(nova):
 def test_every_task_of_an_array_gets_the_request(nova):
     store(captured_job(1, **ORIGIN))
 
-    assert [collect(f"1_{task}", account="nova").request_key for task in range(3)] == ["NOVA-0231"] * 3
+    assert [collect(f"1_{task}", account="nova").request_key for task in range(3)] == [
+        "NOVA-0231"
+    ] * 3
 
 
 def test_experiment_of_accounting_is_worth_more_than_that_of_the_environment(nova, dune):
@@ -91,7 +93,10 @@ def test_job_without_request_captured_after_collection_gets_its_experiment(dune)
 
 
 def test_id_used_again_finds_its_own_script(nova):
-    store(captured_job(1, **ORIGIN), captured_job(1, minutes=60, request_key="NOVA-0232", stage="reco"))
+    store(
+        captured_job(1, **ORIGIN),
+        captured_job(1, minutes=60, request_key="NOVA-0232", stage="reco"),
+    )
 
     first, second = (
         collect("1", submitted_at=START - timedelta(seconds=1), account="nova"),
@@ -116,7 +121,9 @@ def test_job_with_an_id_of_before_that_was_not_captured_has_no_script():
     store(captured_job(1))
     collect("1")
 
-    again = collect("1", submitted_at=START + timedelta(days=300), state=JobState.FAILED, user="mallory")
+    again = collect(
+        "1", submitted_at=START + timedelta(days=300), state=JobState.FAILED, user="mallory"
+    )
 
     assert archived_job_for(again) is None
     assert (ArchivedJob.objects.get().state, ArchivedJob.objects.get().user) == ("completed", "")
@@ -145,7 +152,8 @@ def test_second_capture_that_differs_never_replaces_the_first(seconds, nova):
     archived = archived_job_for(job)
     assert read_blob(archived.script) == b"true"
     assert archived.conflict == (
-        "Captures of this job differ in script. Sent by: capture with the portal’s database, farm-1."
+        "Captures of this job differ in script. Sent by: capture with the portal’s database, "
+        "farm-1."
     )
     assert (archived.experiment, archived.user) == (nova, "alice")
 
@@ -156,7 +164,12 @@ def test_job_that_was_not_captured_has_no_script():
     assert archived_job_for(collect("1")) is None
 
 
-FACTS = {"user": "alice", "account": "nova", "name": "reco.sh", "submit_line": "sbatch -n1 reco.sh 7 --key TOKEN=abc"}
+FACTS = {
+    "user": "alice",
+    "account": "nova",
+    "name": "reco.sh",
+    "submit_line": "sbatch -n1 reco.sh 7 --key TOKEN=abc",
+}
 
 
 @pytest.mark.parametrize("captured_first", [True, False])
@@ -195,7 +208,12 @@ def test_what_the_spool_tells_is_kept():
     collect("1", **FACTS | {"user": "x"})
 
     row = ArchivedJob.objects.get()
-    assert (row.user, row.account, row.name, row.arguments) == ("alice", "nova", "spooled", "a 'b c'")
+    assert (row.user, row.account, row.name, row.arguments) == (
+        "alice",
+        "nova",
+        "spooled",
+        "a 'b c'",
+    )
 
 
 def test_array_has_the_worst_state_of_its_tasks_last_attempts():
@@ -212,7 +230,9 @@ def test_array_has_the_worst_state_of_its_tasks_last_attempts():
     assert state_after(2, JobState.COMPLETED, attempt=2) == "cancelled"
 
 
-@pytest.mark.parametrize(("state", "word"), [(JobState.FAILED, "failed"), (JobState.CANCELLED, "interrupted")])
+@pytest.mark.parametrize(
+    ("state", "word"), [(JobState.FAILED, "failed"), (JobState.CANCELLED, "interrupted")]
+)
 def test_array_says_how_many_of_its_tasks_did_not_complete(client, shifter, state, word):
     store(captured_job(1))
     collect("1_0", state=state)
@@ -232,13 +252,22 @@ def test_array_says_how_many_of_its_tasks_did_not_complete(client, shifter, stat
 def test_jobs_are_described_by_the_scheduler_while_accounting_knows_nothing(monkeypatch, settings):
     settings.CAPTURE_MASK_NAMES = "TOKEN"
     store(captured_job(1), captured_job(2), captured_job(1, submitted_at=START - timedelta(days=9)))
-    asked = asks(monkeypatch, Submission("1", START + timedelta(seconds=1), "alice", "nova", "reco.sh", "TOKEN=abc 7"))
+    asked = asks(
+        monkeypatch,
+        Submission("1", START + timedelta(seconds=1), "alice", "nova", "reco.sh", "TOKEN=abc 7"),
+    )
 
     assert describe_jobs(cluster=Cluster.objects.get(), at=START) == 1
     assert describe_jobs(cluster=Cluster.objects.get(), at=START) == 0
 
     row = ArchivedJob.objects.exclude(user="").get()
-    assert (row.job_id, row.submitted_at, row.user, row.account, row.name) == ("1", START, "alice", "nova", "reco.sh")
+    assert (row.job_id, row.submitted_at, row.user, row.account, row.name) == (
+        "1",
+        START,
+        "alice",
+        "nova",
+        "reco.sh",
+    )
     assert row.arguments.startswith("TOKEN=<masked:")
     assert asked == [1, 1]
 
@@ -271,7 +300,10 @@ def test_jobs_archived_and_collected_by_an_older_version_are_linked_by_the_comma
     call_command("archive", "link", "--cluster", "alps")
 
     assert capsys.readouterr().out == "changed 1 archived jobs of alps\n"
-    assert set(ArchivedJob.objects.values_list("job_id", "user", "state")) == {("1", "alice", "failed"), ("2", "", "")}
+    assert set(ArchivedJob.objects.values_list("job_id", "user", "state")) == {
+        ("1", "alice", "failed"),
+        ("2", "", ""),
+    }
 
 
 def test_job_stored_and_collected_at_the_same_time_is_tied(transactional_db):
@@ -295,7 +327,11 @@ def test_job_stored_and_collected_at_the_same_time_is_tied(transactional_db):
 
 def test_archived_jobs_follow_an_account_map_and_a_new_experiment(nova):
     """By accounting, and without that by their request: as if they had been stored afterwards."""
-    store(captured_job(1), captured_job(2, request_key="SBND-0004"), captured_job(3, request_key="SBND-X-0004"))
+    store(
+        captured_job(1),
+        captured_job(2, request_key="SBND-0004"),
+        captured_job(3, request_key="SBND-X-0004"),
+    )
     job = collect("1", account="pool")
     collect("2", spool_id="2", account="theirs")
     assert job.experiment is None
@@ -309,12 +345,20 @@ def test_archived_jobs_follow_an_account_map_and_a_new_experiment(nova):
     claim_jobs(experiment=Experiment.objects.get(key="SBND"), at=START)
     deliver_all()
     assert experiments() == {"1": "NOVA", "2": "SBND", "3": None}
-    assert claim_archived(experiment=nova) == claim_archived(experiment=Experiment.objects.get(key="SBND")) == 0
+    assert (
+        claim_archived(experiment=nova)
+        == claim_archived(experiment=Experiment.objects.get(key="SBND"))
+        == 0
+    )
 
     map_account(account="theirs", experiment=nova, cluster=None, by="test", at=START)
     claim_jobs(experiment=nova, at=START)
     deliver_all()
-    assert experiments() == {"1": "NOVA", "2": "NOVA", "3": None}  # accounting counts more than the environment
+    assert experiments() == {
+        "1": "NOVA",
+        "2": "NOVA",
+        "3": None,
+    }  # accounting counts more than the environment
 
 
 def experiments():

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.django_db
 
 def stored(*environments):
     jobs = [
-        captured_job(i, environment=environment_bytes(found.items())) for i, found in enumerate(environments, start=1)
+        captured_job(i, environment=environment_bytes(found.items()))
+        for i, found in enumerate(environments, start=1)
     ]
     store(*jobs)
 
@@ -37,7 +38,13 @@ def tried(applies_to, pattern):
 
 def test_dry_run_counts_environments_jobs_and_names_over_many_steps(monkeypatch):
     monkeypatch.setattr(masking_trials, "STEP", 2)
-    stored({"PIN": "1"}, {"PIN": "2", "MY_PIN": "3"}, {"PIN": "<masked:0123456789abcdef>"}, {"A": "b"}, {"PIN": "1"})
+    stored(
+        {"PIN": "1"},
+        {"PIN": "2", "MY_PIN": "3"},
+        {"PIN": "<masked:0123456789abcdef>"},
+        {"A": "b"},
+        {"PIN": "1"},
+    )
 
     trial = tried("name", "PIN$")
 
@@ -90,5 +97,9 @@ def test_admin_makes_tries_and_deletes_a_rule_and_each_is_an_event(client, admin
     client.post(reverse("admin:jobs_maskingrule_delete", args=[rule.pk]), {"post": "yes"})
 
     assert not MaskingRule.objects.exists()
-    kinds = Event.objects.filter(target_type="jobs.maskingrule").order_by("pk").values_list("kind", "actor")
+    kinds = (
+        Event.objects.filter(target_type="jobs.maskingrule")
+        .order_by("pk")
+        .values_list("kind", "actor")
+    )
     assert list(kinds) == [("masking_rule.saved", str(admin)), ("masking_rule.deleted", str(admin))]

@@ -38,8 +38,14 @@ def ids(response):
     return [job.job_id for job in response.context["page"].rows]
 
 
-def test_list_shows_each_person_what_they_may_see(client, archived, liaison, other_liaison, shifter):
-    for user, expected in ((shifter, ["13", "12", "11"]), (liaison, ["12", "11"]), (other_liaison, [])):
+def test_list_shows_each_person_what_they_may_see(
+    client, archived, liaison, other_liaison, shifter
+):
+    for user, expected in (
+        (shifter, ["13", "12", "11"]),
+        (liaison, ["12", "11"]),
+        (other_liaison, []),
+    ):
         client.force_login(user)
         assert ids(client.get(reverse("archive:jobs"))) == expected
 
@@ -98,7 +104,9 @@ def test_empty_list_says_so(client, shifter):
     assert b"No matching jobs" not in wrong
 
 
-def test_list_reads_no_content_and_asks_as_often_for_many(client, shifter, django_assert_max_num_queries):
+def test_list_reads_no_content_and_asks_as_often_for_many(
+    client, shifter, django_assert_max_num_queries
+):
     store(*(captured_job(i) for i in range(1, 40)))
     client.force_login(shifter)
 
@@ -130,7 +138,8 @@ def test_no_page_has_a_hidden_character_of_a_job(client, shifter):
     environment = environment_bytes([(evil, evil)])
     script = f"#!/bin/sh\necho needle {evil}\n".encode()
     store(
-        captured_job(1, script=script, environment=environment, **facts), captured_job(2, script=script + b"#", **facts)
+        captured_job(1, script=script, environment=environment, **facts),
+        captured_job(2, script=script + b"#", **facts),
     )
     one, other = ArchivedJob.objects.order_by("job_id")
     client.force_login(shifter)
@@ -162,7 +171,9 @@ def test_pages_of_scripts_made_to_be_slow_answer(client, shifter):
     ):
         began = time.monotonic()
         page = client.get(path).content
-        assert time.monotonic() - began < 5, path  # with the start of the process, on a busy machine
+        assert time.monotonic() - began < 5, (
+            path
+        )  # with the start of the process, on a busy machine
         assert word in page
 
 
@@ -186,7 +197,9 @@ def test_others_find_nothing(client, archived, other_liaison, name):
 
 @pytest.mark.parametrize("name", ["jobs", "job", "script", "environment"])
 def test_stranger_is_sent_to_the_login(client, archived, name):
-    response = client.get(reverse(f"archive:{name}", args=[] if name == "jobs" else [archived["11"].pk]))
+    response = client.get(
+        reverse(f"archive:{name}", args=[] if name == "jobs" else [archived["11"].pk])
+    )
 
     assert response.status_code == 302
     assert response["Location"].startswith(reverse("accounts:login"))
@@ -199,7 +212,9 @@ def test_raw_contents_come_as_stored_and_never_as_a_page(client, archived, liais
     environment = client.get(reverse("archive:environment", args=[archived["11"].pk]))
 
     assert script.content == HOSTILE
-    assert environment.content == environment_bytes([("A", "<b>"), ("T", "<masked:0123456789abcdef>")])
+    assert environment.content == environment_bytes(
+        [("A", "<b>"), ("T", "<masked:0123456789abcdef>")]
+    )
     assert script["Content-Type"] == "text/plain; charset=utf-8"
     assert script["X-Content-Type-Options"] == "nosniff"
     assert script["Content-Disposition"] == 'attachment; filename="job.11_script"'
@@ -211,7 +226,12 @@ def test_api_lists_and_gives_contents(client, archived, liaison, other_liaison):
 
     (row,) = client.get(address, {"stage": "sim"}).json()["results"]
 
-    assert (row["job_id"], row["cluster"], row["experiment"], row["request"]) == ("11", "alps", "NOVA", "NOVA-0231")
+    assert (row["job_id"], row["cluster"], row["experiment"], row["request"]) == (
+        "11",
+        "alps",
+        "NOVA",
+        "NOVA-0231",
+    )
     assert row["script_sha256"] == archived["11"].script_sha256
     assert client.get(f"{address}{row['id']}/").json() == row
     assert client.get(f"{address}{row['id']}/script/").content == HOSTILE
@@ -224,11 +244,18 @@ def test_api_lists_and_gives_contents(client, archived, liaison, other_liaison):
 
 def test_admin_shows_archived_jobs(admin_client, archived):
     assert admin_client.get(reverse("admin:archive_archivedjob_changelist")).status_code == 200
-    assert admin_client.get(reverse("admin:archive_archivedjob_change", args=[archived["11"].pk])).status_code == 200
+    assert (
+        admin_client.get(
+            reverse("admin:archive_archivedjob_change", args=[archived["11"].pk])
+        ).status_code
+        == 200
+    )
     assert admin_client.get(reverse("admin:archive_dictionary_changelist")).status_code == 200
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"\x28\xb5\x2f\xfd garbage"], ids=["empty", "no zstd", "half zstd"])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"\x28\xb5\x2f\xfd garbage"], ids=["empty", "no zstd", "half zstd"]
+)
 def test_damaged_content_is_told_everywhere(client, archived, liaison, data):
     Blob.objects.update(data=data)
     client.force_login(liaison)
@@ -236,7 +263,10 @@ def test_damaged_content_is_told_everywhere(client, archived, liaison, data):
 
     page = client.get(reverse("archive:job", args=[pk]))
     raw = [client.get(reverse(f"archive:{name}", args=[pk])) for name in ("script", "environment")]
-    api = [client.get(f"{reverse('api:archived-job-list')}{pk}/{name}/") for name in ("script", "environment")]
+    api = [
+        client.get(f"{reverse('api:archived-job-list')}{pk}/{name}/")
+        for name in ("script", "environment")
+    ]
 
     assert (page.status_code, page.content.count(b"<b>Content damaged</b>")) == (200, 2)
     assert [response.status_code for response in raw + api] == [410] * 4
@@ -252,4 +282,7 @@ def test_content_of_another_is_damage_too(client, archived, liaison):
     client.force_login(liaison)
 
     assert client.get(reverse("archive:script", args=[archived["11"].pk])).status_code == 410
-    assert b"<b>Content damaged</b>" in client.get(reverse("archive:job", args=[archived["11"].pk])).content
+    assert (
+        b"<b>Content damaged</b>"
+        in client.get(reverse("archive:job", args=[archived["11"].pk])).content
+    )

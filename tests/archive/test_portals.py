@@ -30,11 +30,15 @@ JOURNAL = uuid4().hex
 
 def batch_of(*jobs, last=None, journal=JOURNAL):
     size = sum(job.size_bytes for job in jobs)
-    return JournaledBatch(last or len(jobs), len(jobs), microseconds(START), size, pack(jobs), journal)
+    return JournaledBatch(
+        last or len(jobs), len(jobs), microseconds(START), size, pack(jobs), journal
+    )
 
 
 class Contract:
-    """What `HandOver` relies on. `portal` opens it for a journal, `kept` returns its jobs in the order of arrival.
+    """What `HandOver` relies on.
+
+    `portal` opens it for a journal, `kept` returns its jobs in the order of arrival.
 
     `noted` is the sender that the portal notes with each job.
     """
@@ -104,7 +108,9 @@ class RealContract(Contract):
 
     @pytest.fixture
     def kept(self):
-        return lambda: [job for row in IntakeBatch.objects.order_by("pk") for job in unpack([bytes(row.data)])]
+        return lambda: [
+            job for row in IntakeBatch.objects.order_by("pk") for job in unpack([bytes(row.data)])
+        ]
 
     @pytest.fixture
     def rules(self):
@@ -120,7 +126,12 @@ class RealContract(Contract):
         row = IntakeBatch.objects.get()
         assert (row.cluster, row.host, row.journal.hex) == ("alps", "scheduler-1", JOURNAL)
         assert IntakeJournal.objects.get(journal=row.journal).sequence == 7
-        assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (2, 2 * captured_job(1).size_bytes, [], False)
+        assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (
+            2,
+            2 * captured_job(1).size_bytes,
+            [],
+            False,
+        )
 
     def test_report_is_a_heartbeat_with_its_place(self, portal):
         with closing(portal()) as open_portal:
@@ -182,7 +193,9 @@ class TestDatabase(RealContract):
 
     def test_sinks_of_its_own_go_with_each_batch_and_are_waited_for(self, sender):
         own = Sender(sender.cluster, sender.host, sinks=("files:///a",))
-        with closing(DatabasePortal(database_conninfo(), own, broker="", most_bytes=MOST_BYTES)) as portal:
+        with closing(
+            DatabasePortal(database_conninfo(), own, broker="", most_bytes=MOST_BYTES)
+        ) as portal:
             portal.take(batch_of(captured_job(1)))
             assert IntakeBatch.objects.get().sinks == ["files:///a"]
             assert portal.undelivered(JOURNAL) == 1

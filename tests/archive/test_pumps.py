@@ -1,4 +1,6 @@
-"""No text of a job keeps the archive busy: each pattern, lexer and parser with 200 kB of its worst input."""
+"""No text of a job keeps the archive busy: each pattern,
+lexer and parser with 200 kB of its worst input.
+"""
 
 import time
 from itertools import islice
@@ -17,7 +19,8 @@ from tests.factories.archive import captured_job
 from tests.pumps import slow_input_of_parser, slow_inputs_of
 from tests.worst_inputs import PIECES, long_words, pumped
 
-#: By the clock, as these wait for another process; far more than they wait, as the machine may be busy.
+#: By the clock, as these wait for another process; far more than they wait, as the machine may be
+#: busy.
 HANGS_SECONDS = 60
 MASKER = Masker(names="(?i)token", key=b"key")
 
@@ -28,7 +31,11 @@ def raw(text):
 
 def job(text):
     return captured_job(
-        1, script=raw(text), environment=b"\1\0\0\0" + raw(text) + b"\0", name=text[:1000], arguments=text
+        1,
+        script=raw(text),
+        environment=b"\1\0\0\0" + raw(text) + b"\0",
+        name=text[:1000],
+        arguments=text,
     )
 
 
@@ -40,7 +47,9 @@ def masked(text):
 
 
 def hits(text):
-    matcher = search._Matcher(search.Search(words=text[:200], line=text[:200], text=text[:200], module=text[:100]))
+    matcher = search._Matcher(
+        search.Search(words=text[:200], line=text[:200], text=text[:200], module=text[:100])
+    )
     return list(islice(matcher.hits(raw(text)[: shown_contents.SHOWN_BYTES]), search.HIT_LINES))
 
 
@@ -56,7 +65,9 @@ PARSERS = {
     "query": lambda text: words.query_for(text[:2_000]),
     "hits": hits,
     "shown script": lambda text: shown_contents.show_script(raw(text), size_bytes=len(text)),
-    "shown environment": lambda text: shown_contents.show_environment(b"\1\0\0\0" + raw(text), size_bytes=9),
+    "shown environment": lambda text: shown_contents.show_environment(
+        b"\1\0\0\0" + raw(text), size_bytes=9
+    ),
     "plain comparison": compared,
     "made equal": lambda text: comparison.normalised(text, job_id="4711"),
     "masking": masked,
@@ -66,10 +77,16 @@ PARSERS = {
     ),
     "batch": lambda text: batches.unpack_untrusted(batches.pack([job(text)])),
     "batch of anything": lambda text: batches.unpack_untrusted(raw(text)),
-    "report": lambda text: report.CaptureReport.from_detail({"last_error": text, "unreadable": {text: text}}),
+    "report": lambda text: report.CaptureReport.from_detail(
+        {"last_error": text, "unreadable": {text: text}}
+    ),
     "printable": report.printable,
     "Elasticsearch": lambda text: as_json(document(job(text))),
-    "Kafka": lambda text: (message.key(job(text)), message.value(job(text)), message.headers(job(text))),
+    "Kafka": lambda text: (
+        message.key(job(text)),
+        message.value(job(text)),
+        message.headers(job(text)),
+    ),
     "file name": files.safe,
     "name in a tar": safe_name,
 }
@@ -84,10 +101,14 @@ def test_parser_is_fast(name):
     assert slow_input_of_parser(PARSERS[name]) == ""
 
 
-@pytest.mark.parametrize("first", ["#!/bin/sh", *(f"#!/usr/bin/{name}" for name, _ in highlight._LEXERS)])
+@pytest.mark.parametrize(
+    "first", ["#!/bin/sh", *(f"#!/usr/bin/{name}" for name, _ in highlight._LEXERS)]
+)
 def test_lexer_is_fast_or_killed(first, monkeypatch):
     """Without colours, where its budget is not enough."""
-    monkeypatch.setattr(highlight, "SECONDS", 0.05)  # a hundred scripts would take 0.25 s of CPU each
+    monkeypatch.setattr(
+        highlight, "SECONDS", 0.05
+    )  # a hundred scripts would take 0.25 s of CPU each
     monkeypatch.setattr(highlight, "KILL_SECONDS", 0.5)
     highlight.highlight([first])
     for text in (*map(pumped, PIECES[::6]), *long_words()):

@@ -1,4 +1,6 @@
-"""What the rules no longer keep goes, the oldest first; what is pinned, or needed by another job, stays."""
+"""What the rules no longer keep goes, the oldest first; what is pinned, or needed by another job,
+stays.
+"""
 
 import threading
 from datetime import timedelta
@@ -47,7 +49,11 @@ def kept():
 
 
 def test_jobs_past_the_age_go_with_the_contents_that_nobody_else_has():
-    store(captured_job(1), captured_job(2), captured_job(3, script=captured_job(1).script, minutes=50 * DAY))
+    store(
+        captured_job(1),
+        captured_job(2),
+        captured_job(3, script=captured_job(1).script, minutes=50 * DAY),
+    )
     rule(max_age_days=60)
 
     assert expire() == 2
@@ -62,14 +68,20 @@ def test_jobs_past_the_age_go_with_the_contents_that_nobody_else_has():
 
 def test_words_go_with_the_last_job_of_a_day():
     script = captured_job(1).script
-    store(captured_job(1), captured_job(2, script=script, minutes=5), captured_job(3, script=script, minutes=50 * DAY))
+    store(
+        captured_job(1),
+        captured_job(2, script=script, minutes=5),
+        captured_job(3, script=script, minutes=50 * DAY),
+    )
     index_words(at=AT)
     rule(max_age_days=60)
     assert ScriptWords.objects.count() == 2
 
     assert expire() == 2
 
-    assert [words.day for words in ScriptWords.objects.all()] == [(START + timedelta(days=50)).date()]
+    assert [words.day for words in ScriptWords.objects.all()] == [
+        (START + timedelta(days=50)).date()
+    ]
 
 
 def test_deletion_is_one_event_a_batch_with_numbers_and_range(monkeypatch):
@@ -88,7 +100,10 @@ def test_deletion_is_one_event_a_batch_with_numbers_and_range(monkeypatch):
 
 def test_size_is_kept_by_deleting_the_oldest(monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 1)
-    store(*(captured_job(number, minutes=number) for number in range(1, 9)), captured_job(99, cluster="jura"))
+    store(
+        *(captured_job(number, minutes=number) for number in range(1, 9)),
+        captured_job(99, cluster="jura"),
+    )
     size = content_size(cluster=Cluster.objects.get(name="alps"))
     rule(max_bytes=size // 2)
     (before,) = excesses(at=AT)
@@ -124,7 +139,9 @@ def test_pinned_job_stays_until_it_is_unpinned(admin):
     expire()
 
     assert kept() == []
-    assert list(Event.objects.filter(kind__contains="pinned").order_by("pk").values_list("kind", "reason")) == [
+    assert list(
+        Event.objects.filter(kind__contains="pinned").order_by("pk").values_list("kind", "reason")
+    ) == [
         ("archive.pinned", "GGUS-17"),
         ("archive.unpinned", "GGUS-17"),
     ]
@@ -149,12 +166,19 @@ def test_job_is_pinned_and_unpinned_on_its_page_and_over_the_api(client, admin):
     client.force_login(admin)
 
     assert "Pin job" in client.get(page).text
-    answer = client.post(reverse("archive:pin", args=[job.pk]), {"reason": "<b>under discussion</b>"}, follow=True)
+    answer = client.post(
+        reverse("archive:pin", args=[job.pk]), {"reason": "<b>under discussion</b>"}, follow=True
+    )
     assert "&lt;b&gt;under discussion&lt;/b&gt;" in answer.text
     client.post(reverse("archive:pin", args=[job.pk]), {"reason": ""}, follow=True)
     client.post(reverse("archive:unpin", args=[job.pk]))
     assert not Pin.objects.exists()
-    assert client.post(f"/api/v1/archive/{job.pk}/pin/", {"reason": "x"}, "application/json").json()["reason"] == "x"
+    assert (
+        client.post(f"/api/v1/archive/{job.pk}/pin/", {"reason": "x"}, "application/json").json()[
+            "reason"
+        ]
+        == "x"
+    )
     assert client.post(f"/api/v1/archive/{job.pk}/unpin/").status_code == 204
     assert not Pin.objects.exists()
 
@@ -183,7 +207,9 @@ def in_another_connection(work):
 
 
 def test_content_that_is_being_stored_again_stays(transactional_db):
-    """The last job with a content is deleted while another with the same is being stored, and the other way round."""
+    """The last job with a content is deleted while another with the same is being stored,
+    and the other way round.
+    """
     store(captured_job(1))
     rule(max_age_days=60)
     again = captured_job(2, script=captured_job(1).script, minutes=90 * DAY)
@@ -198,7 +224,9 @@ def test_content_that_is_being_stored_again_stays(transactional_db):
     ArchivedJob.objects.update(submitted_at=START)
     with transaction.atomic():
         expire()
-        storing = in_another_connection(lambda: store(captured_job(3, script=again.script, minutes=90 * DAY)))
+        storing = in_another_connection(
+            lambda: store(captured_job(3, script=again.script, minutes=90 * DAY))
+        )
         storing.join(0.3)
         assert storing.is_alive()
     storing.join(10)

@@ -114,13 +114,20 @@ def test_products_and_packages_are_found_as_modules(find):
 
 
 @pytest.mark.parametrize("rare", [True, False])
-@pytest.mark.parametrize("query", [{"words": "common"}, {"line": "srun common"}, {"text": "commo", "user": "ana"}])
+@pytest.mark.parametrize(
+    "query", [{"words": "common"}, {"line": "srun common"}, {"text": "commo", "user": "ana"}]
+)
 def test_pages_hold_every_hit_once_newest_first(client, find, query, rare, monkeypatch):
     monkeypatch.setattr(search, "_STEP", 7)
     monkeypatch.setattr(word_search, "are_rare", lambda terms: rare)
     store(
         *(
-            captured_job(i, minutes=(i * 977) % 200_000, user="ana", script=b"srun common\n" if i % 3 else b"rare")
+            captured_job(
+                i,
+                minutes=(i * 977) % 200_000,
+                user="ana",
+                script=b"srun common\n" if i % 3 else b"rare",
+            )
             for i in range(1, 240)
         )
     )
@@ -134,7 +141,9 @@ def test_pages_hold_every_hit_once_newest_first(client, find, query, rare, monke
 
     assert {int(job.job_id) for job in found} == {i for i in range(1, 240) if i % 3}
     assert len(found) == len({job.pk for job in found})
-    assert [job.submitted_at for job in found] == sorted((job.submitted_at for job in found), reverse=True)
+    assert [job.submitted_at for job in found] == sorted(
+        (job.submitted_at for job in found), reverse=True
+    )
 
 
 def test_text_goes_on_where_the_time_was_over(client, find, archived, monkeypatch):
@@ -185,11 +194,16 @@ def test_line_of_a_script_leads_to_the_jobs_with_it(client, find, archived):
 
     answer = client.get(reverse("archive:line", args=[job.pk, 3]))
 
-    assert answer["Location"] == f"{reverse('archive:jobs')}?{urlencode({'line': 'module load gromacs/2023.3'})}"
+    assert (
+        answer["Location"]
+        == f"{reverse('archive:jobs')}?{urlencode({'line': 'module load gromacs/2023.3'})}"
+    )
     assert ids(client.get(answer["Location"])) == ["3", "1"]
     assert client.get(reverse("archive:line", args=[job.pk, 99])).status_code == 404
     store(captured_job(5, script=b"a" * 3000))
-    too_long = client.get(reverse("archive:line", args=[ArchivedJob.objects.get(job_id="5").pk, 1]), follow=True)
+    too_long = client.get(
+        reverse("archive:line", args=[ArchivedJob.objects.get(job_id="5").pk, 1]), follow=True
+    )
     assert b"too long to search for" in too_long.content
 
 
@@ -271,14 +285,21 @@ def counted_anew():
 
 
 def test_words_of_few_scripts_are_asked_for_first(find, counted_anew):
-    store(*(captured_job(i, minutes=i, script=f"echo common own{i}\n".encode()) for i in range(1, 251)))
+    store(
+        *(
+            captured_job(i, minutes=i, script=f"echo common own{i}\n".encode())
+            for i in range(1, 251)
+        )
+    )
     index_words()
     assert not word_search.are_rare(["'own7'"])  # nothing is counted yet
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE archive_scriptwords")
     counted_anew()
 
-    assert [word_search.are_rare([term]) for term in ("'own7'", "'nowhere'", "'common'", "'own':*")] == [
+    assert [
+        word_search.are_rare([term]) for term in ("'own7'", "'nowhere'", "'common'", "'own':*")
+    ] == [
         True,
         True,
         False,

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.django_db
 
 
 def test_store_keeps_every_byte_and_hash():
-    job = captured_job(1, script=b"#!/bin/sh\n\xff\x00\n", environment=b"\x01\0\0\0A=\xe9\0", masked_names=("T",))
+    job = captured_job(
+        1, script=b"#!/bin/sh\n\xff\x00\n", environment=b"\x01\0\0\0A=\xe9\0", masked_names=("T",)
+    )
 
     assert store(job) == 1
 
@@ -27,7 +29,11 @@ def test_store_keeps_every_byte_and_hash():
     assert (read_blob(row.script), read_blob(row.environment)) == (job.script, job.environment)
     assert bytes(row.script.sha256) == hashlib.sha256(job.script).digest()
     assert (row.script_bytes, row.environment_bytes) == (len(job.script), len(job.environment))
-    assert (row.job_id, row.submitted_at, row.captured_at) == ("1", job.submitted_at, job.captured_at)
+    assert (row.job_id, row.submitted_at, row.captured_at) == (
+        "1",
+        job.submitted_at,
+        job.captured_at,
+    )
     assert (row.cluster.name, row.cluster.scheduler, row.masked_names) == ("alps", "slurm", ["T"])
 
 
@@ -48,10 +54,18 @@ def test_equal_contents_are_kept_once():
 
 def test_store_notes_request_experiment_and_publishes():
     nova = Experiment.objects.create(key="NOVA", name="NOvA")
-    store(captured_job(1, request_key="NOVA-0231", stage="sim"), captured_job(2, request_key="???"), captured_job(3))
+    store(
+        captured_job(1, request_key="NOVA-0231", stage="sim"),
+        captured_job(2, request_key="???"),
+        captured_job(3),
+    )
 
     rows = {row.job_id: row for row in ArchivedJob.objects.all()}
-    assert (rows["1"].request_key, rows["1"].stage, rows["1"].experiment) == ("NOVA-0231", "sim", nova)
+    assert (rows["1"].request_key, rows["1"].stage, rows["1"].experiment) == (
+        "NOVA-0231",
+        "sim",
+        nova,
+    )
     assert (rows["2"].experiment, rows["3"].experiment) == (None, None)
     assert Event.objects.get(kind="archive.stored").data == {"job_ids": ["1", "2"]}
 
@@ -60,7 +74,8 @@ def test_dictionary_is_trained_in_time_and_all_stays_readable(monkeypatch):
     monkeypatch.setattr(services, "TRAIN_AT", 1)
     monkeypatch.setattr(services, "GROWTH", 1)
     contents = {
-        str(i): f"#!/bin/bash\nmodule load gromacs/2023.3\nsrun ./a {i} {i * i}\n".encode() * 9 for i in range(60)
+        str(i): f"#!/bin/bash\nmodule load gromacs/2023.3\nsrun ./a {i} {i * i}\n".encode() * 9
+        for i in range(60)
     }
     sizes = []
     for start in range(0, 60, 20):
@@ -70,7 +85,9 @@ def test_dictionary_is_trained_in_time_and_all_stays_readable(monkeypatch):
 
     assert Dictionary.objects.filter(kind="script").count() == 3
     assert sizes[1] - sizes[0] < sizes[0]
-    assert {row.job_id: read_blob(row.script) for row in ArchivedJob.objects.select_related("script")} == contents
+    assert {
+        row.job_id: read_blob(row.script) for row in ArchivedJob.objects.select_related("script")
+    } == contents
     assert list(damaged_blobs()) == []
 
 
@@ -82,7 +99,12 @@ def test_no_dictionary_before_there_is_enough():
 
 def test_damaged_contents_do_not_hold_up_training(monkeypatch):
     monkeypatch.setattr(services, "TRAIN_AT", 1)
-    store(*(captured_job(i, script=b"#!/bin/bash\nmodule load gromacs\nsrun ./a %d\n" % i * 9) for i in range(1, 30)))
+    store(
+        *(
+            captured_job(i, script=b"#!/bin/bash\nmodule load gromacs\nsrun ./a %d\n" % i * 9)
+            for i in range(1, 30)
+        )
+    )
     Blob.objects.filter(pk=ArchivedJob.objects.get(job_id="1").script_id).update(data=b"x")
 
     assert [dictionary.kind for dictionary in train_dictionaries(at=START)] == ["script"]
@@ -91,7 +113,9 @@ def test_damaged_contents_do_not_hold_up_training(monkeypatch):
 def test_damage_is_found_and_named():
     for number in (1, 2, 3, 4):
         store(captured_job(number, environment=b"%d" % number, minutes=number))
-    first, second, third, _ = (job.script for job in ArchivedJob.objects.select_related("script").order_by("pk"))
+    first, second, third, _ = (
+        job.script for job in ArchivedJob.objects.select_related("script").order_by("pk")
+    )
     Blob.objects.filter(pk=first.pk).update(data=b"nonsense")
     Blob.objects.filter(pk=second.pk).update(data=third.data)
     Blob.objects.filter(pk=third.pk).update(size_bytes=1)

@@ -87,7 +87,9 @@ class FilesHarness:
 def _job_of(script: Path) -> CapturedJob:
     start = script.name.removesuffix("_script")
     description = script.with_name(f"{start}_description")
-    submitted = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=script.stat().st_mtime_ns // 1000)
+    submitted = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+        microseconds=script.stat().st_mtime_ns // 1000
+    )
     assert script.parent.name == f"{submitted:%Y%m%d}"
     return CapturedJob(
         cluster=script.parent.parent.name,

@@ -47,7 +47,10 @@ def test_command_retries_drops_and_forgets(troubled, settings, work):
     assert run("--drop", "memory:b", "--job", "7") == ["memory:b: 0 refused jobs dropped"]
     assert run("--drop", "memory:b") == ["memory:b: 1 refused jobs dropped"]
     assert not RefusedJob.objects.exists()
-    for arguments, problem in ((["--forget", "memory:a"], "still in ARCHIVE_SINKS"), (["--retry", "x"], "not found")):
+    for arguments, problem in (
+        (["--forget", "memory:a"], "still in ARCHIVE_SINKS"),
+        (["--retry", "x"], "not found"),
+    ):
         with pytest.raises(CommandError, match=problem):
             run(*arguments)
     settings.ARCHIVE_SINKS = ["memory:b"]
@@ -59,7 +62,13 @@ def test_health_page_shows_lag_error_and_refused_jobs(client, admin, troubled):
     SinkState.objects.filter(failures=1).update(retry_at=timezone.now() + timedelta(minutes=1))
     client.force_login(admin)
     page = client.get("/health/").content.decode()
-    for text in ("memory:a", "connection refused", "unreachable", "retrying in", "rejects job 2 of alps: not this one"):
+    for text in (
+        "memory:a",
+        "connection refused",
+        "unreachable",
+        "retrying in",
+        "rejects job 2 of alps: not this one",
+    ):
         assert text in page
     assert "3 jobs (" in page
 
@@ -73,7 +82,9 @@ def test_metrics_count_what_sinks_lack(client, admin, troubled):
     assert "opsportal_intake_jobs 3.0" in lines
 
 
-def test_queries_of_the_health_page_do_not_grow_with_jobs(client, admin, sinks, work, django_assert_max_num_queries):
+def test_queries_of_the_health_page_do_not_grow_with_jobs(
+    client, admin, sinks, work, django_assert_max_num_queries
+):
     sinks[0].refuses = {str(n) for n in range(1, 30)}
     accept_each(*([n] for n in range(1, 40)))
     work()

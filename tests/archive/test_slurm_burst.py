@@ -31,7 +31,11 @@ def test_burst_with_a_kill_is_archived_whole_and_once(slurm, portal):
     try:
         with portal.capturing(slurm.state_dir) as capture:
             burst = subprocess.Popen(
-                submit, env=slurm.environment, cwd=slurm.jobs_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                submit,
+                env=slurm.environment,
+                cwd=slurm.jobs_dir,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
             burst.stdin.write("".join(f"{number}\n" for number in range(JOBS)).encode())
             burst.stdin.close()
@@ -51,11 +55,15 @@ def test_burst_with_a_kill_is_archived_whole_and_once(slurm, portal):
         slurm.run("scancel", "--name=burst")
     listed = [job for job in portal.listed() if job["job_id"] in spooled]
     assert len(listed) == JOBS
-    assert {job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed} == spooled
+    assert {
+        job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed
+    } == spooled
     portal.archive("verify")
 
 
 def sha256_in_spool(slurm, job_id):
     script = (slurm.job_dir(job_id) / "script").read_bytes()
     environment = (slurm.job_dir(job_id) / "environment").read_bytes()
-    return hashlib.sha256(script.removesuffix(b"\0")).hexdigest(), hashlib.sha256(environment).hexdigest()
+    return hashlib.sha256(script.removesuffix(b"\0")).hexdigest(), hashlib.sha256(
+        environment
+    ).hexdigest()

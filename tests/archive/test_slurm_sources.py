@@ -1,4 +1,6 @@
-"""What a real Slurm's spool, controller and accounting tell of one job come together in the archive."""
+"""What a real Slurm's spool, controller and accounting tell of one job come together in the
+archive.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -51,20 +53,37 @@ class Submitted:
         return ArchivedJob.objects.get(job_id=self.ids[name], submitted_at__gte=self.since)
 
     def in_accounting(self, name):
-        return Job.objects.filter(spool_id=self.ids[name], submitted_at__gte=self.since).order_by("job_id", "attempt")
+        return Job.objects.filter(spool_id=self.ids[name], submitted_at__gte=self.since).order_by(
+            "job_id", "attempt"
+        )
 
 
 @pytest.fixture(scope="module")
 def jobs(slurm):
     """Run them all at once, and wait for their ends."""
     jobs = Submitted(slurm)
-    requeued = jobs.submit("requeued", b'#!/bin/sh\n[ "$SLURM_RESTART_COUNT" = 1 ] && exit 4\nsleep 300\n')
-    jobs.submit("array", b"#!/bin/sh\n# array\nexit $SLURM_ARRAY_TASK_ID\n", "--array=0,2-3", arguments=["x", "y z"])
-    jobs.submit("het", b"#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\ntrue\n", arguments=["both"])
-    jobs.submit("odd", b"#!/bin/sh\n# caf\xe9 \xf0\x9f\x98\x80\ntrue", env={"MULTI": "a\nB=c", "MY_TOKEN": "one\ntwo"})
+    requeued = jobs.submit(
+        "requeued", b'#!/bin/sh\n[ "$SLURM_RESTART_COUNT" = 1 ] && exit 4\nsleep 300\n'
+    )
+    jobs.submit(
+        "array",
+        b"#!/bin/sh\n# array\nexit $SLURM_ARRAY_TASK_ID\n",
+        "--array=0,2-3",
+        arguments=["x", "y z"],
+    )
+    jobs.submit(
+        "het", b"#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\ntrue\n", arguments=["both"]
+    )
+    jobs.submit(
+        "odd",
+        b"#!/bin/sh\n# caf\xe9 \xf0\x9f\x98\x80\ntrue",
+        env={"MULTI": "a\nB=c", "MY_TOKEN": "one\ntwo"},
+    )
     jobs.submit("waiting", b"#!/bin/sh\n# waiting\n", "--hold", arguments=["soon"])
     other = jobs.submit("other", b"#!/bin/sh\n# other\n")
-    jobs.submit("forger", f"#!/bin/sh\n: '\n\nBatch Script for {other}\n{RULE}\n#!/bin/sh\n'\n".encode())
+    jobs.submit(
+        "forger", f"#!/bin/sh\n: '\n\nBatch Script for {other}\n{RULE}\n#!/bin/sh\n'\n".encode()
+    )
     jobs.scripts["rejected"] = b"#!/bin/sh\n# rejected\n"
     (slurm.jobs_dir / "rejected.sh").write_bytes(jobs.scripts["rejected"])
     with pytest.raises(AssertionError, match="not available"):
@@ -72,8 +91,12 @@ def jobs(slurm):
     slurm.wait_state(requeued, "RUNNING")
     slurm.scontrol("requeue", requeued)
     slurm.wait_state(requeued, "PENDING", reason="BeginTime")
-    slurm.scontrol("update", f"jobid={requeued}", "starttime=now+3")  # a node refuses it in the second of its end
-    jobs.ids["rejected"] = slurm.run("squeue", "-h", "-t", "all", "-n", "rejected.sh", "-o", "%A").split()[0]
+    slurm.scontrol(
+        "update", f"jobid={requeued}", "starttime=now+3"
+    )  # a node refuses it in the second of its end
+    jobs.ids["rejected"] = slurm.run(
+        "squeue", "-h", "-t", "all", "-n", "rejected.sh", "-o", "%A"
+    ).split()[0]
     try:
         slurm.wait_ended(job_id for name, job_id in jobs.ids.items() if name != "waiting")
         yield jobs
@@ -87,9 +110,18 @@ def cluster(jobs, tmp_path, settings):
     settings.MASKING_KEY = "k" * 50
     slurm = jobs.slurm
     cluster = ensure_cluster(
-        name=slurm.cluster, scheduler="slurm", by="test", at=jobs.since, options={"conf": str(slurm.conf)}
+        name=slurm.cluster,
+        scheduler="slurm",
+        by="test",
+        at=jobs.since,
+        options={"conf": str(slurm.conf)},
     )
-    capture = {"cluster": slurm.cluster, "scheduler": "slurm", "spool": slurm.state_dir, "journal": tmp_path}
+    capture = {
+        "cluster": slurm.cluster,
+        "scheduler": "slurm",
+        "spool": slurm.state_dir,
+        "journal": tmp_path,
+    }
     call_command("capture", **capture, once=True)
     archive_all()
     return cluster
@@ -116,7 +148,10 @@ def test_tasks_components_and_attempts_find_their_scripts_and_facts(jobs, cluste
         assert read_blob(archived.script) == jobs.scripts[name]
         assert {archived_job_for(job) for job in jobs.in_accounting(name)} == {archived}
     assert [job.job_id.partition("_")[2] for job in jobs.in_accounting("array")] == ["0", "2", "3"]
-    assert [(job.attempt, job.state) for job in jobs.in_accounting("requeued")] == [(1, "requeued"), (2, "failed")]
+    assert [(job.attempt, job.state) for job in jobs.in_accounting("requeued")] == [
+        (1, "requeued"),
+        (2, "failed"),
+    ]
     facts = {name: jobs.archived(name) for name in ("array", "requeued", "rejected", "het", "odd")}
     assert {name: (row.state, row.arguments) for name, row in facts.items()} == {
         "array": ("failed", "x y z"),
@@ -125,7 +160,9 @@ def test_tasks_components_and_attempts_find_their_scripts_and_facts(jobs, cluste
         "het": ("completed", "both"),
         "odd": ("completed", ""),
     }
-    assert {(row.user, row.account, row.name == f"{name}.sh") for name, row in facts.items()} == {("root", "ops", True)}
+    assert {(row.user, row.account, row.name == f"{name}.sh") for name, row in facts.items()} == {
+        ("root", "ops", True)
+    }
 
 
 def test_each_component_of_a_heterogeneous_job_has_its_script(jobs, cluster):
@@ -142,7 +179,12 @@ def test_controller_alone_tells_users_and_arguments_also_of_jobs_that_wait(jobs,
 
     rows = {name: jobs.archived(name) for name in jobs.ids}
     assert {(row.user, row.account) for row in rows.values()} == {("root", "ops")}
-    assert [rows[name].arguments for name in ("waiting", "array", "het", "other")] == ["soon", "x y z", "both", ""]
+    assert [rows[name].arguments for name in ("waiting", "array", "het", "other")] == [
+        "soon",
+        "x y z",
+        "both",
+        "",
+    ]
     assert rows["waiting"].state == ""
 
 
@@ -155,7 +197,9 @@ def test_check_says_where_accounting_has_other_copies(jobs, cluster):
 
     for name in ("requeued", "rejected", "forger", "other", "het"):
         assert found[jobs.ids[name]] == {(Kind.ALIKE, "")}, name
-    added = "SLURM_ARRAY_TASK_COUNT, SLURM_ARRAY_TASK_MIN, SLURM_ARRAY_TASK_MAX, SLURM_ARRAY_TASK_STEP"
+    added = (
+        "SLURM_ARRAY_TASK_COUNT, SLURM_ARRAY_TASK_MIN, SLURM_ARRAY_TASK_MAX, SLURM_ARRAY_TASK_STEP"
+    )
     assert found[jobs.ids["array"]] == {(Kind.ENVIRONMENT, f"accounting has more: {added}")}
     assert found[jobs.ids["odd"]] == {(Kind.ENCODING, ""), (Kind.NEWLINES, "")}
 
@@ -164,14 +208,24 @@ def test_what_the_archive_lacks_is_named_and_filled_in(jobs, cluster, capsysbina
     collect(cluster, jobs)
     ids = [jobs.ids[name] for name in ("odd", "array", "forger")]
     ArchivedJob.objects.filter(job_id__in=ids).delete()
-    arguments = ["check", "--cluster", cluster.name, *(f"--job={job_id}" for job_id in ids), "--json"]
+    arguments = [
+        "check",
+        "--cluster",
+        cluster.name,
+        *(f"--job={job_id}" for job_id in ids),
+        "--json",
+    ]
 
     with pytest.raises(CommandError, match="3 jobs are missing from the archive"):
         call_command("archive", *arguments)
     call_command("archive", *arguments, "--backfill")
     deliver_all()
 
-    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines() if line.startswith(b"{")]
+    lines = [
+        json.loads(line)
+        for line in capsysbinary.readouterr().out.splitlines()
+        if line.startswith(b"{")
+    ]
     assert [line["found"] for line in lines] == ["missing"] * 3 + ["backfilled"] * 3
     for name in ("array", "forger"):
         assert read_blob(jobs.archived(name).script) == jobs.scripts[name]

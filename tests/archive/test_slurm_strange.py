@@ -23,7 +23,8 @@ from .conftest import archived, wait_for
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
 FIRST_ID, MAX_ID = 20, 24  # the last one is not given out
-# slurmctld sends a script to accounting while it remembers the job: this one stays until it was sent.
+# slurmctld sends a script to accounting while it remembers the job: this one stays until it was
+# sent.
 SAME = "same\nuntil [ -e recorded ]; do sleep 0.1; done"
 PLUGIN = """
 edited = 0
@@ -41,8 +42,14 @@ return slurm.SUCCESS
 
 @pytest.fixture(scope="module")
 def strange():
-    options = [f"--set=FirstJobId={FIRST_ID}", f"--set=MaxJobId={MAX_ID}", "--set=JobSubmitPlugins=lua"]
-    with running_slurm("--nodes=1", "--min-job-age=2", *options, etc={"job_submit.lua": PLUGIN}) as slurm:
+    options = [
+        f"--set=FirstJobId={FIRST_ID}",
+        f"--set=MaxJobId={MAX_ID}",
+        "--set=JobSubmitPlugins=lua",
+    ]
+    with running_slurm(
+        "--nodes=1", "--min-job-age=2", *options, etc={"job_submit.lua": PLUGIN}
+    ) as slurm:
         yield slurm
 
 
@@ -50,10 +57,14 @@ def restart_with_new_state(slurm):
     """Do as after the loss of StateSaveLocation: slurmctld begins anew."""
     pid_file = slurm.directory / "run" / "slurmctld.pid"
     os.kill(int(pid_file.read_text()), signal.SIGTERM)
-    wait_for(lambda: not pid_file.exists() or not Path("/proc", pid_file.read_text().strip()).exists())
+    wait_for(
+        lambda: not pid_file.exists() or not Path("/proc", pid_file.read_text().strip()).exists()
+    )
     shutil.rmtree(slurm.state_dir)
     slurm.state_dir.mkdir(0o700)
-    subprocess.run([BIN / "slurm-up", slurm.directory], check=True, timeout=180, capture_output=True)
+    subprocess.run(
+        [BIN / "slurm-up", slurm.directory], check=True, timeout=180, capture_output=True
+    )
 
 
 def submit(slurm, text, *options):
@@ -75,7 +86,9 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
         for number in (1, 2):
             job_id = submit(strange, SAME, "--job-name=edited")
             submitted.append((job_id, f"#!/bin/sh\n# {SAME}\n# edited {number}\n"))
-            wait_for(lambda: SAME in strange.run("sacct", "-B", "-j", submitted[-1][0]), seconds=120)
+            wait_for(
+                lambda: SAME in strange.run("sacct", "-B", "-j", submitted[-1][0]), seconds=120
+            )
         (strange.jobs_dir / "recorded").touch()
         wait_for(lambda: not strange.job_dir(submitted[0][0]).exists(), seconds=120)
         submitted.append((submit(strange, "after the wrap"), "#!/bin/sh\n# after the wrap\n"))
@@ -95,10 +108,14 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
     cluster.options = {"conf": str(strange.conf), "cluster_name": "test"}
     cluster.save()
     collect_again(cluster=cluster, since=since - timedelta(seconds=5), at=timezone.now())
-    assert collect_finished_jobs(cluster=cluster, at=timezone.now() + timedelta(seconds=5)).new == len(submitted)
+    assert collect_finished_jobs(
+        cluster=cluster, at=timezone.now() + timedelta(seconds=5)
+    ).new == len(submitted)
     linked = [archived_job_for(job) for job in Job.objects.order_by("submitted_at", "job_id")]
     assert {row.pk for row in linked} == {row.pk for row in rows}
 
     findings = check_copies(cluster=cluster, since=since, by="test", at=timezone.now())
     other = [finding.job_id for finding in findings if finding.kind is Kind.SCRIPT]
-    assert other == [job_id for job_id, script in submitted if "edited 2" in script]  # it keeps the first of equals
+    assert other == [
+        job_id for job_id, script in submitted if "edited 2" in script
+    ]  # it keeps the first of equals

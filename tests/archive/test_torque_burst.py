@@ -20,7 +20,9 @@ KEEP_COMPLETED = timedelta(seconds=1)
 
 
 def torque_job(number: int) -> TorqueJob:
-    """Return one of every kind in turn: several chunks, bytes that are no text, nothing at all, arrays."""
+    """Return one of every kind in turn: several chunks, bytes that are no text, nothing at all,
+    arrays.
+    """
     body = b"#!/bin/sh\n#PBS -N events\r\n./run --seed %d\n# caf\xe9\n" % number
     return TorqueJob(
         number,
@@ -54,11 +56,16 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, tmp_path, subdirector
     portal.capture_once(*torque, "--patience-seconds", 50)
 
     digests = {
-        job.id: (hashlib.sha256(job.script).hexdigest(), hashlib.sha256(pack(job.variables)).hexdigest())
+        job.id: (
+            hashlib.sha256(job.script).hexdigest(),
+            hashlib.sha256(pack(job.variables)).hexdigest(),
+        )
         for job in jobs
     }
     listed = portal.listed()
-    assert {job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed} == digests
+    assert {
+        job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed
+    } == digests
     assert len(listed) == ArchivedJob.objects.count() == JOBS
     assert set(ArchivedJob.objects.values_list("user", "caveat")) == {("ana", "")}
 
@@ -79,7 +86,10 @@ def test_jobs_that_are_soon_purged_are_captured(portal, tmp_path, settings) -> N
                 do(server.purge(ended.pop(0)[1]))
         wait_for(lambda: archived() == 300)
 
-    assert ArchivedJob.objects.filter(submitted_at__lt=timezone.now(), masked_names=["TOKEN"]).count() == 300
+    assert (
+        ArchivedJob.objects.filter(submitted_at__lt=timezone.now(), masked_names=["TOKEN"]).count()
+        == 300
+    )
     out = portal.archive("show", ended[-1][1].id, "--cluster", "alps", "--environment")
     assert b"s3cret" not in out
     assert b"TOKEN=<masked:" in out

@@ -31,13 +31,21 @@ def server(tmp_path) -> TorqueServer:
     return TorqueServer(tmp_path / "torque", subdirectories=True)
 
 
-def running_torque(spool, journal, portal, watch=Watch.AUTO, **timing) -> AbstractContextManager[Capture]:
-    return running(capture_of(spool, journal, portal, cluster="old", scheduler="torque", watch=watch), **timing)
+def running_torque(
+    spool, journal, portal, watch=Watch.AUTO, **timing
+) -> AbstractContextManager[Capture]:
+    return running(
+        capture_of(spool, journal, portal, cluster="old", scheduler="torque", watch=watch), **timing
+    )
 
 
 @pytest.mark.parametrize("tasks", [0, 3])
 def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks, watch) -> None:
-    spool, portal, job = CountingSpool(server.jobs), MemoryPortal(), TorqueJob(7, tasks=tasks, saves=5)
+    spool, portal, job = (
+        CountingSpool(server.jobs),
+        MemoryPortal(),
+        TorqueJob(7, tasks=tasks, saves=5),
+    )
 
     with running_torque(spool, journal, portal, watch, rescan_seconds=0.05) as capture:
         do(server.submission(job))
@@ -99,4 +107,6 @@ def test_secret_never_reaches_the_journal(server, journal) -> None:
     assert captured.masked_names == ("TOKEN",)
     assert captured.arguments.startswith("-v TOKEN=<masked:")
     assert b"TOKEN=&lt;masked:" in captured.description
-    assert b"s3cret" not in captured.description + captured.environment + captured.arguments.encode()
+    assert (
+        b"s3cret" not in captured.description + captured.environment + captured.arguments.encode()
+    )

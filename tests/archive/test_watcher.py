@@ -1,4 +1,6 @@
-"""File events of a spool, from the kernel and from polling: what each tells, and which is used where."""
+"""File events of a spool, from the kernel and from polling: what each tells,
+and which is used where.
+"""
 
 import ctypes
 import errno
@@ -85,7 +87,9 @@ def test_spool_is_scanned_until_there_are_events(tmp_path, spool, monkeypatch):
     monkeypatch.setattr(watcher, "Inotify", none_left)
     with (
         closing(Journal(tmp_path / "journal")) as journal,
-        running(capture_of(SlurmSpool(spool), journal, MemoryPortal()), rescan_seconds=0.1) as capture,
+        running(
+            capture_of(SlurmSpool(spool), journal, MemoryPortal()), rescan_seconds=0.1
+        ) as capture,
     ):
         write_job(spool, 1)
         wait_for(lambda: capture.captured == 1)
@@ -134,7 +138,9 @@ def test_file_that_is_renamed_in_a_directory_is_told_by_its_new_name(source, spo
 
 
 def test_what_takes_the_inode_of_something_gone_is_told(source, spool):
-    """As on ext4, where the next job's directory often gets the inode of the last that was removed."""
+    """As on ext4, where the next job's directory often gets the inode of the last that was
+    removed.
+    """
     (spool / "job.1").mkdir()
     source.add(spool)
     (spool / "job.1").rmdir()
@@ -242,7 +248,9 @@ def test_directory_without_permission_cannot_be_watched(spool, monkeypatch):
 
 
 def test_overflow_of_the_kernels_queue_brings_a_scan(spool, watch_spool):
-    """A queue is full of writes to two files in turn: the kernel makes one event of two that are alike."""
+    """A queue is full of writes to two files in turn:
+    the kernel makes one event of two that are alike.
+    """
     watching, rescans = watch_spool(SlurmSpool(spool), WaitingEntries(), Watch.INOTIFY)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if limit > 100_000:
@@ -290,7 +298,9 @@ def test_polling_is_added_on_network_file_systems(spool, watch_spool, monkeypatc
 
 
 def test_events_of_the_kernel_are_used_on_network_file_systems_too(spool, watch_spool, monkeypatch):
-    """Most spools that lie there are written by this host, and many a job does not live until the next poll."""
+    """Most spools that lie there are written by this host,
+    and many a job does not live until the next poll.
+    """
     monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 600)
     monkeypatch.setattr(watcher, "is_network", lambda directory: True)
     (spool / "hash.1").mkdir()
@@ -303,8 +313,12 @@ def test_events_of_the_kernel_are_used_on_network_file_systems_too(spool, watch_
     assert len(waiting) == 1
 
 
-def test_directory_that_is_made_while_the_watches_are_set_is_watched(spool, watch_spool, monkeypatch):
-    """It has no event: it was not there when they were listed, and then the one it lies in was not watched yet."""
+def test_directory_that_is_made_while_the_watches_are_set_is_watched(
+    spool, watch_spool, monkeypatch
+):
+    """It has no event: it was not there when they were listed,
+    and then the one it lies in was not watched yet.
+    """
     adapter, waiting = SlurmSpool(spool), WaitingEntries()
     watched = adapter.watched
 
@@ -325,13 +339,18 @@ def test_directory_that_is_made_while_the_watches_are_set_is_watched(spool, watc
 
 
 def test_what_another_host_writes_is_captured(tmp_path, spool, monkeypatch):
-    """On a real remote file system, of which the kernel tells nothing, and long before the next scan."""
+    """On a real remote file system, of which the kernel tells nothing,
+    and long before the next scan.
+    """
     monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 0.05)
     there, here = spool, tmp_path / "mounted"
     here.mkdir()
     with mounted(there, at=here), closing(Journal(tmp_path / "journal")) as journal:
         assert file_systems.type_of(here) == "fuse.remote"
-        with closing(Inotify()) as alone, running(capture_of(SlurmSpool(here), journal, MemoryPortal())) as capture:
+        with (
+            closing(Inotify()) as alone,
+            running(capture_of(SlurmSpool(here), journal, MemoryPortal())) as capture,
+        ):
             alone.add(here)
             for number, job_id in enumerate((1, 11, 2, 12), start=1):
                 write_job(there, job_id)
@@ -371,7 +390,15 @@ def test_network_file_systems_are_known_by_their_type(tmp_path, monkeypatch, typ
 def test_type_of_a_file_system_is_that_of_its_mount(directory):
     if not Path(directory).is_dir():
         pytest.skip(f"no {directory} here")
-    command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--first-only", "--target", directory]
+    command = [
+        "findmnt",
+        "--noheadings",
+        "--output",
+        "FSTYPE",
+        "--first-only",
+        "--target",
+        directory,
+    ]
     expected = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     assert file_systems.type_of(Path(directory)) == expected

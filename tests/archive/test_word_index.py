@@ -1,4 +1,6 @@
-"""The index of words is filled behind capture's back, whole and once, whatever happens meanwhile."""
+"""The index of words is filled behind capture's back, whole and once,
+whatever happens meanwhile.
+"""
 
 from datetime import date
 
@@ -18,7 +20,11 @@ def index():
 
 
 def with_word(word):
-    return sorted(with_words(ArchivedJob.objects.all(), words.query_for(word)).values_list("job_id", flat=True))
+    return sorted(
+        with_words(ArchivedJob.objects.all(), words.query_for(word)).values_list(
+            "job_id", flat=True
+        )
+    )
 
 
 @pytest.mark.django_db
@@ -35,10 +41,16 @@ def test_new_jobs_are_indexed_once():
 @pytest.mark.django_db
 def test_script_is_indexed_once_a_day():
     same = {"script": b"srun same\n"}
-    store(captured_job(1, **same), captured_job(2, minutes=1, **same), captured_job(3, minutes=24 * 60, **same))
+    store(
+        captured_job(1, **same),
+        captured_job(2, minutes=1, **same),
+        captured_job(3, minutes=24 * 60, **same),
+    )
     index()
 
-    assert [str(day) for day in ScriptWords.objects.values_list("day", flat=True).order_by("day")] == [
+    assert [
+        str(day) for day in ScriptWords.objects.values_list("day", flat=True).order_by("day")
+    ] == [
         "2026-11-20",
         "2026-11-21",
     ]
@@ -53,7 +65,11 @@ def test_words_are_found_among_those_of_days(keep):
 
     def found(*days):
         among = [words.day_word(date(2026, 11, day)) for day in days]
-        return sorted(keep(ArchivedJob.objects.all(), ["'both'"], among=among).values_list("job_id", flat=True))
+        return sorted(
+            keep(ArchivedJob.objects.all(), ["'both'"], among=among).values_list(
+                "job_id", flat=True
+            )
+        )
 
     assert found() == ["1", "2", "3", "4"]
     assert found(22) == ["2"]
@@ -95,13 +111,16 @@ def test_damaged_and_hostile_scripts_do_not_stop_it():
 def test_job_committed_late_is_not_passed_over():
     """Its number is lower than that of a job which is indexed already."""
     store(captured_job(1, script=b"first"))
-    columns = ", ".join(f'"{f.column}"' for f in ArchivedJob._meta.concrete_fields if f.name not in ("id", "job_id"))
+    columns = ", ".join(
+        f'"{f.column}"' for f in ArchivedJob._meta.concrete_fields if f.name not in ("id", "job_id")
+    )
     other = connection.copy()
     try:
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute(
-                f"INSERT INTO archive_archivedjob (job_id, {columns}) SELECT 'late', {columns} FROM archive_archivedjob"
+                f"INSERT INTO archive_archivedjob (job_id, {columns}) SELECT 'late', "
+                f"{columns} FROM archive_archivedjob"
             )
         store(captured_job(3, script=b"third"))
         for _ in range(2):
@@ -125,7 +144,10 @@ def test_transactions_that_write_no_jobs_are_not_waited_for(where):
         other.settings_dict["NAME"] = "postgres"
     statement = {
         "another database": "SELECT pg_current_xact_id()",
-        "another table": "INSERT INTO archive_wordindex (id, indexed_to, goal, goal_waits_for) VALUES (2, 0, 0, '[]')",
+        "another table": (
+            "INSERT INTO archive_wordindex (id, indexed_to, goal, goal_waits_for) VALUES (2, 0, "
+            "0, '[]')"
+        ),
         "what only reads jobs": "SELECT pg_current_xact_id(), count(*) FROM archive_archivedjob",
     }[where]
     try:

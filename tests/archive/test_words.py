@@ -15,7 +15,10 @@ SHELL = st.text(alphabet="aZ09_-./+=\"'$ {}():;|&<>,@%*é\t#", max_size=60)
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("module load gromacs/2023.3-foss-2023a", {"gromacs/2023.3-foss-2023a", "gromacs", "2023.3-foss-2023a"}),
+        (
+            "module load gromacs/2023.3-foss-2023a",
+            {"gromacs/2023.3-foss-2023a", "gromacs", "2023.3-foss-2023a"},
+        ),
         ("#SBATCH --mem=4G", {"sbatch", "--mem=4g", "--mem", "4g"}),
         ('export OMP_NUM_THREADS="8"', {"omp_num_threads", "8"}),
         ("OMP_NUM_THREADS=8 srun -n 4 ./a.out", {"omp_num_threads=8", "-n", "4", "a.out"}),
@@ -37,7 +40,10 @@ def test_every_piece_of_a_line_is_found_by_typing_it(line):
 
 @given(st.one_of(LETTERS, SHELL))
 def test_words_hold_no_blank_and_are_never_empty(text):
-    assert all(word and not any(letter.isspace() or letter == "\0" for letter in word) for word in words.words_of(text))
+    assert all(
+        word and not any(letter.isspace() or letter == "\0" for letter in word)
+        for word in words.words_of(text)
+    )
 
 
 @pytest.mark.parametrize(

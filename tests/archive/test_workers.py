@@ -1,4 +1,6 @@
-"""Real workers that archive, and what may happen to them: every sink has every job, once, its bytes as they were."""
+"""Real workers that archive, and what may happen to them: every sink has every job, once,
+its bytes as they were.
+"""
 
 import time
 
@@ -63,7 +65,12 @@ def test_batches_reach_store_and_files_and_a_host_of_its_own(portal, broker, tmp
     environment = portal.environment | {"ARCHIVE_SINKS": sinks}
     accept_each(range(1, 20), range(20, 31))
     with archive_worker(environment, tmp_path):
-        wait_for(lambda: ArchivedJob.objects.count() == 30 and SinkState.objects.filter(written=30).count() == 2)
+        wait_for(
+            lambda: (
+                ArchivedJob.objects.count() == 30
+                and SinkState.objects.filter(written=30).count() == 2
+            )
+        )
         assert not there.exists(), "only a worker of that host writes there"
         with archive_worker(environment, tmp_path, queue="archive.files@disk-3", concurrency=1):
             wait_for(nothing_is_left)
@@ -75,7 +82,9 @@ def test_job_that_kills_its_workers_is_refused_and_costs_no_other(portal, broker
     info = tmp_path / "poison-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: poison\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[opsportal.archive_sinks]\npoison = poison:PoisonSink\n")
+    (info / "entry_points.txt").write_text(
+        "[opsportal.archive_sinks]\npoison = poison:PoisonSink\n"
+    )
     kept = tmp_path / "kept"
     environment = portal.environment | {
         "ARCHIVE_SINKS": "poison: store:",

@@ -12,12 +12,20 @@ from typing import Self
 ROOT = Path(__file__).parents[2]
 # As a service manager does: Celery ends of some losses of its broker.
 SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 0.2; done', "sh")
-WORKER = ("worker", "--loglevel=INFO", "--hostname=archive@test", "--without-gossip", "--without-mingle")
+WORKER = (
+    "worker",
+    "--loglevel=INFO",
+    "--hostname=archive@test",
+    "--without-gossip",
+    "--without-mingle",
+)
 BEAT = ("beat", "--loglevel=INFO", "--pidfile=")
 
 
 class CeleryProcess:
-    """A process of Celery with its children, started again where it ends by itself, and by `start` after a kill."""
+    """A process of Celery with its children, started again where it ends by itself,
+    and by `start` after a kill.
+    """
 
     def __init__(self, environment: Mapping[str, str], log: Path, *command: str) -> None:
         self._environment, self._log, self._command = environment, log, command
@@ -26,7 +34,16 @@ class CeleryProcess:
     def start(self) -> Self:
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*SUPERVISED, sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *self._command],
+                [
+                    *SUPERVISED,
+                    sys.executable,
+                    "-m",
+                    "celery",
+                    "--quiet",
+                    "-A",
+                    "opsportal",
+                    *self._command,
+                ],
                 cwd=ROOT,
                 env=self._environment | {"LOG_LEVEL": "INFO"},
                 stdout=output,
@@ -67,7 +84,9 @@ def archive_worker(
 
 @contextmanager
 def beat(environment: Mapping[str, str], directory: Path) -> Iterator[CeleryProcess]:
-    process = CeleryProcess(environment, directory / "beat.log", *BEAT, f"--schedule={directory / 'schedule'}")
+    process = CeleryProcess(
+        environment, directory / "beat.log", *BEAT, f"--schedule={directory / 'schedule'}"
+    )
     try:
         yield process
     finally:

@@ -14,10 +14,12 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sy
 from apps.accounts.models import User
 from tests.factories import people
 
-# Playwright's sync interface runs an event loop in this thread, which Django would take for async code.
+# Playwright's sync interface runs an event loop in this thread, which Django would take for async
+# code.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
-#: How long a page is waited for, in milliseconds: far longer than any takes on a machine with other things to do.
+#: How long a page is waited for, in milliseconds: far longer than any takes on a machine with other
+#: things to do.
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
@@ -41,7 +43,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def chromium():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell"), args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium-headless-shell"), args=ARGUMENTS
+        )
         yield browser
         browser.close()
 
@@ -79,7 +83,10 @@ def open_page(chromium, live_server):
         page.set_default_timeout(PATIENCE)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
+        page.on(
+            "console",
+            lambda message: problems.append(message.text) if is_problem(message) else None,
+        )
         page.problems = problems
         return page
 
@@ -101,8 +108,13 @@ def open_as(open_page, live_server):
 
 
 def is_problem(message: ConsoleMessage) -> bool:
-    """Tell whether a message is an error. A page that is left gives up what htmx still loads, which is none."""
-    return message.type == "error" and not message.text.startswith(("htmx:sendAbort", "htmx:afterRequest"))
+    """Tell whether a message is an error.
+
+    A page that is left gives up what htmx still loads, which is none.
+    """
+    return message.type == "error" and not message.text.startswith(
+        ("htmx:sendAbort", "htmx:afterRequest")
+    )
 
 
 def wait_until_loaded(page: Page) -> None:
@@ -118,11 +130,16 @@ def violations_of(page: Page, *, contrast: bool = True) -> list[str]:
     """
     options = {"resultTypes": ["violations"], "rules": {"color-contrast": {"enabled": contrast}}}
     violations = Axe().run(page, options=options).response["violations"]
-    return [f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}" for v in violations]
+    return [
+        f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}"
+        for v in violations
+    ]
 
 
 def assert_no_sideways_scrolling(page: Page) -> None:
-    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    overflow = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
     assert overflow <= 0, f"{page.url} scrolls sideways by {overflow} px"
 
 

@@ -7,7 +7,9 @@ from apps.accounts.models import Experiment
 
 
 @pytest.mark.parametrize(("width", "javascript"), [(1280, True), (390, True), (390, False)])
-def test_experiment_is_set_up(transactional_db, admin, nova, dune, open_as, assert_accessible, width, javascript):
+def test_experiment_is_set_up(
+    transactional_db, admin, nova, dune, open_as, assert_accessible, width, javascript
+):
     page = open_as(admin, width=width, javascript=javascript)
     page.goto("/admin/")
     page.get_by_role("link", name="Set up an experiment").click()

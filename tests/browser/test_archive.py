@@ -1,4 +1,6 @@
-"""The archive in a browser: found by request, read line by line, without a serious accessibility violation."""
+"""The archive in a browser: found by request, read line by line,
+without a serious accessibility violation.
+"""
 
 import re
 
@@ -33,7 +35,10 @@ def test_job_is_found_and_read(open_as, assert_accessible, liaison, width, schem
             environment=environment_bytes(variables),
             masked_names=("API_TOKEN",),
         ),
-        *(captured_job(4712 + i, minutes=i, request_key="NOVA-0232", stage="reco") for i in range(3)),
+        *(
+            captured_job(4712 + i, minutes=i, request_key="NOVA-0232", stage="reco")
+            for i in range(3)
+        ),
     )
     page = open_as(liaison, width=width, scheme=scheme)
     page.goto("/archive/")

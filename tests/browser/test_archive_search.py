@@ -20,15 +20,37 @@ export SEED=17  # "the" $seed
 for i in 1 2 3; do
   echo '<script>alert(1)</script>' \x1b[31m ${OUT:-/tmp/out}
 done
-""" + b"".join(b"./prepare --step %d --input /pnfs/nova/scratch/far/batch-%04d.root\n" % (i, i) for i in range(20))
-FAILURE = SUCCESS.replace(b"--mem=8G", b"--mem=4G").replace(b"--step 12", b"--step 12 --fast").replace(b"17", b"18")
+""" + b"".join(
+    b"./prepare --step %d --input /pnfs/nova/scratch/far/batch-%04d.root\n" % (i, i)
+    for i in range(20)
+)
+FAILURE = (
+    SUCCESS.replace(b"--mem=8G", b"--mem=4G")
+    .replace(b"--step 12", b"--step 12 --fast")
+    .replace(b"17", b"18")
+)
 
 
 @pytest.fixture
 def archived(nova):
-    variables = [("MODE", "safe"), ("API_TOKEN", "<masked:0123456789abcdef>"), ("SLURM_JOB_ID", "4711")]
-    other = [("MODE", "fast"), ("API_TOKEN", "<masked:0123456789abcdef>"), ("SLURM_JOB_ID", "4712"), ("NEW", "x" * 90)]
-    shared = {"request_key": "NOVA-0231", "stage": "sim", "user": "ana", "account": "nova", "name": "nova-sim"}
+    variables = [
+        ("MODE", "safe"),
+        ("API_TOKEN", "<masked:0123456789abcdef>"),
+        ("SLURM_JOB_ID", "4711"),
+    ]
+    other = [
+        ("MODE", "fast"),
+        ("API_TOKEN", "<masked:0123456789abcdef>"),
+        ("SLURM_JOB_ID", "4712"),
+        ("NEW", "x" * 90),
+    ]
+    shared = {
+        "request_key": "NOVA-0231",
+        "stage": "sim",
+        "user": "ana",
+        "account": "nova",
+        "name": "nova-sim",
+    }
     store(
         captured_job(4711, script=SUCCESS, environment=environment_bytes(variables), **shared),
         captured_job(
@@ -40,7 +62,10 @@ def archived(nova):
             caveat="The file was changed after it was submitted.",
             **shared,
         ),
-        *(captured_job(4720 + i, minutes=i, request_key="NOVA-0232", stage="reco") for i in range(3)),
+        *(
+            captured_job(4720 + i, minutes=i, request_key="NOVA-0232", stage="reco")
+            for i in range(3)
+        ),
     )
     ArchivedJob.objects.filter(job_id="4711").update(state="completed")
     ArchivedJob.objects.filter(job_id="4712").update(state="out_of_memory")
@@ -53,7 +78,9 @@ def picture(page, name):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, liaison, width, scheme):
+def test_word_leads_to_job_and_difference(
+    open_as, assert_accessible, archived, liaison, width, scheme
+):
     page = open_as(liaison, width=width, scheme=scheme)
     shot = f"archive-{width}-{scheme}"
     page.goto("/archive/")
@@ -72,7 +99,9 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
     expect(page).to_have_url(re.compile("#L4-L6$"))
     expect(page.locator(".code > div.chosen")).to_have_count(3)
-    assert page.locator(".code > div").nth(1).bounding_box()["height"] < 24  # one line, without margins of others
+    assert (
+        page.locator(".code > div").nth(1).bounding_box()["height"] < 24
+    )  # one line, without margins of others
     marks = "all => [...new Set(all.map(i => getComputedStyle(i, '::before').content))]"
     assert page.locator(".code i").evaluate_all(marks) == ["none"]
     assert_accessible(page)

@@ -1,4 +1,6 @@
-"""The approver's desk in a browser: five decisions by few keys, a comment in place, several at once."""
+"""The approver's desk in a browser: five decisions by few keys, a comment in place,
+several at once.
+"""
 
 import pytest
 from playwright.sync_api import expect
@@ -10,7 +12,13 @@ from tests.factories.requests import request_in
 @pytest.fixture
 def waiting(transactional_db, nova, liaison, approver):
     return [
-        request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}")
+        request_in(
+            "awaiting_approval",
+            by=liaison,
+            experiment=nova,
+            approver=approver,
+            title=f"Sample {number}",
+        )
         for number in range(6)
     ]
 
@@ -19,7 +27,9 @@ def states() -> list[str]:
     return list(Request.objects.order_by("pk").values_list("state", flat=True))
 
 
-def test_five_requests_are_decided_by_at_most_fifteen_keys(waiting, approver, open_as, assert_accessible):
+def test_five_requests_are_decided_by_at_most_fifteen_keys(
+    waiting, approver, open_as, assert_accessible
+):
     page = open_as(approver)
     page.goto("/requests/inbox/desk/")
     assert_accessible(page)
@@ -47,7 +57,9 @@ def test_five_requests_are_decided_by_at_most_fifteen_keys(waiting, approver, op
     assert page.problems == []
 
 
-def test_comment_on_a_field_is_written_in_place_and_several_are_approved(waiting, approver, open_as):
+def test_comment_on_a_field_is_written_in_place_and_several_are_approved(
+    waiting, approver, open_as
+):
     page = open_as(approver, javascript=False)
     page.goto(f"/requests/inbox/desk/?at={waiting[2].key}")
     page.get_by_role("link", name="Comment on Memory, Stage 2 simulation").click()

@@ -1,4 +1,6 @@
-"""The pages of a log in a browser: accessible at two widths, folds open in place, ranges by a click with Shift."""
+"""The pages of a log in a browser: accessible at two widths, folds open in place,
+ranges by a click with Shift.
+"""
 
 import re
 

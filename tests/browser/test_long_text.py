@@ -1,4 +1,6 @@
-"""Long words in titles, names and hosts: no page grows wider than its window, and no button leaves it."""
+"""Long words in titles, names and hosts: no page grows wider than its window,
+and no button leaves it.
+"""
 
 from datetime import timedelta
 
@@ -13,8 +15,8 @@ from tests.factories.requests import request_in, stage
 
 LONG = "reconstruction_of_the_near_detector_" * 4
 
-#: Buttons, links and cells that can't be seen in full. Columns of numbers may: on a phone a card with many scrolls;
-#: so do tabs and presets.
+#: Buttons, links and cells that can't be seen in full. Columns of numbers may: on a phone a card
+#: with many scrolls; so do tabs and presets.
 OUTSIDE = """() => [...document.querySelectorAll("main button, main a, main input, main th, main td")]
     .filter(one => one.offsetParent)
     .filter(one => !one.closest(".log, .diff, .days, .visually-hidden, .n, .tabs, .presets, details:not([open]) > *"))
@@ -26,16 +28,22 @@ OUTSIDE = """() => [...document.querySelectorAll("main button, main a, main inpu
 
 def too_wide(page: Page) -> list[str]:
     """Return what stands outside the window, and how far the page itself scrolls sideways."""
-    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    overflow = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
     return [f"scrolls by {overflow} px"] * (overflow > 0) + page.evaluate(OUTSIDE)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_long_words_leave_everything_in_sight(width, transactional_db, nova, liaison, approver, open_as):
+def test_long_words_leave_everything_in_sight(
+    width, transactional_db, nova, liaison, approver, open_as
+):
     long_stage = stage(LONG[:40], output_dataset=LONG, configuration=LONG, release=LONG[:60])
     words = {"title": LONG[:150], "purpose": LONG, "stages": (long_stage, stage("merge"))}
     words["deadline"] = timezone.localdate() + timedelta(days=300)
-    approval = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver, **words)
+    approval = request_in(
+        "awaiting_approval", by=liaison, experiment=nova, approver=approver, **words
+    )
     queued = request_in("queued", by=liaison, experiment=nova, approver=approver, **words)
     running = request_in("running", by=liaison, experiment=nova, approver=approver, **words)
     ended = timezone.now() - timedelta(hours=1)
@@ -44,7 +52,13 @@ def test_long_words_leave_everything_in_sight(width, transactional_db, nova, lia
         running.key,
         LONG[:40],
         job_factory.failed(
-            1, submitted_at=ended, started_at=ended, ended_at=ended, name=LONG, host=LONG, user=LONG[:60]
+            1,
+            submitted_at=ended,
+            started_at=ended,
+            ended_at=ended,
+            name=LONG,
+            host=LONG,
+            user=LONG[:60],
         ),
         at=timezone.now(),
     )

@@ -1,4 +1,6 @@
-"""A new liaison makes a request of four stages from an earlier one: few inputs, little time, accessible, light."""
+"""A new liaison makes a request of four stages from an earlier one: few inputs, little time,
+accessible, light.
+"""
 
 import gzip
 import time
@@ -23,11 +25,15 @@ def earlier(transactional_db, nova, liaison, approver) -> Request:
     written = monte_carlo_chain(title="ND rock muons, 2025 beam", deadline=ahead())
     values = {field.name: getattr(written, field.name) for field in fields(RequestContent)}
     later = timezone.now()
-    return request_in("queued", by=liaison, experiment=nova, approver=approver, later=later, **values)
+    return request_in(
+        "queued", by=liaison, experiment=nova, approver=approver, later=later, **values
+    )
 
 
 def weight_of(page: Page) -> int:
-    """The bytes of the page and of all that it loads, static files compressed as the server sends them."""
+    """The bytes of the page and of all that it loads,
+    static files compressed as the server sends them.
+    """
     loaded = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
     files = [page.request.get(one).body() for one in dict.fromkeys(loaded) if "/static/" in one]
     assert files
@@ -61,7 +67,9 @@ def test_four_stages_from_an_earlier_request_in_few_inputs(earlier, liaison, ope
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_start_and_form_have_no_violation_and_are_light(width, scheme, earlier, liaison, open_as, assert_accessible):
+def test_start_and_form_have_no_violation_and_are_light(
+    width, scheme, earlier, liaison, open_as, assert_accessible
+):
     page = open_as(liaison, width=width, scheme=scheme)
     for path in ("start/", "new/?workflow=monte_carlo"):
         page.goto(f"/requests/{path}")

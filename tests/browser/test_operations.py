@@ -34,12 +34,19 @@ def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_page, javasc
     page.wait_for_load_state()
     verdict = page.get_by_role("region", name="Verdict")
     assert verdict.inner_text().startswith("Service problem: wait until samweb is up (down since ")
-    assert "was out" in verdict.inner_text() or "overlap" in verdict.inner_text() or "down" in verdict.inner_text()
+    assert (
+        "was out" in verdict.inner_text()
+        or "overlap" in verdict.inner_text()
+        or "down" in verdict.inner_text()
+    )
     log = page.locator("#log")
     assert "HTTP error: 503" in log.locator(".cause").inner_text()
     assert '<script>alert("log")</script>' in log.inner_text()
     assert "yes" in page.locator("#outages").inner_text()
-    assert page.get_by_role("link", name="NOVA-0001").first.get_attribute("href") == "/requests/NOVA-0001/"
+    assert (
+        page.get_by_role("link", name="NOVA-0001").first.get_attribute("href")
+        == "/requests/NOVA-0001/"
+    )
     assert page.problems == []
 
 
@@ -153,7 +160,9 @@ def test_role_of_a_marked_line_stays_in_sight(world, shifter, open_as):
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_pages_without_anything_are_accessible(transactional_db, shifter, open_as, assert_accessible, width, scheme):
+def test_pages_without_anything_are_accessible(
+    transactional_db, shifter, open_as, assert_accessible, width, scheme
+):
     page = open_as(shifter, width=width, scheme=scheme)
     for path in (
         "/",

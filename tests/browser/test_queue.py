@@ -1,4 +1,6 @@
-"""The queue in a browser: a request is dragged, or moved by the keyboard, and its reason asked before it moves."""
+"""The queue in a browser: a request is dragged, or moved by the keyboard,
+and its reason asked before it moves.
+"""
 
 import pytest
 from playwright.sync_api import expect
@@ -16,7 +18,9 @@ def order() -> list[str]:
 def queue(transactional_db, nova, liaison, approver, open_as):
     """The page of a queue of four, as an approver sees it."""
     for number in range(4):
-        request_in("queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}")
+        request_in(
+            "queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}"
+        )
     page = open_as(approver)
     page.goto("/requests/queue/")
     return page
@@ -62,7 +66,11 @@ def test_row_is_dragged_and_moves_only_with_a_reason(queue, approver):
     expect(told).to_contain_text(approver.username)
     expect(told).to_contain_text("“The freeze is near”")
     moved = events_of(next(request for request in in_line() if request.key == before[3])).last()
-    assert (moved.kind, moved.actor, moved.reason) == ("request.moved", approver.username, "The freeze is near")
+    assert (moved.kind, moved.actor, moved.reason) == (
+        "request.moved",
+        approver.username,
+        "The freeze is near",
+    )
     assert queue.problems == []
 
 
@@ -97,7 +105,10 @@ def test_second_of_two_who_look_at_one_queue_is_told(queue, approver, second_app
     before = order()
     other = open_as(second_approver)
     other.goto("/requests/queue/")
-    told = f"{approver.username} changed the queue in the meantime: {before[1]} was moved from rank 2 to 1."
+    told = (
+        f"{approver.username} changed the queue in the meantime: {before[1]} was moved from rank "
+        "2 to 1."
+    )
     moves = ((queue, before[1], f"{before[1]} moved from rank 2 to 1."), (other, before[2], told))
     for page, key, answer in moves:
         page.locator(f"#{key} .grip").focus()

@@ -57,15 +57,24 @@ def test_page_does_not_refresh_while_it_is_hidden(world, shifter, open_as):
     page = open_as(shifter)
     page.clock.install()
     page.goto("/jobs/")
-    hide = "hidden => Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })"
+    hide = (
+        "hidden => Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })"
+    )
     page.evaluate(hide, True)
     asked = []
-    page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
+    page.on(
+        "request",
+        lambda request: asked.append(request.url) if "hx-request" in request.headers else None,
+    )
     page.clock.fast_forward(31_000)
     page.wait_for_timeout(300)
     assert asked == []
     page.evaluate(hide, False)
-    wait_for_refresh(page, "#jobs", lambda: page.evaluate("document.dispatchEvent(new Event('visibilitychange'))"))
+    wait_for_refresh(
+        page,
+        "#jobs",
+        lambda: page.evaluate("document.dispatchEvent(new Event('visibilitychange'))"),
+    )
 
 
 def test_refresh_waits_for_a_form_that_is_open(world, shifter, open_as):
@@ -90,7 +99,10 @@ def test_log_of_a_completed_job_fills_once_it_is_analysed(world, shifter, open_a
     page.get_by_role("button", name="Analyse log").click()
     page.get_by_text("Analysing log").wait_for()
     Job.objects.update(log_path=log_path)
-    harvest_log(harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(), at=timezone.now())
+    harvest_log(
+        harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(),
+        at=timezone.now(),
+    )
     page.locator("#log").get_by_text("HTTP error: 503").wait_for()
     assert page.problems == []
 
@@ -114,7 +126,8 @@ def test_long_log_keeps_its_place_and_its_marked_lines_whole(long_log, shifter, 
     line = page.locator("#log .cause").first
     line.scroll_into_view_if_needed()
     log, text, badge = (
-        each.bounding_box() for each in (page.locator("#log"), line.locator("span"), line.locator("em"))
+        each.bounding_box()
+        for each in (page.locator("#log"), line.locator("span"), line.locator("em"))
     )
     assert text["x"] + text["width"] <= badge["x"] + 1
     assert badge["x"] + badge["width"] <= log["x"] + log["width"] + 1

@@ -1,4 +1,6 @@
-"""Writing a request in a browser: saved as one types, cloned, kept as a template, exported, imported and discussed."""
+"""Writing a request in a browser: saved as one types, cloned, kept as a template, exported,
+imported and discussed.
+"""
 
 import pytest
 from playwright.sync_api import expect
@@ -29,7 +31,9 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
     made = Request.objects.get()
     assert (made.title, made.stages.get().memory_bytes) == ("Rock muons", 6_000_000_000)
 
-    save_draft(request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT)
+    save_draft(
+        request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT
+    )
     page.get_by_label("Title").fill("mine")
     page.get_by_text("Your change was not saved. Your input is kept here.").wait_for()
     assert Request.objects.get().title == "theirs"
@@ -75,7 +79,9 @@ def test_draft_is_saved_when_its_page_is_left_at_once(transactional_db, nova, li
     assert page.problems == []
 
 
-def test_page_with_input_that_cannot_be_saved_asks_before_it_is_left(transactional_db, nova, liaison, open_as):
+def test_page_with_input_that_cannot_be_saved_asks_before_it_is_left(
+    transactional_db, nova, liaison, open_as
+):
     made = draft(liaison, nova)
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
@@ -130,11 +136,16 @@ def test_stage_moves_by_keyboard(transactional_db, nova, liaison, open_as):
     assert page.problems == []
 
 
-def test_stages_are_rows_that_open_where_something_is_to_do(transactional_db, nova, liaison, open_as):
+def test_stages_are_rows_that_open_where_something_is_to_do(
+    transactional_db, nova, liaison, open_as
+):
     made = draft(liaison, nova)
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
-    names, configurations = page.get_by_label("Name", exact=True), page.get_by_label("Configuration")
+    names, configurations = (
+        page.get_by_label("Name", exact=True),
+        page.get_by_label("Configuration"),
+    )
     expect(names.first).not_to_be_visible()
     page.locator("#stage-2 > .fold > summary").press("Enter")
     configurations.nth(1).fill("g4_new.fcl")
@@ -148,7 +159,9 @@ def test_stages_are_rows_that_open_where_something_is_to_do(transactional_db, no
 
 
 def shown_problems(page) -> dict[str, int]:
-    """Return how many errors the form shows at the top, in its checks, in its steps and at its fields."""
+    """Return how many errors the form shows at the top, in its checks,
+    in its steps and at its fields.
+    """
     return page.evaluate(
         """() => {
           const list = document.querySelector("#problems");
@@ -166,8 +179,13 @@ def shown_problems(page) -> dict[str, int]:
     )
 
 
-def test_errors_are_the_same_at_all_places_while_one_corrects_them(transactional_db, nova, liaison, open_as):
-    stages = (stage("generation", release="v09 beta", jobs=None), stage("simulation", release="v09 beta", jobs=None))
+def test_errors_are_the_same_at_all_places_while_one_corrects_them(
+    transactional_db, nova, liaison, open_as
+):
+    stages = (
+        stage("generation", release="v09 beta", jobs=None),
+        stage("simulation", release="v09 beta", jobs=None),
+    )
     made = draft(liaison, nova, stages=stages)
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
@@ -180,7 +198,9 @@ def test_errors_are_the_same_at_all_places_while_one_corrects_them(transactional
     first_jobs.fill("many")
     expect(page.locator("#problems")).to_contain_text("such as")
     assert set(shown_problems(page).values()) == {3}
-    expect(first_jobs).to_have_attribute("aria-describedby", "id_stages-0-jobs_helptext id_stages-0-jobs_error")
+    expect(first_jobs).to_have_attribute(
+        "aria-describedby", "id_stages-0-jobs_helptext id_stages-0-jobs_error"
+    )
     for field, value, left in [(first_jobs, "4000", 2), (second_jobs, "4000", 1)]:
         field.fill(value)
         expect(heading).to_have_text(f"{left} problem{'s' if left > 1 else ''} to fix")
@@ -237,12 +257,16 @@ def test_clone_template_file_and_discussion(
     page.get_by_label("Request in YAML").fill(text)
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_text("Imported as draft NOVA-0003")).to_be_visible()
-    assert content_of(Request.objects.get(key="NOVA-0003")) == content_of(Request.objects.get(key="NOVA-0002"))
+    assert content_of(Request.objects.get(key="NOVA-0003")) == content_of(
+        Request.objects.get(key="NOVA-0002")
+    )
     assert [problem for problem in page.problems if "400" not in problem] == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_of_the_form_are_accessible(width, transactional_db, nova, liaison, open_as, assert_accessible):
+def test_pages_of_the_form_are_accessible(
+    width, transactional_db, nova, liaison, open_as, assert_accessible
+):
     made = draft(liaison, nova)
     page = open_as(liaison, width=width)
     for path in (
@@ -270,13 +294,19 @@ def test_saved_draft_changes_its_type_and_its_experiment(transactional_db, nova,
     page.get_by_label("Run numbers").fill("900001-904000")
     page.get_by_text("DUNE-0001 saved").wait_for()
     made = Request.objects.get()
-    assert (made.key, made.workflow.type.key, made.title) == ("DUNE-0001", "monte_carlo", "Rock muons")
+    assert (made.key, made.workflow.type.key, made.title) == (
+        "DUNE-0001",
+        "monte_carlo",
+        "Rock muons",
+    )
     assert made.arguments["run_block"] == "900001-904000"
     assert page.problems == []
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_login_that_ends_while_one_types_loses_nothing(javascript, transactional_db, nova, liaison, open_as):
+def test_login_that_ends_while_one_types_loses_nothing(
+    javascript, transactional_db, nova, liaison, open_as
+):
     made = draft(liaison, nova)
     page = open_as(liaison, javascript=javascript)
     page.goto(f"/requests/{made.key}/edit/")

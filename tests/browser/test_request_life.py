@@ -1,4 +1,6 @@
-"""The whole life of a request in Chromium, with JavaScript and without: from an empty form to a report and a clone."""
+"""The whole life of a request in Chromium, with JavaScript and without:
+from an empty form to a report and a clone.
+"""
 
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -32,7 +34,9 @@ SIZES = {"Jobs": "2", "Memory": "3 GB", "Wall time": "8 h"}
 class Life:
     """What people do to one request, each in a browser of their own, and what jobs do meanwhile."""
 
-    def __init__(self, open_as: Callable[..., Page], javascript: bool, look: Callable[..., None]) -> None:
+    def __init__(
+        self, open_as: Callable[..., Page], javascript: bool, look: Callable[..., None]
+    ) -> None:
         self.open_as, self.javascript, self.look_at_page = open_as, javascript, look
         self.pages: dict[str, Page] = {}
 
@@ -55,7 +59,9 @@ class Life:
             page.set_viewport_size({"width": 1280, "height": 900})
 
     def move(self, person: User, button: str, reason: str = "") -> Page:
-        """Press a button of the request's page, say why, and confirm; the portal's own steps follow."""
+        """Press a button of the request's page, say why, and confirm;
+        the portal's own steps follow.
+        """
         page = self.visit(person)
         page.get_by_role("link", name=f"{button}…").click()
         if reason:
@@ -77,7 +83,16 @@ def life(open_as, assert_accessible, javascript) -> Life:
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no javascript"])
 def test_life_of_a_request(transactional_db, life, nova, liaison, approver, shifter):
     now = {"later": timezone.now(), "deadline": ahead()}  # of no more urgency than the one to come
-    history(request_in("queued", by=liaison, experiment=nova, approver=approver, title="Last year's muons", **now))
+    history(
+        request_in(
+            "queued",
+            by=liaison,
+            experiment=nova,
+            approver=approver,
+            title="Last year's muons",
+            **now,
+        )
+    )
     write(life, liaison)
     apply_fix(life, liaison)
     submit(life, liaison)
@@ -105,7 +120,9 @@ def state() -> str:
 
 
 def write(life: Life, liaison: User) -> None:
-    """Write a draft of two stages; it saves itself where there is JavaScript, and by its button elsewhere."""
+    """Write a draft of two stages; it saves itself where there is JavaScript,
+    and by its button elsewhere.
+    """
     page = life.page_of(liaison)
     page.goto("/requests/")
     page.get_by_role("link", name="New request").click()
@@ -127,22 +144,32 @@ def write(life: Life, liaison: User) -> None:
     else:
         page.get_by_role("button", name="Save draft").first.click()
         page.get_by_text(f"Saved {KEY} as a draft.").wait_for()
-    assert [stage.name for stage in Request.objects.get(key=KEY).stages.all()] == ["generation", "simulation"]
+    assert [stage.name for stage in Request.objects.get(key=KEY).stages.all()] == [
+        "generation",
+        "simulation",
+    ]
 
 
 def apply_fix(life: Life, liaison: User) -> None:
-    """Read checks and estimate, which load automatically with JavaScript, and fix a problem with one click."""
+    """Read checks and estimate, which load automatically with JavaScript,
+    and fix a problem with one click.
+    """
     page = life.page_of(liaison) if life.javascript else life.visit(liaison, "edit/")
     if not life.javascript:
         page.get_by_role("button", name="Run checks").click()
     checks = page.locator("#checks")
     expect(checks.get_by_text("Based on 100 past jobs of NOVA-0001")).to_be_visible()
-    expect(checks.get_by_text("The first stage uses v09_72. Is this release intended?")).to_be_visible()
+    expect(
+        checks.get_by_text("The first stage uses v09_72. Is this release intended?")
+    ).to_be_visible()
     life.look(page)
     line = checks.get_by_role("listitem").filter(has_text="The first stage uses v09_72.")
     line.get_by_role("button", name="Use v09_72").click()
     page.get_by_text(f"Saved {KEY} with 1 fix: Use v09_72.").wait_for()
-    assert [stage.release for stage in Request.objects.get(key=KEY).stages.all()] == ["v09_72", "v09_72"]
+    assert [stage.release for stage in Request.objects.get(key=KEY).stages.all()] == [
+        "v09_72",
+        "v09_72",
+    ]
 
 
 def submit(life: Life, liaison: User) -> None:
@@ -228,11 +255,20 @@ def hold_and_release(life: Life, shifter: User, liaison: User) -> None:
 
 
 def run_jobs(life: Life, liaison: User) -> None:
-    """Let both stages run, with one job that failed and came again; the portal sees the last one end."""
+    """Let both stages run, with one job that failed and came again;
+    the portal sees the last one end.
+    """
     end = timezone.now()
     cluster = clusters.cluster()
     times = {"submitted_at": end, "started_at": end, "ended_at": end}
-    ran(cluster, "generation", end, failed(1, **times), record(1, attempt=2, **times), record(2, **times))
+    ran(
+        cluster,
+        "generation",
+        end,
+        failed(1, **times),
+        record(1, attempt=2, **times),
+        record(2, **times),
+    )
     page = life.visit(liaison)
     rows = page.locator("#progress").get_by_role("row")
     expect(rows.filter(has_text="generation").get_by_text("2 of 2")).to_be_visible()
@@ -248,9 +284,15 @@ def ran(cluster: Cluster, stage: str, at: datetime, *records) -> None:
 
 
 def judge_quality(life: Life, liaison: User, approver: User) -> None:
-    """Report fewer events than were asked for; an approver waives what the checks say of it, the portal closes it."""
+    """Report fewer events than were asked for; an approver waives what the checks say of it,
+    the portal closes it.
+    """
     for stage in Stage.objects.filter(request__key=KEY):
-        counts = {"files_out": 2, "events_in": 40_000 if stage.position else None, "events_out": 39_000}
+        counts = {
+            "files_out": 2,
+            "events_in": 40_000 if stage.position else None,
+            "events_out": 39_000,
+        }
         report_output(stage=stage, key="all", counts=counts, by=liaison, at=timezone.now())
     count_reports(at=timezone.now())
     tasks.deliver_waiting()

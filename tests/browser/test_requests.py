@@ -24,7 +24,9 @@ STAGE = {
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_request_from_form_to_approved(javascript, transactional_db, nova, liaison, approver, open_as):
+def test_request_from_form_to_approved(
+    javascript, transactional_db, nova, liaison, approver, open_as
+):
     Service.objects.create(slug="samweb", name="SAM web")
     page = open_as(liaison, javascript=javascript)
     page.goto("/")
@@ -39,7 +41,9 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_label("SAM web").check()
     page.get_by_role("button", name="Add stage").click()
     page.get_by_role("button", name="Remove stage 2").click()
-    page.get_by_label("Deadline", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
+    page.get_by_label("Deadline", exact=True).fill(
+        (timezone.localdate() + timedelta(days=20)).isoformat()
+    )
     page.get_by_label("Purpose").fill("For the December freeze.")
     page.get_by_role("button", name="Submit").first.click()
     expect(page.get_by_text("Submitted NOVA-0001 for approval.")).to_be_visible()
@@ -58,14 +62,23 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_of_requests_are_accessible(width, transactional_db, nova, liaison, approver, open_as, assert_accessible):
+def test_pages_of_requests_are_accessible(
+    width, transactional_db, nova, liaison, approver, open_as, assert_accessible
+):
     Service.objects.create(slug="samweb", name="SAM web")
     ahead = timezone.localdate() + timedelta(days=300)
     chain = (stage("generation", services=("samweb",)), stage("simulation"))
     asked = request_in(
-        "changes_requested", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain
+        "changes_requested",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        deadline=ahead,
+        stages=chain,
     )
-    queued = request_in("queued", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
+    queued = request_in(
+        "queued", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain
+    )
     for who, paths in {
         liaison: ["", f"{asked.key}/", f"{asked.key}/edit/?check=1", "new/"],
         approver: ["queue/", f"{queued.key}/?do=priority"],

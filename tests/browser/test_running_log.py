@@ -35,6 +35,13 @@ def test_page_follows_a_growing_log_until_the_job_ends(
     path.write_text("fresh\n")
     expect(tail.get_by_role("status")).to_contain_text("The log shrank.")
     expect(tail).not_to_contain_text("event 1")
-    jobs.row(archived.cluster, 4711, at=at + timedelta(hours=1), submitted_at=at, started_at=at, experiment=nova)
+    jobs.row(
+        archived.cluster,
+        4711,
+        at=at + timedelta(hours=1),
+        submitted_at=at,
+        started_at=at,
+        experiment=nova,
+    )
     expect(tail).to_contain_text("The job has ended.")
     assert tail.get_attribute("hx-get") is None

@@ -28,12 +28,21 @@ PAGES = {
 
 @pytest.fixture
 def board(transactional_db, shifter):
-    """Services in every state, with a history, a window, an announcement and an alert of no service."""
+    """Services in every state, with a history, a window,
+    an announcement and an alert of no service.
+    """
     now = timezone.now()
     prometheus = source(now - 2000 * HOUR, name="Prometheus", heartbeat_timeout_seconds=100 * 3600)
     data = service("data", now, Monitoring.NONE)
     advice = "Jobs that declare files will fail: do not submit before it is back."
-    samweb = service("samweb", now - 1900 * HOUR, kind="data catalogue", source=prometheus, parent=data, advice=advice)
+    samweb = service(
+        "samweb",
+        now - 1900 * HOUR,
+        kind="data catalogue",
+        source=prometheus,
+        parent=data,
+        advice=advice,
+    )
     dcache = service("dcache", now - 900 * HOUR, kind="storage", source=prometheus, parent=data)
     cvmfs = service("cvmfs", now - 1900 * HOUR, kind="software")
     service("beam-db", now, Monitoring.NONE, kind="database")
@@ -45,15 +54,24 @@ def board(transactional_db, shifter):
     post(prometheus, now, watchdog(now), alert(begun, service="samweb"), slow, stray)
     for ago in (30, 400, 700):
         old = open_incident(
-            service=dcache, state=State.DOWN, title="Doors closed", by=shifter, at=now, started_at=now - ago * HOUR
+            service=dcache,
+            state=State.DOWN,
+            title="Doors closed",
+            by=shifter,
+            at=now,
+            started_at=now - ago * HOUR,
         )
-        close_incident(incident=old, by=shifter, at=now, reason="Seen open", ended_at=now - (ago - 3) * HOUR)
+        close_incident(
+            incident=old, by=shifter, at=now, reason="Seen open", ended_at=now - (ago - 3) * HOUR
+        )
     times = {"starts_at": now - HOUR, "ends_at": now + HOUR}
     schedule_window(
         services=[cvmfs], title="New stratum 1", text="Jobs wait.", **times, by=shifter, at=now,
         repeat=Repeat.WEEKLY, last_day=(now + 500 * HOUR).date(),
     )  # fmt: skip
-    post_announcement(title="New memory default", body="Reco v09_72 needs 4 GB.", by=shifter, at=now - 26 * HOUR)
+    post_announcement(
+        title="New memory default", body="Reco v09_72 needs 4 GB.", by=shifter, at=now - 26 * HOUR
+    )
     return Incident.objects.get(service=samweb)
 
 
@@ -63,7 +81,9 @@ def test_board_is_neat_and_accessible(board, shifter, open_as, assert_accessible
     for name, address in {**PAGES, "incident": f"/services/incidents/{board.pk}/"}.items():
         page.goto(address)
         if folder := os.environ.get("SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / f"services-{name}-{width}-{scheme}.png", full_page=True)
+            page.screenshot(
+                path=Path(folder) / f"services-{name}-{width}-{scheme}.png", full_page=True
+            )
         assert_accessible(page)
     assert page.problems == []
 
@@ -71,7 +91,9 @@ def test_board_is_neat_and_accessible(board, shifter, open_as, assert_accessible
 def test_shifter_closes_an_incident(board, shifter, open_as):
     page = open_as(shifter, javascript=False)
     page.goto("/services/")
-    page.get_by_role("row", name="samweb").get_by_role("link", name="It does not answer").first.click()
+    page.get_by_role("row", name="samweb").get_by_role(
+        "link", name="It does not answer"
+    ).first.click()
     page.get_by_text("Close incident…").click()
     page.locator("#id_close_reason").fill("It answers again")
     page.get_by_role("button", name="Close incident").click()

@@ -1,4 +1,6 @@
-"""What is typed in the form of a signed request: kept by the browser when the page is left, and offered again."""
+"""What is typed in the form of a signed request: kept by the browser when the page is left,
+and offered again.
+"""
 
 from dataclasses import replace
 
@@ -41,7 +43,9 @@ def test_changes_are_offered_after_the_page_was_left_at_once(queued, page):
     assert Request.objects.get(pk=queued.pk).title != "Typed and left"
 
     edit(page, queued)
-    expect(page.locator("#kept")).to_contain_text(f"You left changes to {queued.key} without saving them.")
+    expect(page.locator("#kept")).to_contain_text(
+        f"You left changes to {queued.key} without saving them."
+    )
     expect(page.get_by_text("The request has changed since")).to_be_hidden()
     restore(page)
     expect(page.get_by_label("Title")).to_have_value("Typed and left")

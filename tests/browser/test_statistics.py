@@ -19,7 +19,12 @@ def counted_jobs(nova):
     now = timezone.now()
     ended_at = now - timedelta(hours=2)
     cluster = clusters.cluster("alps")
-    store(cluster, record(1, ended_at=ended_at, host="wn1"), record(2, ended_at=ended_at, host="wn2"), at=now)
+    store(
+        cluster,
+        record(1, ended_at=ended_at, host="wn1"),
+        record(2, ended_at=ended_at, host="wn2"),
+        at=now,
+    )
     recompute_dirty_hours(at=now)
 
 

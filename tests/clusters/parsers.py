@@ -1,4 +1,6 @@
-"""Everything of the adapters that reads what jobs, users or schedulers have written, given one hostile text each."""
+"""Everything of the adapters that reads what jobs, users or schedulers have written,
+given one hostile text each.
+"""
 
 import json
 import tempfile
@@ -27,7 +29,14 @@ def raw(text: str) -> bytes:
 
 
 def record(**fields: object) -> JobRecord:
-    values = {"job_id": "5", "raw_id": 5, "spool_id": "5", "attempt": 1, "state": JobState.FAILED, "exit_code": 1}
+    values = {
+        "job_id": "5",
+        "raw_id": 5,
+        "spool_id": "5",
+        "attempt": 1,
+        "state": JobState.FAILED,
+        "exit_code": 1,
+    }
     times = {"submitted_at": AT, "started_at": AT, "ended_at": AT}
     return JobRecord(**{**values, "signal": 0, **times, **fields})
 
@@ -37,14 +46,21 @@ def environment_form(text: str) -> object:
 
 
 def classad(text: str) -> object:
-    ad = classads.read_ad([b"A = " + raw(text), b'B = "' + raw(text) + b'"', *raw(text).split(b"\n")])
-    return [read(ad, name) for read in (classads.text_of, classads.number_of, classads.truth_of) for name in "AB"]
+    ad = classads.read_ad(
+        [b"A = " + raw(text), b'B = "' + raw(text) + b'"', *raw(text).split(b"\n")]
+    )
+    return [
+        read(ad, name)
+        for read in (classads.text_of, classads.number_of, classads.truth_of)
+        for name in "AB"
+    ]
 
 
 def classad_record(text: str) -> object:
     lines = [b"ClusterId = 1", b"ProcId = 0", b"QDate = 1", b"CompletionDate = 2", b"JobStatus = 4"]
     free = [
-        b'%s = "%s"' % (name, raw(text).replace(b'"', b"")) for name in (b"RemoveReason", b"Out", b"LastRemoteHost")
+        b'%s = "%s"' % (name, raw(text).replace(b'"', b""))
+        for name in (b"RemoveReason", b"Out", b"LastRemoteHost")
     ]
     return condor_records.read_record(classads.read_ad(lines + free))
 
@@ -58,7 +74,13 @@ def condor_environment_v2(text: str) -> object:
 
 
 def condor_description(text: str) -> object:
-    content = b'Environment = "' + raw(text) + b'"\n# condor_submit.1.digest\nenvironment = "' + raw(text) + b'"\n'
+    content = (
+        b'Environment = "'
+        + raw(text)
+        + b'"\n# condor_submit.1.digest\nenvironment = "'
+        + raw(text)
+        + b'"\n'
+    )
     return description.with_values(content, [(b"A", raw(text)[:100])], [(b"A", b"<masked>")])
 
 
@@ -71,7 +93,13 @@ def condor_queue_answer(text: str) -> object:
 def condor_queue_log(text: str) -> object:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "job_queue.log")
-        path.write_bytes(b"107 1 x\n105\n101 1.0 Job Machine\n103 1.0 A " + raw(text) + b"\n106\n" + raw(text) + b"\n")
+        path.write_bytes(
+            b"107 1 x\n105\n101 1.0 Job Machine\n103 1.0 A "
+            + raw(text)
+            + b"\n106\n"
+            + raw(text)
+            + b"\n"
+        )
         log = queue_log.JobQueueLog(path)
         log.refresh()
         log.close()
@@ -99,12 +127,18 @@ def torque_jb(text: str) -> object:
 
 
 def torque_qstat(text: str) -> object:
-    return torque_queue.read_queue([raw(f"<Data><Job><Job_Id>{text}"), raw(text), b"</Job_Id></Job></Data>"])
+    return torque_queue.read_queue(
+        [raw(f"<Data><Job><Job_Id>{text}"), raw(text), b"</Job_Id></Job></Data>"]
+    )
 
 
 def torque_facts(text: str) -> object:
-    facts = torque_records.read_facts(text) | torque_records.read_facts(f"user=a jobname={text} exec_host={text}")
-    event = torque_records.Event(AT, "E", "5.server", facts | {"Resource_List.walltime": text, "exec_host": text})
+    facts = torque_records.read_facts(text) | torque_records.read_facts(
+        f"user=a jobname={text} exec_host={text}"
+    )
+    event = torque_records.Event(
+        AT, "E", "5.server", facts | {"Resource_List.walltime": text, "exec_host": text}
+    )
     return list(torque_records.attempts_of([event], settled_before=AT))
 
 
@@ -113,7 +147,9 @@ def torque_accounting(text: str) -> object:
         line = f"11/20/2026 00:00:00;E;5.server;user=a jobname={text} end=5"
         Path(directory, "20261120").write_bytes(raw(f"{text}\n{line}\n"))
         return list(
-            Accounting(Path(directory), UTC).finished_jobs(since=AT, until=AT.replace(hour=1), settled_before=AT)
+            Accounting(Path(directory), UTC).finished_jobs(
+                since=AT, until=AT.replace(hour=1), settled_before=AT
+            )
         )
 
 
@@ -124,7 +160,9 @@ def torque_directives(text: str) -> object:
 
 def torque_paths(text: str) -> object:
     job = record(job_id="5.server", name=text, user=text)
-    return torque_logs.derived_paths(job, script=raw(f"#PBS -o {text}"), environment={"PBS_O_WORKDIR": text})
+    return torque_logs.derived_paths(
+        job, script=raw(f"#PBS -o {text}"), environment={"PBS_O_WORKDIR": text}
+    )
 
 
 def torque_spool(text: str) -> object:
@@ -155,7 +193,9 @@ def slurm_patterns(text: str) -> object:
 
 
 def slurm_scontrol(text: str) -> object:
-    return log_paths.paths_shown(f"JobId=5 {text}\n   StdOut={text}\n   SubmitTime={text}", record())
+    return log_paths.paths_shown(
+        f"JobId=5 {text}\n   StdOut={text}\n   SubmitTime={text}", record()
+    )
 
 
 def slurm_values(text: str) -> object:
@@ -181,6 +221,8 @@ def slurm_spool(text: str) -> object:
 
 
 PARSERS = [
-    value for value in list(globals().values()) if getattr(value, "__module__", "") == __name__ and callable(value)
+    value
+    for value in list(globals().values())
+    if getattr(value, "__module__", "") == __name__ and callable(value)
 ]
 PARSERS = [parser for parser in PARSERS if parser not in (raw, record)]

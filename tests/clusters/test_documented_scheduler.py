@@ -1,4 +1,6 @@
-"""The scheduler in docs/adding-a-scheduler.md is short, and keeps the contract as it stands there."""
+"""The scheduler in docs/adding-a-scheduler.md is short,
+and keeps the contract as it stands there.
+"""
 
 import importlib.util
 import json
@@ -43,7 +45,12 @@ class HeronHarness:
     def submit(self, job: Job) -> str:
         number, now = str(self.next_id), int(datetime.now(UTC).timestamp())
         self.next_id += 1
-        facts = {"environment": dict(job.environment), "submitted": now, "user": "ana", "name": job.name}
+        facts = {
+            "environment": dict(job.environment),
+            "submitted": now,
+            "user": "ana",
+            "name": job.name,
+        }
         (self.spool_directory / f"{number}.sh").write_bytes(job.script)
         (self.spool_directory / f"{number}.new").write_text(json.dumps(facts))
         (self.spool_directory / f"{number}.new").rename(self.spool_directory / f"{number}.json")
@@ -97,7 +104,11 @@ def test_what_cannot_be_read_is_said(heron, tmp_path) -> None:
     with pytest.raises(EntryUnreadable, match=r"1\.sh"):
         spool.read(next(spool.scan()))
     with pytest.raises(SchedulerError, match="history"):
-        list(heron.Heron("lake", {"history": str(tmp_path / "history")}).finished_jobs(since=None, until=None))
+        list(
+            heron.Heron("lake", {"history": str(tmp_path / "history")}).finished_jobs(
+                since=None, until=None
+            )
+        )
 
 
 def test_every_state_of_its_is_one_of_ours(heron) -> None:

@@ -1,4 +1,6 @@
-"""Files that schedulers write: excerpts of real ones (Slurm 22.05, HTCondor 24), and the whole ones where they are."""
+"""Files that schedulers write: excerpts of real ones (Slurm 22.05, HTCondor 24),
+and the whole ones where they are.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -13,10 +15,14 @@ from apps.clusters.schedulers.exports import FORMATS
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples"
 NEWEST = datetime(2026, 11, 21, tzinfo=UTC)
 FILETXT = (
-    "JobId=7 UserId=alice(20001) GroupId=alice(20001) Name={name} JobState=FAILED Partition=batch TimeLimit=5 "
-    "StartTime=2026-11-20T22:05:23 EndTime=2026-11-20T22:05:25 NodeList=wn2 NodeCnt=1 ProcCnt=1 WorkDir=/exp/jobs/s "
-    "ReservationName= Tres=cpu=1,mem=50M,node=1,billing=1 Account=hep QOS=normal WcKey= Cluster=opstest "
-    "SubmitTime=2026-11-20T22:05:23 EligibleTime=2026-11-20T22:05:23 ArrayJobId=6 ArrayTaskId=0 DerivedExitCode=0:0 "
+    "JobId=7 UserId=alice(20001) GroupId=alice(20001) Name={name} JobState=FAILED "
+    "Partition=batch TimeLimit=5 "
+    "StartTime=2026-11-20T22:05:23 EndTime=2026-11-20T22:05:25 NodeList=wn2 NodeCnt=1 "
+    "ProcCnt=1 WorkDir=/exp/jobs/s "
+    "ReservationName= Tres=cpu=1,mem=50M,node=1,billing=1 Account=hep QOS=normal WcKey= "
+    "Cluster=opstest "
+    "SubmitTime=2026-11-20T22:05:23 EligibleTime=2026-11-20T22:05:23 ArrayJobId=6 "
+    "ArrayTaskId=0 DerivedExitCode=0:0 "
     "ExitCode=13:0 \n"
 )
 DOCUMENT = {
@@ -54,7 +60,11 @@ SACCT = {
         "limit": 5,
         "total": {"seconds": 61, "microseconds": 5},
     },
-    "exit_code": {"status": "SIGNALED", "return_code": None, "signal": {"signal_id": 9, "name": "Killed"}},
+    "exit_code": {
+        "status": "SIGNALED",
+        "return_code": None,
+        "signal": {"signal_id": 9, "name": "Killed"},
+    },
     "het": {"job_id": 0, "job_offset": None},
     "nodes": "wn1",
     "partition": "batch",
@@ -62,7 +72,10 @@ SACCT = {
     "working_directory": "/tmp/jobs/s",
     "kill_request_user": None,
     "state": {"current": "FAILED", "reason": "None"},
-    "tres": {"allocated": [{"type": "cpu", "count": 2}], "requested": [{"type": "mem", "count": 50}]},
+    "tres": {
+        "allocated": [{"type": "cpu", "count": 2}],
+        "requested": [{"type": "mem", "count": 50}],
+    },
     "steps": [
         {
             "tres": {"requested": {"max": [{"type": "mem", "count": 4239360}]}},
@@ -111,19 +124,29 @@ def test_sacct_json_is_read_whatever_its_version() -> None:
     for job in (SACCT, later):
         (record,) = read("sacct-json", json.dumps({"jobs": [job, running]}))
         assert (record.job_id, record.spool_id, record.state) == ("86_5", "86", JobState.FAILED)
-        assert (record.signal, record.cpu_seconds, record.time_limit_seconds, record.cpus) == (9, 61.000005, 300, 2)
+        assert (record.signal, record.cpu_seconds, record.time_limit_seconds, record.cpus) == (
+            9,
+            61.000005,
+            300,
+            2,
+        )
         assert (record.max_memory_bytes, record.requested_memory_bytes) == (4239360, 50 * 1024**2)
 
 
 def test_a_job_that_was_requeued_has_attempts() -> None:
-    first = SACCT | {"state": {"current": "REQUEUED"}, "time": SACCT["time"] | {"submission": 1795214460}}
+    first = SACCT | {
+        "state": {"current": "REQUEUED"},
+        "time": SACCT["time"] | {"submission": 1795214460},
+    }
     records = read("slurmrestd", json.dumps({"jobs": [SACCT, first]}))
     assert [(record.attempt, record.submitted_at.second) for record in records] == [(2, 0), (1, 0)]
 
 
 def test_jobcomp_is_read_with_newlines_and_bars_in_names() -> None:
     odd = "a|b\nc JobState=COMPLETED d"
-    text = FILETXT.format(name="scan") + FILETXT.format(name=odd) + "JobId=9 UserId=alice(20001) Gro"
+    text = (
+        FILETXT.format(name="scan") + FILETXT.format(name=odd) + "JobId=9 UserId=alice(20001) Gro"
+    )
     broken, first, second = read("jobcomp", text, ZoneInfo("Europe/Berlin"))
     assert (first.job_id, first.exit_code, first.uid, first.wall_seconds) == ("6_0", 13, 20001, 2)
     assert first.started_at == datetime(2026, 11, 20, 21, 5, 23, tzinfo=UTC)
@@ -136,7 +159,12 @@ def test_jobcomp_is_read_with_newlines_and_bars_in_names() -> None:
 def test_event_log_is_read() -> None:
     (record,) = read("condor-events", EVENTS)
     assert (record.job_id, record.state, record.exit_code) == ("9211.0", JobState.FAILED, 3)
-    assert (record.host, record.cpus, record.cpu_seconds, record.wall_seconds) == ("test02.example.org", 2, 8, 37)
+    assert (record.host, record.cpus, record.cpu_seconds, record.wall_seconds) == (
+        "test02.example.org",
+        2,
+        8,
+        37,
+    )
     assert (record.max_memory_bytes, record.bytes_in, record.bytes_out) == (44 * 1024**2, 17, 2908)
     without_year = EVENTS.replace("2026-02-13", "12/31")
     (record,) = read("condor-events", without_year)

@@ -1,4 +1,6 @@
-"""The options `log_owners` and `check_log_rights` of a cluster: refused with a clear message before it is used."""
+"""The options `log_owners` and `check_log_rights` of a cluster:
+refused with a clear message before it is used.
+"""
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -6,9 +8,13 @@ from django.core.exceptions import ValidationError
 from apps.clusters.models import Cluster
 
 
-@pytest.mark.parametrize("owners", ["", "prodsvc", "prodsvc, 4711", "svc-nova, svc.dune,0", "host$", ","])
+@pytest.mark.parametrize(
+    "owners", ["", "prodsvc", "prodsvc, 4711", "svc-nova, svc.dune,0", "host$", ","]
+)
 def test_accounts_and_uids_are_taken(owners):
-    Cluster(name="alps", scheduler="slurm", options={"log_owners": owners, "bin": "/opt/slurm/bin"}).clean()
+    Cluster(
+        name="alps", scheduler="slurm", options={"log_owners": owners, "bin": "/opt/slurm/bin"}
+    ).clean()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""No text of a job or of a user keeps an adapter busy: each pattern and parser with 200 kB of its worst input."""
+"""No text of a job or of a user keeps an adapter busy:
+each pattern and parser with 200 kB of its worst input.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What waits and runs, asked of the commands of three schedulers; their answers are as their sources write them."""
+"""What waits and runs, asked of the commands of three schedulers;
+their answers are as their sources write them.
+"""
 
 import json
 import time
@@ -15,7 +17,17 @@ from apps.clusters.schedulers.htcondor.scheduler import HTCondor
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.clusters.schedulers.torque.queue import read_queue as read_qstat
 from apps.clusters.schedulers.torque.scheduler import Torque
-from tests.contracts.queue import AT, ENDED, HELD, LIMIT_SECONDS, QUEUED, RUNNING, Known, QueueContract, write_program
+from tests.contracts.queue import (
+    AT,
+    ENDED,
+    HELD,
+    LIMIT_SECONDS,
+    QUEUED,
+    RUNNING,
+    Known,
+    QueueContract,
+    write_program,
+)
 
 SERVER = "opt-batch.osc.edu"
 SECONDS = int(AT.timestamp())
@@ -23,7 +35,9 @@ OPTIONS = {"timeout_seconds": LIMIT_SECONDS}
 
 
 def job_of_torque(job_id: str, **attributes: str) -> str:
-    """A job as `qstat -x` writes it: attributes as elements, the five characters of XML escaped, all else as it is."""
+    """A job as `qstat -x` writes it: attributes as elements, the five characters of XML escaped,
+    all else as it is.
+    """
     given = {
         "Job_Name": "stage",
         "Job_Owner": "ana@login6.osc.edu",
@@ -35,7 +49,9 @@ def job_of_torque(job_id: str, **attributes: str) -> str:
         "Variable_List": "PBS_O_HOME=/home/ana,PBS_O_LANG=C",
         **attributes,
     }
-    texts = "".join(f"<{name}>{escape(text, QUOTES)}</{name}>" for name, text in given.items() if text)
+    texts = "".join(
+        f"<{name}>{escape(text, QUOTES)}</{name}>" for name, text in given.items() if text
+    )
     limits = "<Resource_List><nodes>1:ppn=8</nodes><walltime>10:00:00</walltime></Resource_List>"
     return f"<Job><Job_Id>{job_id}</Job_Id>{texts}{limits}</Job>"
 
@@ -54,12 +70,21 @@ class TorqueQueue:
         for job in jobs:
             for task, state in enumerate(job.states):
                 letter, hold = states[state]
-                job_id = f"{job.number}[{task}].{SERVER}" if job.is_array else f"{job.number}.{SERVER}"
+                job_id = (
+                    f"{job.number}[{task}].{SERVER}" if job.is_array else f"{job.number}.{SERVER}"
+                )
                 created = str(int(job.submitted_at.timestamp()))
-                more = {"job_state": letter, "Hold_Types": hold, "ctime": created, "Account_Name": job.account}
+                more = {
+                    "job_state": letter,
+                    "Hold_Types": hold,
+                    "ctime": created,
+                    "Account_Name": job.account,
+                }
                 written.append(job_of_torque(job_id, Job_Name=job.name, **more))
         self.answer.write_text(f'<?xml version="1.0"?>\n<Data>{"".join(written)}</Data>\n')
-        write_program(self.program, f'[ "$*" = "-x -t" ] && [ "$PBS_QSTAT_NO_COMPLETE" ] && cat {self.answer}')
+        write_program(
+            self.program, f'[ "$*" = "-x -t" ] && [ "$PBS_QSTAT_NO_COMPLETE" ] && cat {self.answer}'
+        )
 
     def spool_id(self, job: Known) -> str:
         return f"{job.number}[].{SERVER}" if job.is_array else f"{job.number}.{SERVER}"
@@ -75,9 +100,18 @@ class CondorQueue:
         ads = []
         for job in jobs:
             for process, state in enumerate(job.states):
-                ad = {"ClusterId": job.number, "ProcId": process, "JobStatus": states[state], "JobBatchName": job.name}
+                ad = {
+                    "ClusterId": job.number,
+                    "ProcId": process,
+                    "JobStatus": states[state],
+                    "JobBatchName": job.name,
+                }
                 ad["QDate"] = int(job.submitted_at.timestamp())
-                ads.append(json.dumps(ad | ({"AccountingGroup": job.account} if job.account else {}), indent=2))
+                ads.append(
+                    json.dumps(
+                        ad | ({"AccountingGroup": job.account} if job.account else {}), indent=2
+                    )
+                )
         self.answer.write_text("[\n" + "\n,\n".join(ads) + "\n]\n" if ads else "")
         words = '"$1 $2 $3 $4 $5" = "-name submit-1 -allusers -json -attributes"'
         write_program(self.program, f"[ {words} ] && cat {self.answer}")
@@ -183,7 +217,13 @@ def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_flagged
     ads = [
         {"ClusterId": 7, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 16},
         {"ClusterId": 6, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 13},
-        {"clusterid": 7, "PROCID": 1, "JobStatus": 7, "QDate": SECONDS, "AccountingGroup": "/Expr(a.b)/"},
+        {
+            "clusterid": 7,
+            "PROCID": 1,
+            "JobStatus": 7,
+            "QDate": SECONDS,
+            "AccountingGroup": "/Expr(a.b)/",
+        },
         {"ClusterId": 8, "ProcId": 0, "JobStatus": 1, "QDate": "/Expr(time() - 5)/"},
         {"ClusterId": True, "ProcId": 0, "JobStatus": 1, "QDate": SECONDS},
         {"ClusterId": 9, "JobStatus": 1, "QDate": SECONDS},
@@ -199,7 +239,9 @@ def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_flagged
     }
 
 
-@pytest.mark.parametrize("answer", ['[\n{"ClusterId": 7,', "[" * 100_000, '{"ClusterId": 7}', "-- Failed to fetch ads"])
+@pytest.mark.parametrize(
+    "answer", ['[\n{"ClusterId": 7,', "[" * 100_000, '{"ClusterId": 7}', "-- Failed to fetch ads"]
+)
 def test_answer_of_htcondor_that_is_not_whole_is_none(answer):
     with pytest.raises(SchedulerError, match=r"cannot be read|no list"):
         read_condor_q([answer.encode()])
@@ -212,7 +254,9 @@ def asked(directory: Path, text: str, **limits: object) -> bytes:
 
 def test_command_that_hangs_or_never_ends_is_ended(tmp_path):
     with pytest.raises(SchedulerError, match=r"no answer within 0\.2 s"):
-        asked(tmp_path, "echo begun; sleep 600", timeout_seconds=0.2)  # and waited for: it did not sleep on
+        asked(
+            tmp_path, "echo begun; sleep 600", timeout_seconds=0.2
+        )  # and waited for: it did not sleep on
     with pytest.raises(SchedulerError, match="more than 100,000 bytes"):
         asked(tmp_path, "exec yes", most_bytes=100_000)
 
@@ -230,15 +274,29 @@ def test_what_a_command_leaves_behind_is_ended_too(tmp_path):
 def test_command_gets_few_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "x")
     monkeypatch.setenv("_CONDOR_SEC", "y")
-    lines = asked(tmp_path, "env", inherits=("_CONDOR_",), variables={"CONDOR_CONFIG": "z"}).decode().splitlines()
+    lines = (
+        asked(tmp_path, "env", inherits=("_CONDOR_",), variables={"CONDOR_CONFIG": "z"})
+        .decode()
+        .splitlines()
+    )
     assert {"_CONDOR_SEC=y", "CONDOR_CONFIG=z", "LC_ALL=C"} <= set(lines)
     assert "SECRET_KEY=x" not in lines
 
 
 def test_options_of_the_commands_are_checked():
-    for options in ({"timeout_seconds": "0"}, {"timeout_seconds": "x"}, {"server": "-x"}, {"conf": "x"}):
+    for options in (
+        {"timeout_seconds": "0"},
+        {"timeout_seconds": "x"},
+        {"server": "-x"},
+        {"conf": "x"},
+    ):
         with pytest.raises(ValueError, match=r".+"):
             Torque("old", options)
-    for options in ({"timeout_seconds": "4000"}, {"schedd": "-global"}, {"pool": "-xml"}, {"server": "x"}):
+    for options in (
+        {"timeout_seconds": "4000"},
+        {"schedd": "-global"},
+        {"pool": "-xml"},
+        {"server": "x"},
+    ):
         with pytest.raises(ValueError, match=r".+"):
             HTCondor("mice", options)

@@ -6,13 +6,23 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
-from apps.clusters.schedulers.simulated import Simulated, add_records, mark_complete, open_accounting
+from apps.clusters.schedulers.simulated import (
+    Simulated,
+    add_records,
+    mark_complete,
+    open_accounting,
+)
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def record(raw_id: int, ended_at: datetime, **values: object) -> JobRecord:
-    defaults = {"job_id": str(raw_id), "spool_id": str(raw_id), "attempt": 1, "state": JobState.FAILED}
+    defaults = {
+        "job_id": str(raw_id),
+        "spool_id": str(raw_id),
+        "attempt": 1,
+        "state": JobState.FAILED,
+    }
     defaults |= {
         "exit_code": 1,
         "signal": 0,
@@ -34,13 +44,18 @@ def test_finished_jobs_are_those_of_the_half_open_interval(tmp_path: Path) -> No
     records = [record(n, NOW + timedelta(seconds=n)) for n in range(4)]
     scheduler = write(tmp_path, *reversed(records))
 
-    found = list(scheduler.finished_jobs(since=NOW + timedelta(seconds=1), until=NOW + timedelta(seconds=3)))
+    found = list(
+        scheduler.finished_jobs(since=NOW + timedelta(seconds=1), until=NOW + timedelta(seconds=3))
+    )
 
     assert found == records[1:3]
 
 
 def test_attempts_of_one_job_stay_apart_and_are_added_once(tmp_path: Path) -> None:
-    first, second = record(7, NOW, attempt=1, state=JobState.NODE_FAIL), record(7, NOW, attempt=2, name="x|y\nz")
+    first, second = (
+        record(7, NOW, attempt=1, state=JobState.NODE_FAIL),
+        record(7, NOW, attempt=2, name="x|y\nz"),
+    )
     write(tmp_path, first, second)
     scheduler = write(tmp_path, first, second)
 
@@ -74,5 +89,9 @@ def test_log_paths_of_a_job_that_never_started_are_unknown(tmp_path: Path) -> No
     paths = scheduler.log_paths(ran, script=b"", environment={})
 
     assert paths is not None
-    assert (paths.stdout, paths.stderr, paths.source) == (Path("/logs/1.out"), Path("/logs/1.out"), "accounting")
+    assert (paths.stdout, paths.stderr, paths.source) == (
+        Path("/logs/1.out"),
+        Path("/logs/1.out"),
+        "accounting",
+    )
     assert scheduler.log_paths(record(2, NOW, started_at=None), script=b"", environment={}) is None

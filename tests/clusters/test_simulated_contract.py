@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import JobRecord, SpoolEntry
-from apps.clusters.schedulers.simulated import Simulated, add_records, mark_complete, open_accounting
+from apps.clusters.schedulers.simulated import (
+    Simulated,
+    add_records,
+    mark_complete,
+    open_accounting,
+)
 from apps.demo.simulation.scripts import spooled_environment
 from apps.demo.simulation.spool import SpoolWriter
 from tests.contracts.scheduler import Harness, Job, SchedulerContract
@@ -28,10 +33,15 @@ class SimulatedHarness:
     def submit(self, job: Job) -> str:
         spool_id, submitted = self.next_id, datetime.now(UTC).replace(microsecond=0)
         self.next_id += 10
-        variables = [f"{name}={value}" for name, value in {"USER": "alice", **job.environment}.items()]
+        variables = [
+            f"{name}={value}" for name, value in {"USER": "alice", **job.environment}.items()
+        ]
         self.writer.write(spool_id, spooled_environment(variables), job.script)
         store = open_accounting(self.directory)
-        add_records(store, [self._record(job, spool_id, task, submitted) for task in range(max(job.tasks, 1))])
+        add_records(
+            store,
+            [self._record(job, spool_id, task, submitted) for task in range(max(job.tasks, 1))],
+        )
         mark_complete(store, time.time() + 3600)
         store.close()
         return str(spool_id)

@@ -1,4 +1,6 @@
-"""Accounting rows become records: whatever the free text holds, and however often a job was started."""
+"""Accounting rows become records: whatever the free text holds,
+and however often a job was started.
+"""
 
 import json
 import sys
@@ -18,7 +20,13 @@ from apps.clusters.schedulers.slurm.accounting import (
     number_attempts,
     read_records,
 )
-from apps.clusters.schedulers.slurm.sacct import read_duration, read_size, read_task_ids, read_time, split_rows
+from apps.clusters.schedulers.slurm.sacct import (
+    read_duration,
+    read_size,
+    read_task_ids,
+    read_time,
+    split_rows,
+)
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "slurm"
@@ -26,7 +34,8 @@ T0 = 1_700_000_000
 SINCE = datetime.fromtimestamp(T0, UTC)
 UNTIL = SINCE + timedelta(hours=1)
 
-# Answers as sacct does: its fields, the delimiter it is given, every row whose id or time is asked for.
+# Answers as sacct does: its fields, the delimiter it is given, every row whose id or time is asked
+# for.
 FAKE_SACCT = """#!{python}
 import json, os, sys
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
@@ -76,7 +85,11 @@ def row(job_id: str = "5", **values: str) -> dict[str, str]:
 
 
 def make_slurm(
-    tmp_path: Path, rows: list[dict[str, str]], fields: list[str] = FIELDS, *, options: dict[str, str] | None = None
+    tmp_path: Path,
+    rows: list[dict[str, str]],
+    fields: list[str] = FIELDS,
+    *,
+    options: dict[str, str] | None = None,
 ) -> Slurm:
     config, program = tmp_path / "config.json", tmp_path / "sacct"
     config.write_text(json.dumps({"rows": rows, "fields": fields}))
@@ -147,7 +160,9 @@ def test_row_with_steps_becomes_a_whole_record(tmp_path: Path) -> None:
         ("CANCELLED by 1001", "0:15", (JobState.CANCELLED, 0, 15, "1001")),
     ],
 )
-def test_state_is_read_with_its_exit_code(state: str, exit_code: str, expected: tuple[JobState, int, int, str]) -> None:
+def test_state_is_read_with_its_exit_code(
+    state: str, exit_code: str, expected: tuple[JobState, int, int, str]
+) -> None:
     record = read_one(row(State=state, ExitCode=exit_code))
 
     assert (record.state, record.exit_code, record.signal, record.cancelled_by) == expected
@@ -155,7 +170,9 @@ def test_state_is_read_with_its_exit_code(state: str, exit_code: str, expected: 
 
 @pytest.mark.parametrize("start", ["None", "Unknown", str(T0 + 65)])
 def test_job_without_a_node_never_started(start: str) -> None:
-    record = read_one(row(State="CANCELLED by 0", Start=start, NodeList="None assigned", Reason="JobHeldUser"))
+    record = read_one(
+        row(State="CANCELLED by 0", Start=start, NodeList="None assigned", Reason="JobHeldUser")
+    )
 
     assert (record.started_at, record.host, record.reason) == (None, "", "JobHeldUser")
 
@@ -197,28 +214,41 @@ def test_field_that_this_slurm_does_not_know_is_empty(tmp_path: Path) -> None:
 
 
 def test_interval_is_half_open(tmp_path: Path) -> None:
-    ends = {"1": SINCE - timedelta(seconds=1), "2": SINCE, "3": UNTIL - timedelta(seconds=1), "4": UNTIL}
+    ends = {
+        "1": SINCE - timedelta(seconds=1),
+        "2": SINCE,
+        "3": UNTIL - timedelta(seconds=1),
+        "4": UNTIL,
+    }
     submitted = str(T0 - 60)
     rows = [
-        row(job_id, Submit=submitted, Start=submitted, End=str(int(end.timestamp()))) for job_id, end in ends.items()
+        row(job_id, Submit=submitted, Start=submitted, End=str(int(end.timestamp())))
+        for job_id, end in ends.items()
     ]
 
     assert [record.job_id for record in collect(make_slurm(tmp_path, rows))] == ["2", "3"]
 
 
 def test_row_that_is_not_whole_yet_is_held_back_for_a_while(tmp_path: Path) -> None:
-    slurm = make_slurm(tmp_path, [row(WorkDir="", JobName="allocation", End=str(T0 + 60)), row("6", End=str(T0 + 60))])
+    slurm = make_slurm(
+        tmp_path,
+        [row(WorkDir="", JobName="allocation", End=str(T0 + 60)), row("6", End=str(T0 + 60))],
+    )
 
     def found(settled_before: int) -> list[str]:
         before = SINCE + timedelta(seconds=settled_before)
-        records = finished_jobs(slurm._sacct, cluster="c1", since=SINCE, until=UNTIL, settled_before=before)
+        records = finished_jobs(
+            slurm._sacct, cluster="c1", since=SINCE, until=UNTIL, settled_before=before
+        )
         return [record.job_id for record in records]
 
     assert found(settled_before=60) == ["6"]
     assert found(settled_before=61) == ["5", "6"]
 
 
-@pytest.mark.parametrize("change", [{"ExitCode": ""}, {"End": "Unknown"}, {"JobID": "x"}, {"JobIDRaw": ""}])
+@pytest.mark.parametrize(
+    "change", [{"ExitCode": ""}, {"End": "Unknown"}, {"JobID": "x"}, {"JobIDRaw": ""}]
+)
 def test_bad_row_is_flagged_and_no_other_is_lost(tmp_path: Path, change: dict[str, str]) -> None:
     bad = row("6") | change
 
@@ -266,16 +296,28 @@ def test_unknown_option_is_refused() -> None:
 
 
 def attempts(*rows: tuple[int, str, str]) -> list[tuple[int, int]]:
-    """Number the attempts of one job from (submitted, state, submit line); return number and first submission."""
-    given = [row(Submit=str(submitted), State=state, SubmitLine=line) for submitted, state, line in rows]
+    """Number the attempts of one job from (submitted, state, submit line);
+    return number and first submission.
+    """
+    given = [
+        row(Submit=str(submitted), State=state, SubmitLine=line) for submitted, state, line in rows
+    ]
     numbered = number_attempts(given)
     return [
-        (numbered["5", r["Submit"]].number, int(numbered["5", r["Submit"]].submitted_at.timestamp())) for r in given
+        (
+            numbered["5", r["Submit"]].number,
+            int(numbered["5", r["Submit"]].submitted_at.timestamp()),
+        )
+        for r in given
     ]
 
 
 def test_requeued_job_counts_its_attempts_from_the_first_submission() -> None:
-    assert attempts((30, "FAILED", "x"), (10, "NODE_FAIL", "x"), (20, "REQUEUED", "x")) == [(3, 10), (1, 10), (2, 10)]
+    assert attempts((30, "FAILED", "x"), (10, "NODE_FAIL", "x"), (20, "REQUEUED", "x")) == [
+        (3, 10),
+        (1, 10),
+        (2, 10),
+    ]
 
 
 def test_job_id_given_out_again_is_another_job() -> None:
@@ -284,10 +326,16 @@ def test_job_id_given_out_again_is_another_job() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["REQUEUED", "FAILED"]), st.sampled_from("xy")), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.sampled_from(["REQUEUED", "FAILED"]), st.sampled_from("xy")),
+        min_size=1,
+        max_size=6,
+    ),
     st.data(),
 )
-def test_attempt_has_its_number_for_good(history: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_attempt_has_its_number_for_good(
+    history: list[tuple[str, str]], data: st.DataObject
+) -> None:
     rows = [(10 * n, state, line) for n, (state, line) in enumerate(history, start=1)]
     now = data.draw(st.integers(min_value=1, max_value=len(rows)))
 
@@ -304,7 +352,9 @@ def test_attempts_of_a_job_are_numbered_by_its_whole_history(tmp_path: Path) -> 
 
 # --- the output of sacct, and its values
 
-text = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+text = st.text(
+    alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12
+)
 
 
 @given(st.lists(st.lists(text, min_size=3, max_size=3), max_size=5))
@@ -327,8 +377,16 @@ def test_output_that_breaks_off_is_an_error_or_whole_rows(length: int) -> None:
             list(split_rows(output, "|", 3))
 
 
-@given(st.integers(0, 40), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
-def test_duration_is_read_in_each_form(days: int, hours: int, minutes: int, seconds: int, milli: int) -> None:
+@given(
+    st.integers(0, 40),
+    st.integers(0, 23),
+    st.integers(0, 59),
+    st.integers(0, 59),
+    st.integers(0, 999),
+)
+def test_duration_is_read_in_each_form(
+    days: int, hours: int, minutes: int, seconds: int, milli: int
+) -> None:
     expected = days * 86400 + hours * 3600 + minutes * 60 + seconds
 
     assert read_duration(f"{days}-{hours:02}:{minutes:02}:{seconds:02}") == expected
@@ -339,7 +397,8 @@ def test_duration_is_read_in_each_form(days: int, hours: int, minutes: int, seco
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [("0", 0), ("225280", 225280), ("12392K", 12689408), ("1.50G", 1610612736), ("4Gn", 2**32)]
+    ("size", "expected"),
+    [("0", 0), ("225280", 225280), ("12392K", 12689408), ("1.50G", 1610612736), ("4Gn", 2**32)],
 )
 def test_size_is_read_with_its_unit(size: str, expected: int) -> None:
     assert read_size(size) == expected
@@ -363,7 +422,8 @@ def test_array_expression_is_read_whole() -> None:
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of a real Slurm are not here")
 def test_every_job_of_a_real_slurm_is_read() -> None:
-    # The sample is plain `sacct -P`: rows with `|` or a newline in a name cannot be told apart, and are left out.
+    # The sample is plain `sacct -P`: rows with `|` or a newline in a name cannot be told apart, and
+    # are left out.
     header, *lines = (SAMPLES / "sacct" / "main.psv").read_text().splitlines()
     names = header.split("|")
     whole = [line.split("|") for line in lines if line.count("|") == header.count("|")]
@@ -378,11 +438,21 @@ def test_every_job_of_a_real_slurm_is_read() -> None:
 
     assert len(records) >= 30
     assert {record.state for record in records} >= {
-        *(JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.REQUEUED),
+        *(
+            JobState.COMPLETED,
+            JobState.FAILED,
+            JobState.TIMEOUT,
+            JobState.CANCELLED,
+            JobState.REQUEUED,
+        ),
         *(JobState.NODE_FAIL,),
     }
     timed_out = next(record for record in records if record.job_id == "83")
-    assert (timed_out.state, timed_out.wall_seconds, timed_out.host) == (JobState.TIMEOUT, 76, "wn1")
+    assert (timed_out.state, timed_out.wall_seconds, timed_out.host) == (
+        JobState.TIMEOUT,
+        76,
+        "wn1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -396,10 +466,14 @@ def test_every_job_of_a_real_slurm_is_read() -> None:
         ({"cluster_name": "jura"}, "alps", True),
     ],
 )
-def test_jobs_of_a_cluster_with_another_name_are_not_collected_again(tmp_path, options, own_name, refused):
+def test_jobs_of_a_cluster_with_another_name_are_not_collected_again(
+    tmp_path, options, own_name, refused
+):
     slurm = make_slurm(tmp_path, [row("5", Cluster=own_name)], options=options)
     if refused:
-        with pytest.raises(SchedulerError, match=r"Slurm calls this cluster “alps”, but here it is “(c1|jura)”"):
+        with pytest.raises(
+            SchedulerError, match=r"Slurm calls this cluster “alps”, but here it is “(c1|jura)”"
+        ):
             collect(slurm)
     else:
         assert [job.job_id for job in collect(slurm)] == ["5"]

@@ -2,7 +2,10 @@
 
 import pytest
 
-from apps.clusters.schedulers.slurm.output_options import arguments_of_command, arguments_of_submission
+from apps.clusters.schedulers.slurm.output_options import (
+    arguments_of_command,
+    arguments_of_submission,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,5 +41,7 @@ def test_arguments_of_a_submission(submit_line: str, name: str, expected: str) -
         ("/exp/my scripts/reco.sh a b", "reco.sh", "a b"),
     ],
 )
-def test_arguments_of_a_command_that_slurmctld_keeps(command: str, name: str, expected: str) -> None:
+def test_arguments_of_a_command_that_slurmctld_keeps(
+    command: str, name: str, expected: str
+) -> None:
     assert arguments_of_command(command, name=name) == expected

@@ -43,8 +43,14 @@ for row in config:
 """
 
 
-def row(job_id: str, script: str = "#!/bin/sh\n", environment: str = "A=1\n", **values: str) -> dict[str, str]:
-    defaults = dict.fromkeys(FIELDS, "") | {"JobIDRaw": job_id, "State": "COMPLETED", "Submit": str(T0)}
+def row(
+    job_id: str, script: str = "#!/bin/sh\n", environment: str = "A=1\n", **values: str
+) -> dict[str, str]:
+    defaults = dict.fromkeys(FIELDS, "") | {
+        "JobIDRaw": job_id,
+        "State": "COMPLETED",
+        "Submit": str(T0),
+    }
     return {**defaults, **values, "JobID": job_id, "script": script, "environment": environment}
 
 
@@ -58,7 +64,9 @@ class Accounting:
         config.write_text(json.dumps(rows))
         self.calls.write_text("")
         sacct.write_text(
-            FAKE_SACCT.format(python=sys.executable, config=config, fields=FIELDS, calls=self.calls, rule=RULE)
+            FAKE_SACCT.format(
+                python=sys.executable, config=config, fields=FIELDS, calls=self.calls, rule=RULE
+            )
         )
         sacct.chmod(0o755)
         found = Slurm("alps", {"bin": str(self.directory)}).stored_copies(ids)
@@ -81,13 +89,19 @@ def test_many_jobs_are_asked_for_by_few_commands(accounting: Accounting) -> None
     assert len(accounting.calls.read_text()) == 4
 
 
-def test_script_that_holds_a_heading_stays_whole_and_forges_no_other(accounting: Accounting) -> None:
+def test_script_that_holds_a_heading_stays_whole_and_forges_no_other(
+    accounting: Accounting,
+) -> None:
     forged = f"#!/bin/sh\n\nBatch Script for 2\n{RULE}\n#!/bin/sh\nrm -rf /\n"
     rows = [row("1", forged), row("2", "#!/bin/sh\ntrue\n"), row("3", "no last newline")]
 
     copies = accounting.copies("1", "2", "3", "4", rows=rows)
 
-    assert [copies[number].script for number in "123"] == [forged.encode(), b"#!/bin/sh\ntrue\n", b"no last newline"]
+    assert [copies[number].script for number in "123"] == [
+        forged.encode(),
+        b"#!/bin/sh\ntrue\n",
+        b"no last newline",
+    ]
     assert "4" not in copies
 
 
@@ -102,23 +116,37 @@ def test_scripts_that_only_operators_may_see_are_no_hole(accounting: Accounting)
 
     assert accounting.copies("1", rows=[own])["1"].script == b"#!/bin/sh\n"
     for rows in ([other], [own, other]):
-        with pytest.raises(SchedulerError, match=r"to operators alone: sacctmgr modify user \S+ set"):
+        with pytest.raises(
+            SchedulerError, match=r"to operators alone: sacctmgr modify user \S+ set"
+        ):
             accounting.copies("1", "2", rows=rows)
 
 
 @pytest.mark.parametrize(
     ("user", "level", "refused"),
-    [("opsportal", "", True), ("opsportal", "None", True), ("opsportal", "Operator", False), ("slurm", "", False)],
+    [
+        ("opsportal", "", True),
+        ("opsportal", "None", True),
+        ("opsportal", "Operator", False),
+        ("slurm", "", False),
+    ],
 )
 def test_jobs_that_only_operators_may_see_are_no_hole(
     accounting: Accounting, monkeypatch: pytest.MonkeyPatch, user: str, level: str, refused: bool
 ) -> None:
     monkeypatch.setattr(copies, "_user", lambda: user)
-    for name, answer in {"scontrol": "SlurmUser               = slurm(64030)", "sacctmgr": level}.items():
+    for name, answer in {
+        "scontrol": "SlurmUser               = slurm(64030)",
+        "sacctmgr": level,
+    }.items():
         path = accounting.directory / name
         path.write_text(f"#!/bin/sh\necho '{answer}'\n")
         path.chmod(0o755)
-    with pytest.raises(SchedulerError, match="shows none of these jobs") if refused else nullcontext():
+    with (
+        pytest.raises(SchedulerError, match="shows none of these jobs")
+        if refused
+        else nullcontext()
+    ):
         assert accounting.copies("7", rows=[]) == {}
 
 
@@ -130,13 +158,23 @@ def test_array_is_asked_for_by_one_task_that_started(accounting: Accounting) -> 
 
     copies = accounting.copies("5", rows=rows)
 
-    assert {spool_id: copy.script for spool_id, copy in copies.items()} == {"5": b"#!/bin/sh\narray\n"}
+    assert {spool_id: copy.script for spool_id, copy in copies.items()} == {
+        "5": b"#!/bin/sh\narray\n"
+    }
 
 
-def test_attempts_of_one_submission_are_one_copy_and_an_id_used_again_two(accounting: Accounting) -> None:
+def test_attempts_of_one_submission_are_one_copy_and_an_id_used_again_two(
+    accounting: Accounting,
+) -> None:
     rows = [
         row("1", "NONE\n", State="REQUEUED", SubmitLine="sbatch a.sh x", JobName="a.sh"),
-        row("1", "#!/bin/sh\nfirst\n", Submit=str(T0 + 60), SubmitLine="sbatch a.sh x", JobName="a.sh"),
+        row(
+            "1",
+            "#!/bin/sh\nfirst\n",
+            Submit=str(T0 + 60),
+            SubmitLine="sbatch a.sh x",
+            JobName="a.sh",
+        ),
         row("1", "#!/bin/sh\nsecond\n", Submit=str(T0 + 900), SubmitLine="sbatch b.sh"),
     ]
     accounting.copies("1", rows=rows)
@@ -155,4 +193,9 @@ def test_environment_is_cut_where_a_line_begins_a_variable(accounting: Accountin
     copy = accounting.copies("1", rows=[row("1", environment=environment)])["1"]
 
     assert copy.environment
-    assert texts_in(copy.environment) == [b"A=1", b"B=two\nlines", b"BASH_FUNC_x%%=() {  true\n}", b"EMPTY="]
+    assert texts_in(copy.environment) == [
+        b"A=1",
+        b"B=two\nlines",
+        b"BASH_FUNC_x%%=() {  true\n}",
+        b"EMPTY=",
+    ]

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobRecord, JobState, LogPaths
 from apps.clusters.schedulers.slurm.log_paths import fill_in, paths_shown, work_out_paths
-from apps.clusters.schedulers.slurm.output_options import Output, output_of_command, output_of_script
+from apps.clusters.schedulers.slurm.output_options import (
+    Output,
+    output_of_command,
+    output_of_script,
+)
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "slurm" / "scontrol"
@@ -33,7 +37,13 @@ JobId=81 JobName=reco-ok
 
 def record(job_id: str = "81", raw_id: int = 81, **values: str) -> JobRecord:
     return JobRecord(
-        **{"user": "alice", "name": "reco", "host": "wn[07-09],gpu1", "work_dir": "/exp", "submit_line": "sbatch x"}
+        **{
+            "user": "alice",
+            "name": "reco",
+            "host": "wn[07-09],gpu1",
+            "work_dir": "/exp",
+            "submit_line": "sbatch x",
+        }
         | values,
         job_id=job_id,
         raw_id=raw_id,
@@ -49,10 +59,15 @@ def record(job_id: str = "81", raw_id: int = 81, **values: str) -> JobRecord:
 
 
 def shown(
-    stdout: str = "/exp/reco-81.out", stderr: str = "/exp/reco-81.err", comment: str = "c", restarts: int = 0
+    stdout: str = "/exp/reco-81.out",
+    stderr: str = "/exp/reco-81.err",
+    comment: str = "c",
+    restarts: int = 0,
 ) -> str:
     submitted = int(NOW.timestamp())
-    return SHOWN.format(stdout=stdout, stderr=stderr, comment=comment, restarts=restarts, submitted=submitted)
+    return SHOWN.format(
+        stdout=stdout, stderr=stderr, comment=comment, restarts=restarts, submitted=submitted
+    )
 
 
 # --- patterns
@@ -127,7 +142,9 @@ def test_options_of_the_command_are_read_up_to_the_script(line: str, expected: O
         (["#SBATCH -J \xe9", "#SBATCH -o a"], Output("a", "")),
     ],
 )
-def test_options_of_the_script_are_read_up_to_its_first_command(lines: list[str], expected: Output) -> None:
+def test_options_of_the_script_are_read_up_to_its_first_command(
+    lines: list[str], expected: Output
+) -> None:
     script = "\n".join(["#!/bin/sh", *lines, "echo"]).encode("latin-1")
 
     assert output_of_script(script) == expected
@@ -157,7 +174,9 @@ def test_first_of_command_environment_and_script_is_heeded(
 
 
 def test_array_task_writes_to_a_file_of_its_own() -> None:
-    paths = work_out_paths(record("86_3", 90), script=b"#!/bin/sh\n#SBATCH -e e-%a\n", environment={})
+    paths = work_out_paths(
+        record("86_3", 90), script=b"#!/bin/sh\n#SBATCH -e e-%a\n", environment={}
+    )
 
     assert paths == LogPaths(Path("/exp/slurm-86_3.out"), Path("/exp/e-3"), "derived")
 
@@ -173,7 +192,9 @@ def test_paths_of_a_job_without_a_file_are_unknown(values: dict[str, str]) -> No
 
 
 def test_paths_shown_by_slurmctld_are_taken() -> None:
-    assert paths_shown(shown(), record()) == LogPaths(Path("/exp/reco-81.out"), Path("/exp/reco-81.err"), "scheduler")
+    assert paths_shown(shown(), record()) == LogPaths(
+        Path("/exp/reco-81.out"), Path("/exp/reco-81.err"), "scheduler"
+    )
 
 
 def test_patterns_that_slurmctld_leaves_are_filled_in() -> None:
@@ -216,14 +237,18 @@ def make_scontrol(tmp_path: Path, text: str) -> Slurm:
 
 
 def test_job_that_slurmctld_has_forgotten_is_found_in_accounting(tmp_path: Path) -> None:
-    slurm = make_scontrol(tmp_path, "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    slurm = make_scontrol(
+        tmp_path, "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    )
 
     paths = slurm.log_paths(record(stdout_path="/log/81.out"), script=b"", environment={})
 
     assert paths == LogPaths(Path("/log/81.out"), Path("/log/81.out"), "accounting")
 
 
-def test_paths_are_worked_out_while_slurmctld_is_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_paths_are_worked_out_while_slurmctld_is_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     slurm = make_scontrol(tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
 
     paths = slurm.log_paths(record(), script=b"", environment={})
@@ -247,4 +272,6 @@ def test_job_shown_by_a_real_slurm_is_read() -> None:
 
     paths = paths_shown(text.replace("2026-11-20T22:41:04", seconds), record())
 
-    assert paths == LogPaths(Path("/exp/jobs/out/reco-ok-81.out"), Path("/exp/jobs/out/reco-ok-81.out"), "scheduler")
+    assert paths == LogPaths(
+        Path("/exp/jobs/out/reco-ok-81.out"), Path("/exp/jobs/out/reco-ok-81.out"), "scheduler"
+    )

@@ -28,7 +28,9 @@ class SlurmHarness:
 
     def submit(self, job: Job) -> str:
         options = [f"--array=0-{job.tasks - 1}"] if job.tasks else []
-        job_id = self.slurm.submit(job.script, *options, *([] if job.started else ["--hold"]), env=job.environment)
+        job_id = self.slurm.submit(
+            job.script, *options, *([] if job.started else ["--hold"]), env=job.environment
+        )
         if job.state == JobState.CANCELLED:
             if job.started:
                 self.slurm.wait_state(job_id, "RUNNING")
@@ -65,7 +67,9 @@ class Jobs:
     spooled: dict[str, SpooledJob] = field(default_factory=dict)
     records: list[JobRecord] = field(default_factory=list)
 
-    def submit(self, name: str, script: str | bytes, *options: str, env: dict[str, str] | None = None) -> str:
+    def submit(
+        self, name: str, script: str | bytes, *options: str, env: dict[str, str] | None = None
+    ) -> str:
         script = script if isinstance(script, bytes) else script.encode()
         self.ids[name] = job_id = self.slurm.submit(script, *options, env=env)
         self.submitted[name] = (script, env or {})
@@ -75,7 +79,11 @@ class Jobs:
         return job_id
 
     def collect(self) -> list[JobRecord]:
-        return list(self.scheduler.finished_jobs(since=self.since, until=datetime.now(UTC) + timedelta(seconds=5)))
+        return list(
+            self.scheduler.finished_jobs(
+                since=self.since, until=datetime.now(UTC) + timedelta(seconds=5)
+            )
+        )
 
     def of(self, name: str) -> list[JobRecord]:
         return [record for record in self.records if record.spool_id == self.ids[name]]
@@ -87,7 +95,9 @@ class Jobs:
 
 @pytest.fixture(scope="module")
 def jobs(slurm: SlurmServer) -> Jobs:
-    """Run the jobs: all are submitted, then what is to happen to each is done, then all have ended."""
+    """Run the jobs: all are submitted, then what is to happen to each is done,
+    then all have ended.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
     jobs = Jobs(slurm, Slurm(slurm.cluster, {"conf": str(slurm.conf)}), now)
     for run in (submit_jobs_that_end, submit_jobs_that_are_ended, requeue_a_job):
@@ -105,14 +115,27 @@ def submit_jobs_that_end(jobs: Jobs) -> None:
     hostile = {"MULTI": "a\nb", "OPSPORTAL_REQUEST": "R=1"}
     jobs.submit("ok", "#!/bin/sh\necho fine\n", env=hostile)
     jobs.submit(
-        "exit", f"#!/bin/sh\n#SBATCH --job-name=x1 -o {logs}/%x-%5j.out\n#SBATCH -e 'err %j'\necho no\nexit 1\n"
+        "exit",
+        (
+            f"#!/bin/sh\n#SBATCH --job-name=x1 -o {logs}/%x-%5j.out\n#SBATCH -e 'err %j'\necho "
+            "no\nexit 1\n"
+        ),
     )
     jobs.submit("segv", b"#!/bin/bash\n# caf\xe9\nkill -SEGV $$")
     jobs.submit("array", "#!/bin/sh\nexit $SLURM_ARRAY_TASK_ID\n", "--array=0,2-3")
-    jobs.submit("odd", "#!/bin/sh\ntrue\n", f"--job-name={ODD_NAME}", f"--comment={ODD_NAME}\n9|9|x")
-    jobs.submit("environment option", "#!/bin/sh\n#SBATCH -o script\n", env={"SBATCH_OUTPUT": "variable-%j"})
+    jobs.submit(
+        "odd", "#!/bin/sh\ntrue\n", f"--job-name={ODD_NAME}", f"--comment={ODD_NAME}\n9|9|x"
+    )
+    jobs.submit(
+        "environment option", "#!/bin/sh\n#SBATCH -o script\n", env={"SBATCH_OUTPUT": "variable-%j"}
+    )
     jobs.submit("protected", "#!/bin/sh\ntrue\n", "--output=50\\%j")
-    jobs.submit("patterns", "#!/bin/sh\ntrue\n", "--output=%A_%a_%J_%n_%s_%t_%u_%4j_%12j_%%", "--error=%x.err")
+    jobs.submit(
+        "patterns",
+        "#!/bin/sh\ntrue\n",
+        "--output=%A_%a_%J_%n_%s_%t_%u_%4j_%12j_%%",
+        "--error=%x.err",
+    )
     jobs.submit("het", "#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\necho both\n")
     jobs.submit("memory", "#!/bin/sh\nhead -c 300M /dev/zero | tail -c 250M | wc -c\n", "--mem=30")
 
@@ -125,7 +148,8 @@ def submit_jobs_that_are_ended(jobs: Jobs) -> None:
     jobs.submit("dependent", SLEEP, f"--dependency=afterok:{failed}", "--kill-on-invalid-dep=yes")
     for job_id in running:
         jobs.slurm.wait_state(job_id, "RUNNING")
-    # A limit is whole minutes and looked at twice a minute; to move the end is the same to Slurm, and quicker.
+    # A limit is whole minutes and looked at twice a minute; to move the end is the same to Slurm,
+    # and quicker.
     jobs.slurm.scontrol("update", f"jobid={jobs.ids['limit']}", "endtime=now+3")
     for name in ("cancelled", "pending", "pending array"):
         jobs.slurm.run("scancel", jobs.ids[name])
@@ -136,8 +160,12 @@ def requeue_a_job(jobs: Jobs) -> None:
     job_id = jobs.submit("requeued", script)
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("requeue", job_id)
-    jobs.slurm.wait_state(job_id, "PENDING", reason="BeginTime")  # two minutes from now, unless it is changed
-    jobs.slurm.scontrol("update", f"jobid={job_id}", "starttime=now+3")  # a node refuses it in the second of its end
+    jobs.slurm.wait_state(
+        job_id, "PENDING", reason="BeginTime"
+    )  # two minutes from now, unless it is changed
+    jobs.slurm.scontrol(
+        "update", f"jobid={job_id}", "starttime=now+3"
+    )  # a node refuses it in the second of its end
 
 
 def fail_a_node(jobs: Jobs) -> None:
@@ -171,7 +199,9 @@ def test_job_ends_as_it_did(jobs: Jobs, name: str, expected: tuple[JobState, int
 
 
 def test_job_over_its_memory_ends_so_where_slurm_limits_it(jobs: Jobs) -> None:
-    expected = (JobState.OUT_OF_MEMORY, 0, 125) if jobs.slurm.limits_memory else (JobState.FAILED, 0, 9)
+    expected = (
+        (JobState.OUT_OF_MEMORY, 0, 125) if jobs.slurm.limits_memory else (JobState.FAILED, 0, 9)
+    )
 
     assert ending(jobs.one("memory")) == expected
     assert jobs.one("memory").requested_memory_bytes == 30 * 2**20
@@ -184,7 +214,9 @@ def test_scripts_and_environments_are_identical(jobs: Jobs) -> None:
         if name != "het":  # its first component gets the lines of its own alone
             assert spooled.script == script
         assert environment.items() <= variables.items()
-        assert spooled.environment == (jobs.slurm.job_dir(jobs.ids[name]) / "environment").read_bytes()
+        assert (
+            spooled.environment == (jobs.slurm.job_dir(jobs.ids[name]) / "environment").read_bytes()
+        )
 
 
 def test_submission_in_spool_and_in_accounting_is_the_same_moment(jobs: Jobs) -> None:
@@ -215,7 +247,10 @@ def test_heterogeneous_job_has_a_record_for_each_component(jobs: Jobs) -> None:
     leader = jobs.ids["het"]
     records = [record for record in jobs.records if record.job_id.startswith(f"{leader}+")]
 
-    assert [(record.job_id, record.cpus) for record in records] == [(f"{leader}+0", 1), (f"{leader}+1", 2)]
+    assert [(record.job_id, record.cpus) for record in records] == [
+        (f"{leader}+0", 1),
+        (f"{leader}+1", 2),
+    ]
     assert records[1].spool_id == str(records[1].raw_id) != leader
     for record in records:
         paths = jobs.scheduler.log_paths(record, script=b"", environment={})
@@ -237,7 +272,9 @@ def test_requeued_job_has_a_numbered_record_for_each_attempt(jobs: Jobs) -> None
 def test_attempt_keeps_its_number_when_the_first_is_out_of_the_interval(jobs: Jobs) -> None:
     _, second = jobs.of("requeued")
 
-    found = jobs.scheduler.finished_jobs(since=second.ended_at, until=second.ended_at + timedelta(seconds=1))
+    found = jobs.scheduler.finished_jobs(
+        since=second.ended_at, until=second.ended_at + timedelta(seconds=1)
+    )
 
     assert [record for record in found if record.spool_id == second.spool_id] == [second]
 
@@ -251,7 +288,12 @@ def test_names_with_separators_come_whole(jobs: Jobs) -> None:
 def test_facts_of_a_job_are_filled_in(jobs: Jobs) -> None:
     record = jobs.one("ok")
 
-    assert (record.user, record.account, record.partition, record.cpus) == ("root", "ops", "batch", 1)
+    assert (record.user, record.account, record.partition, record.cpus) == (
+        "root",
+        "ops",
+        "batch",
+        1,
+    )
     assert (record.host, record.work_dir) == (jobs.slurm.nodes[0], str(jobs.slurm.jobs_dir))
     assert (record.time_limit_seconds, record.requested_memory_bytes) == (600, 64 * 2**20)
     assert record.submit_line.startswith("sbatch --parsable ")
@@ -264,7 +306,9 @@ def test_cancellation_names_who_did_it(jobs: Jobs) -> None:
 
 
 @pytest.fixture(params=["asked of slurmctld", "derived"])
-def stdout_and_stderr(request: pytest.FixtureRequest, jobs: Jobs) -> Callable[[str], tuple[Path, Path]]:
+def stdout_and_stderr(
+    request: pytest.FixtureRequest, jobs: Jobs
+) -> Callable[[str], tuple[Path, Path]]:
     """Return the paths of a job, in both ways that this version of Slurm leaves."""
 
     def paths(name: str) -> tuple[Path, Path]:
@@ -294,7 +338,11 @@ def stdout_and_stderr(request: pytest.FixtureRequest, jobs: Jobs) -> Callable[[s
     ],
 )
 def test_log_paths_are_those_that_slurm_wrote(
-    jobs: Jobs, stdout_and_stderr: Callable[[str], tuple[Path, Path]], name: str, stdout: str, stderr: str
+    jobs: Jobs,
+    stdout_and_stderr: Callable[[str], tuple[Path, Path]],
+    name: str,
+    stdout: str,
+    stderr: str,
 ) -> None:
     found = stdout_and_stderr(name)
     job_id, directory = int(jobs.ids[name]), jobs.slurm.jobs_dir
@@ -307,15 +355,25 @@ def test_log_paths_are_those_that_slurm_wrote(
 
 def test_hosts_have_their_cores_memory_and_the_cpu_model_of_a_feature(slurm: SlurmServer) -> None:
     first, *others = slurm.nodes
-    slurm.run("scontrol", "update", f"NodeName={first}", "AvailableFeatures=ib,rome", "ActiveFeatures=ib,rome")
+    slurm.run(
+        "scontrol",
+        "update",
+        f"NodeName={first}",
+        "AvailableFeatures=ib,rome",
+        "ActiveFeatures=ib,rome",
+    )
     scheduler = Slurm(slurm.cluster, {"conf": str(slurm.conf), "cpu_models": "rome=AMD EPYC 7702"})
     hosts = {host.name: host for host in scheduler.hosts()}
     slurm.run("scontrol", "update", f"NodeName={first}", "AvailableFeatures=", "ActiveFeatures=")
 
     assert hosts.keys() == {first, *others}
-    assert [hosts[name].cpu_model for name in (first, *others)] == ["AMD EPYC 7702"] + [""] * len(others)
+    assert [hosts[name].cpu_model for name in (first, *others)] == ["AMD EPYC 7702"] + [""] * len(
+        others
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert {(host.address, host.memory_bytes) for host in hosts.values()} == {("127.0.0.1", memory // 2**20 * 2**20)}
+    assert {(host.address, host.memory_bytes) for host in hosts.values()} == {
+        ("127.0.0.1", memory // 2**20 * 2**20)
+    }
     assert all(host.cores for host in hosts.values())
 
 

@@ -29,7 +29,10 @@ def environment_file(variables: list[bytes]) -> bytes:
 
 
 def write_job(
-    root: Path, job_id: int, script: bytes = SCRIPT + b"\0", environment: bytes = environment_file(VARIABLES)
+    root: Path,
+    job_id: int,
+    script: bytes = SCRIPT + b"\0",
+    environment: bytes = environment_file(VARIABLES),
 ) -> SpoolEntry:
     directory = root / f"hash.{job_id % 10}" / f"job.{job_id}"
     directory.mkdir(parents=True)
@@ -72,7 +75,9 @@ def test_read_of_a_half_written_script_says_incomplete(tmp_path: Path, length: i
 
 
 @given(st.integers(min_value=0, max_value=len(environment_file(VARIABLES)) - 1))
-def test_read_of_a_half_written_environment_says_incomplete(tmp_path_factory: pytest.TempPathFactory, n: int) -> None:
+def test_read_of_a_half_written_environment_says_incomplete(
+    tmp_path_factory: pytest.TempPathFactory, n: int
+) -> None:
     root = tmp_path_factory.mktemp("spool")
     entry = write_job(root, 1, environment=environment_file(VARIABLES)[:n])
 
@@ -96,7 +101,9 @@ def test_read_of_a_removed_job_says_vanished(tmp_path: Path) -> None:
         spool.read(SpoolEntry("1", tmp_path / "hash.1" / "job.1"))
 
 
-def test_read_of_a_job_removed_meanwhile_says_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_of_a_job_removed_meanwhile_says_vanished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = write_job(tmp_path, 1)
     real_open = os.open
 
@@ -113,7 +120,12 @@ def test_read_of_a_job_removed_meanwhile_says_vanished(tmp_path: Path, monkeypat
 
 
 def test_read_of_an_empty_environment_finds_no_variable(tmp_path: Path) -> None:
-    assert SlurmSpool(tmp_path).read(write_job(tmp_path, 1, environment=struct.pack("=I", 0))).variables == ()
+    assert (
+        SlurmSpool(tmp_path)
+        .read(write_job(tmp_path, 1, environment=struct.pack("=I", 0)))
+        .variables
+        == ()
+    )
 
 
 @pytest.mark.parametrize("name", ["script", "environment"])
@@ -182,7 +194,9 @@ def test_scan_of_a_fresh_spool_is_empty(tmp_path: Path) -> None:
     assert list(SlurmSpool(tmp_path).scan()) == []
 
 
-def test_scan_names_an_unreadable_directory_after_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_names_an_unreadable_directory_after_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_job(tmp_path, 1)
     entry = write_job(tmp_path, 2)
     real_open = os.open
@@ -225,7 +239,9 @@ def test_watched_grows_with_the_hash_directories(tmp_path: Path) -> None:
     assert spool.watched() == [tmp_path, tmp_path / "hash.7"]
 
 
-@pytest.mark.parametrize("name", ["hash.6/job.86", "hash.6/job.86/script", "hash.6/job.86/environment"])
+@pytest.mark.parametrize(
+    "name", ["hash.6/job.86", "hash.6/job.86/script", "hash.6/job.86/environment"]
+)
 def test_entry_at_a_job_is_its_entry(tmp_path: Path, name: str) -> None:
     expected = SpoolEntry("86", tmp_path / "hash.6" / "job.86")
 
@@ -233,7 +249,8 @@ def test_entry_at_a_job_is_its_entry(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "hash.6", "job_state.new", "hash.6/x", "hash.6/job.86/other", "hash.6/job.-1", ".."]
+    "name",
+    ["", "hash.6", "job_state.new", "hash.6/x", "hash.6/job.86/other", "hash.6/job.-1", ".."],
 )
 def test_entry_at_anything_else_is_none(tmp_path: Path, name: str) -> None:
     assert SlurmSpool(tmp_path).entry_at(tmp_path / name) is None
@@ -250,9 +267,13 @@ def test_spool_that_is_no_directory_is_refused(tmp_path: Path) -> None:
 
 def test_with_environment_masks_one_variable_alone(tmp_path: Path) -> None:
     spool = SlurmSpool(tmp_path)
-    job = spool.read(write_job(tmp_path, 1, environment=environment_file([b"A=1", b"bare", b"TOKEN=t=0", b"Z="])))
+    job = spool.read(
+        write_job(tmp_path, 1, environment=environment_file([b"A=1", b"bare", b"TOKEN=t=0", b"Z="]))
+    )
 
-    masked = spool.with_environment(job, [(n, b"***" if n == b"TOKEN" else v) for n, v in job.variables])
+    masked = spool.with_environment(
+        job, [(n, b"***" if n == b"TOKEN" else v) for n, v in job.variables]
+    )
 
     assert masked.environment == environment_file([b"A=1", b"bare", b"TOKEN=***", b"Z="])
     assert masked.script == job.script
@@ -269,7 +290,10 @@ def test_with_environment_refuses_a_nul(tmp_path: Path) -> None:
 no_nul = st.binary(max_size=40).map(lambda text: text.replace(b"\0", b""))
 
 
-@given(script=st.binary(max_size=200), variables=st.lists(no_nul, max_size=8, unique_by=lambda t: t.partition(b"=")[0]))
+@given(
+    script=st.binary(max_size=200),
+    variables=st.lists(no_nul, max_size=8, unique_by=lambda t: t.partition(b"=")[0]),
+)
 def test_any_job_comes_back_identical(
     tmp_path_factory: pytest.TempPathFactory, script: bytes, variables: list[bytes]
 ) -> None:
@@ -285,7 +309,12 @@ def test_any_job_comes_back_identical(
 def test_samples_of_a_real_slurm_come_back_identical(tmp_path: Path) -> None:
     sources = sorted(SAMPLES.glob("job.*"))
     entries = [
-        write_job(tmp_path, int(d.suffix[1:]), (d / "script").read_bytes(), (d / "environment").read_bytes())
+        write_job(
+            tmp_path,
+            int(d.suffix[1:]),
+            (d / "script").read_bytes(),
+            (d / "environment").read_bytes(),
+        )
         for d in sources
     ]
     spool = SlurmSpool(tmp_path)

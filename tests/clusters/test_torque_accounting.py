@@ -33,7 +33,9 @@ def server(tmp_path) -> TorqueServer:
 
 @pytest.fixture
 def torque(server) -> Torque:
-    return Torque("old", {"accounting": str(server.accounting), "jobs": str(server.jobs), "time_zone": "UTC"})
+    return Torque(
+        "old", {"accounting": str(server.accounting), "jobs": str(server.jobs), "time_zone": "UTC"}
+    )
 
 
 def start(server, minutes=5, job_id=ID, **changes) -> str:
@@ -135,7 +137,11 @@ def test_deleted_while_it_ran_is_one_record_with_its_end(server, torque) -> None
 
     (record,) = collect(torque)
 
-    assert (record.state, record.cancelled_by, record.ended_at) == (JobState.CANCELLED, "boss", at(11))
+    assert (record.state, record.cancelled_by, record.ended_at) == (
+        JobState.CANCELLED,
+        "boss",
+        at(11),
+    )
     assert (record.exit_code, record.signal) == (0, 0)
 
 
@@ -146,7 +152,9 @@ def test_deletion_of_a_running_job_waits_for_the_end(server, torque, time_machin
     time_machine.move_to(at(15))
     assert collect(torque) == []
     time_machine.move_to(at(25))
-    assert [(record.state, record.ended_at) for record in collect(torque)] == [(JobState.CANCELLED, at(10))]
+    assert [(record.state, record.ended_at) for record in collect(torque)] == [
+        (JobState.CANCELLED, at(10))
+    ]
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("D", ""), ("A", "aborted by the server")])
@@ -225,7 +233,9 @@ def test_bad_lines_are_flagged(server, torque) -> None:
     end(server, start(server, job_id="6.srv"), 15, "none", job_id="6.srv")
     server.record(at(15), "E", "bad id", "Exit_status=0")
     with (server.accounting / "20260310").open("ab") as file:
-        file.write(b"99/99/2026 12:00:00;E;5.srv;Exit_status=0\n\xff\xfe\nno line\n03/10/2026 12:20:00;D;7.srv;reques")
+        file.write(
+            b"99/99/2026 12:00:00;E;5.srv;Exit_status=0\n\xff\xfe\nno line\n03/10/2026 12:20:00;D;7.srv;reques"
+        )
 
     found = collect(torque)
     assert [record.job_id for record in found if isinstance(record, JobRecord)] == [ID]
@@ -239,7 +249,12 @@ def test_text_of_users_hides_no_facts(server, torque) -> None:
 
     (record,) = collect(torque)
 
-    assert (record.user, record.account, record.exit_code, record.ended_at) == ("ana", "atlas", 3, at(15))
+    assert (record.user, record.account, record.exit_code, record.ended_at) == (
+        "ana",
+        "atlas",
+        3,
+        at(15),
+    )
     assert record.submitted_at == at(0)
 
 
@@ -255,7 +270,9 @@ def test_directory_away_is_worth_trying_again(tmp_path) -> None:
         collect(Torque("old", {}))
 
 
-@pytest.mark.parametrize("options", [{"acounting": "/x"}, {"accounting": "/x", "time_zone": "Mars/Base"}])
+@pytest.mark.parametrize(
+    "options", [{"acounting": "/x"}, {"accounting": "/x", "time_zone": "Mars/Base"}]
+)
 def test_wrong_options(options) -> None:
     with pytest.raises(ValueError):
         Torque("old", options)
@@ -275,7 +292,9 @@ RECORD = JobRecord(
     name="events",
     user="ana",
 )
-TASK = replace(RECORD, job_id="88[3].pbs.example.org", spool_id="88[].pbs.example.org", name="events-3")
+TASK = replace(
+    RECORD, job_id="88[3].pbs.example.org", spool_id="88[].pbs.example.org", name="events-3"
+)
 HOME = {"PBS_O_WORKDIR": "/data/run", "PBS_O_HOME": "/home/ana"}
 
 
@@ -296,7 +315,9 @@ HOME = {"PBS_O_WORKDIR": "/data/run", "PBS_O_HOME": "/home/ana"}
 def test_paths_worked_out(torque, record, directive, stdout, stderr) -> None:
     script = b"#!/bin/sh\n" + directive + b"\n./run\n"
 
-    assert torque.log_paths(record, script=script, environment=HOME) == LogPaths(Path(stdout), Path(stderr), "derived")
+    assert torque.log_paths(record, script=script, environment=HOME) == LogPaths(
+        Path(stdout), Path(stderr), "derived"
+    )
 
 
 def test_paths_in_the_description_come_first(server, torque) -> None:
@@ -304,7 +325,9 @@ def test_paths_in_the_description_come_first(server, torque) -> None:
 
     paths = torque.log_paths(RECORD, script=b"", environment={})
 
-    assert paths == LogPaths(Path("/home/ana/events.o4711"), Path("/home/ana/events.e4711"), "scheduler")
+    assert paths == LogPaths(
+        Path("/home/ana/events.o4711"), Path("/home/ana/events.e4711"), "scheduler"
+    )
     assert torque.log_paths(replace(RECORD, job_id="1.srv"), script=b"", environment=HOME) is None
     assert torque.log_paths(replace(RECORD, started_at=None), script=b"#", environment=HOME) is None
 
@@ -315,4 +338,7 @@ def test_any_script_has_directives_or_none(script) -> None:
 
 
 def test_a_line_with_an_unknown_option_costs_no_other() -> None:
-    assert directives(b"#PBS -o a.out\n#PBS -? x\n#PBS 'open\n#PBS -j oe\n") == {"-o": "a.out", "-j": "oe"}
+    assert directives(b"#PBS -o a.out\n#PBS -? x\n#PBS 'open\n#PBS -j oe\n") == {
+        "-o": "a.out",
+        "-j": "oe",
+    }

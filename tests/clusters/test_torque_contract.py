@@ -1,4 +1,6 @@
-"""Torque keeps the contract of every scheduler; its pbs_server is the generator, all else is real."""
+"""Torque keeps the contract of every scheduler; its pbs_server is the generator,
+all else is real.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,7 +15,9 @@ from tests.torque_spool import SERVER, TorqueJob, TorqueServer, do
 
 
 class TorqueHarness:
-    """Submits by writing what pbs_server writes: the spool's files, accounting, and the output of each job."""
+    """Submits by writing what pbs_server writes: the spool's files, accounting,
+    and the output of each job.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.output = directory / "output"
@@ -21,7 +25,12 @@ class TorqueHarness:
         self.server = TorqueServer(directory, subdirectories=True)
         self.spool_directory = self.server.jobs
         self.scheduler = Torque(
-            "old", {"accounting": str(self.server.accounting), "jobs": str(self.server.jobs), "time_zone": "UTC"}
+            "old",
+            {
+                "accounting": str(self.server.accounting),
+                "jobs": str(self.server.jobs),
+                "time_zone": "UTC",
+            },
         )
         self.next_number = 4711
 
@@ -37,7 +46,8 @@ class TorqueHarness:
             attributes={"Output_Path": f"node1:{self.output}/{number}.out"},
         )
         if job.tasks:
-            submitted.attributes.clear()  # each task has a path of its own, made up by the generator
+            # each task has a path of its own, made up by the generator
+            submitted.attributes.clear()
         do(self.server.submission(submitted))
         do(self.server.life(submitted))
         for task in range(job.tasks) if job.tasks else [None]:
@@ -47,7 +57,10 @@ class TorqueHarness:
     def _run(self, job: Job, submitted: TorqueJob, task: int | None, now: datetime) -> None:
         job_id = submitted.id if task is None else submitted.id.replace("[]", f"[{task}]")
         record, moment = self.server.record, int(now.timestamp())
-        facts = f"user=ana group=users jobname={job.name} queue=long ctime={moment} qtime={moment} start={moment} "
+        facts = (
+            f"user=ana group=users jobname={job.name} queue=long ctime={moment} qtime={moment} "
+            f"start={moment} "
+        )
         facts += "owner=ana@login exec_host=node1/0-1+node2/0 Resource_List.walltime=01:00:00 "
         record(now, "Q", job_id, "queue=long")
         if job.started:
@@ -55,8 +68,17 @@ class TorqueHarness:
         if job.state == JobState.CANCELLED:
             record(now, "D", job_id, "requestor=ana@login")
         if job.started:
-            status = 271 if job.state == JobState.CANCELLED else job.exit_code or (job.signal and 256 + job.signal)
-            record(now, "E", job_id, f"{facts}end={moment} Exit_status={status} resources_used.cput=00:00:01")
+            status = (
+                271
+                if job.state == JobState.CANCELLED
+                else job.exit_code or (job.signal and 256 + job.signal)
+            )
+            record(
+                now,
+                "E",
+                job_id,
+                f"{facts}end={moment} Exit_status={status} resources_used.cput=00:00:01",
+            )
             path = self.output / f"{submitted.number}.out"
             if task is not None:
                 path = self.output / f"{submitted.number}-{task}.out"
@@ -65,7 +87,9 @@ class TorqueHarness:
 
     def _redirect(self, number: int, task: int, path: Path) -> None:
         described = self.server.path(number, ".JB", task)
-        described.write_text(described.read_text().replace(f"/home/ana/events.o{number}-{task}", str(path)))
+        described.write_text(
+            described.read_text().replace(f"/home/ana/events.o{number}-{task}", str(path))
+        )
 
     def wait_ended(self, spool_ids: Iterable[str]) -> None:
         """They have ended."""

@@ -22,7 +22,11 @@ from apps.clusters.schedulers.base import (
     SpoolError,
 )
 from apps.clusters.schedulers.environment import variables_in
-from apps.clusters.schedulers.torque.description import read_description, split_variables, with_variables
+from apps.clusters.schedulers.torque.description import (
+    read_description,
+    split_variables,
+    with_variables,
+)
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 from tests.torque_spool import SERVER, TorqueJob, TorqueServer, do
 
@@ -41,7 +45,11 @@ def read_only_entry(spool: TorqueSpool) -> SpooledJob:
 
 names = st.from_regex(rb"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 # XML has no control characters; a carriage return it has by its number.
-values = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" \n\t\r\\,='\"<&"))
+values = st.text(
+    st.characters(
+        codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" \n\t\r\\,='\"<&"
+    )
+)
 jobs = st.builds(
     TorqueJob,
     number=st.just(0),
@@ -79,9 +87,13 @@ def look(spool: TorqueSpool, seen: dict[str, Seen]) -> None:
     subdirectories=st.booleans(),
     version=st.sampled_from([5, 6]),
 )
-def test_whenever_it_is_looked_at_a_job_is_whole_or_not_there(submitted, turns, subdirectories, version) -> None:
+def test_whenever_it_is_looked_at_a_job_is_whole_or_not_there(
+    submitted, turns, subdirectories, version
+) -> None:
     submitted = [replace(job, number=110 + number) for number, job in enumerate(submitted)]
-    if version == 6:  # it escapes nothing: what ends a variable cannot be told from a value that holds it
+    if (
+        version == 6
+    ):  # it escapes nothing: what ends a variable cannot be told from a value that holds it
         submitted = [replace(job, variables=without_separators(job.variables)) for job in submitted]
     with tempfile.TemporaryDirectory() as home:
         server = TorqueServer(Path(home), subdirectories=subdirectories, version=version)
@@ -98,13 +110,19 @@ def test_whenever_it_is_looked_at_a_job_is_whole_or_not_there(submitted, turns, 
 
     assert seen.keys() == {job.id for job in submitted}
     for job in submitted:
-        assert {(read.script, read.variables) for read in seen[job.id].read} == {(job.script, job.variables)}
-        assert {read.submitted_at for read in seen[job.id].read} == {datetime.fromtimestamp(job.created_at, UTC)}
+        assert {(read.script, read.variables) for read in seen[job.id].read} == {
+            (job.script, job.variables)
+        }
+        assert {read.submitted_at for read in seen[job.id].read} == {
+            datetime.fromtimestamp(job.created_at, UTC)
+        }
         assert len(seen[job.id].identities) == 1
 
 
 def without_separators(variables):
-    return tuple((name, value.replace(b",", b";").replace(b"\n", b" ")) for name, value in variables)
+    return tuple(
+        (name, value.replace(b",", b";").replace(b"\n", b" ")) for name, value in variables
+    )
 
 
 def whole_life(server: TorqueServer, job: TorqueJob) -> Iterator[None]:
@@ -150,7 +168,9 @@ def test_archived_job_has_what_torque_says_of_it(server) -> None:
     assert spooled.submitted_at == datetime.fromtimestamp(job.created_at, UTC)
     assert tuple(variables_in(spooled.environment)) == spooled.variables == job.variables
     assert spooled.caveat == ""
-    assert spooled.description == server.description(job).replace(b"-A atlas run.sh", b"").replace(b"C00C1E", b"")
+    assert spooled.description == server.description(job).replace(b"-A atlas run.sh", b"").replace(
+        b"C00C1E", b""
+    )
 
 
 @pytest.mark.parametrize("version", [5, 6])
@@ -161,7 +181,9 @@ def test_masked_value_is_masked_in_the_description_too(tmp_path, version) -> Non
     spool = TorqueSpool(server.jobs)
     spooled = read_only_entry(spool)
 
-    masked = spool.with_environment(spooled, [(n, b"<masked:1>" if n == b"TOKEN" else v) for n, v in spooled.variables])
+    masked = spool.with_environment(
+        spooled, [(n, b"<masked:1>" if n == b"TOKEN" else v) for n, v in spooled.variables]
+    )
 
     assert dict(spooled.variables)[b"TOKEN"] == secret[1]
     assert read_description(masked.description).variables == masked.variables
@@ -178,9 +200,17 @@ def test_description_that_could_hold_a_masked_value_is_left_out() -> None:
     assert with_variables(content, [(b"TOKEN", b"*")]) == b""
 
 
-@pytest.mark.parametrize("script", [b"", b"#!/bin/sh\r\necho x\r\n", b"# caf\xe9", b"\0\xff" * 100_000])
+@pytest.mark.parametrize(
+    "script", [b"", b"#!/bin/sh\r\necho x\r\n", b"# caf\xe9", b"\0\xff" * 100_000]
+)
 def test_script_comes_through_as_it_is(server, script) -> None:
-    do(server.submission(TorqueJob(7, chunks=[script[i : i + 65536] for i in range(0, len(script), 65536)] or [b""])))
+    do(
+        server.submission(
+            TorqueJob(
+                7, chunks=[script[i : i + 65536] for i in range(0, len(script), 65536)] or [b""]
+            )
+        )
+    )
 
     assert read_only_entry(TorqueSpool(server.jobs)).script == script
 
@@ -277,7 +307,9 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE job [<!ENTITY a "aaaaaaaaaa"><!ENTITY 
 FILE = b'<!DOCTYPE job [<!ENTITY a SYSTEM "/etc/passwd">]><job><attributes><Job_Name>&a;</Job_Name></attributes></job>'
 
 
-@pytest.mark.parametrize("content", [BOMB, FILE, b"no XML", b"<job>", b"<a/>", b"\xff\xfe", b"<job></job>"])
+@pytest.mark.parametrize(
+    "content", [BOMB, FILE, b"no XML", b"<job>", b"<a/>", b"\xff\xfe", b"<job></job>"]
+)
 def test_description_that_is_none_costs_no_script(server, content) -> None:
     do(server.submission(TorqueJob(5)))
     server.path(5, ".JB").write_bytes(content)

@@ -1,6 +1,7 @@
 """What every catalogue of datasets must do.
 
-Derive a test class from `CatalogueContract` and give it a fixture `catalogue` that has `HELD` and nothing else.
+Derive a test class from `CatalogueContract` and give it a fixture `catalogue` that has `HELD` and
+nothing else.
 """
 
 import pytest
@@ -20,12 +21,18 @@ HELD = (
     Dataset("nova.raw.uncounted"),
 )
 #: The files of the first of them, for a catalogue that can list files.
-FILES = [DataFile("raw_1001_01.root", 1001), DataFile("raw_1001_02.root", 1001), DataFile("odd name", None)]
+FILES = [
+    DataFile("raw_1001_01.root", 1001),
+    DataFile("raw_1001_02.root", 1001),
+    DataFile("odd name", None),
+]
 
 
 class CatalogueContract:
     def test_finds_what_it_has_and_leaves_out_the_rest(self, catalogue: DatasetCatalogue):
-        found = catalogue.find([held.name for held in HELD] + ["nova.raw", "NOVA.RAW.2026", "%", ""])
+        found = catalogue.find(
+            [held.name for held in HELD] + ["nova.raw", "NOVA.RAW.2026", "%", ""]
+        )
         assert found == {held.name: held for held in HELD}
 
     def test_asked_for_nothing_it_finds_nothing(self, catalogue: DatasetCatalogue):

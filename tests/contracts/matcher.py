@@ -1,6 +1,8 @@
-"""What every matcher of expressions must do: leave out none that RE2 finds, and say no position too late.
+"""What every matcher of expressions must do: leave out none that RE2 finds,
+and say no position too late.
 
-Derive a test class from `MatcherContract` and give it `make`, which returns a matcher of some expressions.
+Derive a test class from `MatcherContract` and give it `make`, which returns a matcher of some
+expressions.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ from apps.diagnosis.engine.matchers import Matcher
 
 #: Each derived class runs the tests by itself.
 DERIVED = (HealthCheck.differing_executors,)
-#: Expressions that PCRE reads otherwise than RE2, that depend on where a text begins, or that are complex.
+#: Expressions that PCRE reads otherwise than RE2, that depend on where a text begins, or that are
+#: complex.
 AWKWARD = (
     r"\S{3}!",
     r"[^\s]x[^\s]",
@@ -40,9 +43,45 @@ AWKWARD = (
     r"k{,3}",
 )
 PIECES = (
-    *(b"abc!", b"a\x0b!", b"\x0bx\x0b", b"caf\xe9", b"CAF\xc9", b"stra\xdfe", b"\xe97", b"start", b"the end", b"end"),
-    *(b"\xff\x00\xfe", b".*", b"a\x0bb", b"1234k", b"KELVIN", b"\xe2\x84\xaaelvin", b"Case", b"case", b"from", b"to"),
-    *(b"spread", b"over", b"it broke", b"word", b"x" * 50, b"qqr", b"k{,3}", b"\n", b"\n", b"\n\n", b" ", b"\r", b""),
+    *(
+        b"abc!",
+        b"a\x0b!",
+        b"\x0bx\x0b",
+        b"caf\xe9",
+        b"CAF\xc9",
+        b"stra\xdfe",
+        b"\xe97",
+        b"start",
+        b"the end",
+        b"end",
+    ),
+    *(
+        b"\xff\x00\xfe",
+        b".*",
+        b"a\x0bb",
+        b"1234k",
+        b"KELVIN",
+        b"\xe2\x84\xaaelvin",
+        b"Case",
+        b"case",
+        b"from",
+        b"to",
+    ),
+    *(
+        b"spread",
+        b"over",
+        b"it broke",
+        b"word",
+        b"x" * 50,
+        b"qqr",
+        b"k{,3}",
+        b"\n",
+        b"\n",
+        b"\n\n",
+        b" ",
+        b"\r",
+        b"",
+    ),
 )
 EXAMPLES = tuple(pattern.example.encode() for pattern in built_in().patterns)
 SHIPPED = tuple(pattern.regex for pattern in built_in().patterns)
@@ -95,11 +134,17 @@ class MatcherContract:
             assert lines_of(AWKWARD[place], text, first) == lines_of(AWKWARD[place], text)
 
     @settings(max_examples=60, deadline=None, suppress_health_check=DERIVED)
-    @given(text=st.lists(st.sampled_from((*EXAMPLES, b"", b"fine", b"\r")), max_size=15).map(b"\n".join))
+    @given(
+        text=st.lists(st.sampled_from((*EXAMPLES, b"", b"fine", b"\r")), max_size=15).map(
+            b"\n".join
+        )
+    )
     def test_no_shipped_one_that_re2_finds_is_left_out(self, shipped, text):
         found = shipped.match(text)
         for place, regex in enumerate(SHIPPED):
-            assert lines_of(regex, text, found.get(place, len(text) + 1)) == lines_of(regex, text), regex
+            assert lines_of(regex, text, found.get(place, len(text) + 1)) == lines_of(
+                regex, text
+            ), regex
 
     @settings(max_examples=60, deadline=None, suppress_health_check=DERIVED)
     @given(text=texts, begin=st.integers(0, 60), end=st.integers(0, 200))

@@ -1,6 +1,8 @@
-"""What every adapter that can be asked for its queue must do, shown with a command that answers what it is told to.
+"""What every adapter that can be asked for its queue must do,
+shown with a command that answers what it is told to.
 
-Derive a test class from `QueueContract` and give it a fixture `harness`, whose `say` writes an answer of the scheduler.
+Derive a test class from `QueueContract` and give it a fixture `harness`, whose `say` writes an
+answer of the scheduler.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,9 @@ ENDED = None
 
 @dataclass(frozen=True)
 class Known:
-    """A submission as the scheduler has it: the state of each of its jobs, where one that has ended may still be."""
+    """A submission as the scheduler has it: the state of each of its jobs,
+    where one that has ended may still be.
+    """
 
     number: int
     states: Sequence[CurrentState | None]
@@ -68,7 +72,9 @@ class QueueContract:
         found, reasons = {}, set()
         for one in harness.scheduler.current_jobs():
             key = (one.spool_id, one.submitted_at, one.state, one.account)
-            assert (key, one.reason) not in reasons, "a submission is told once in each state, with each reason"
+            assert (key, one.reason) not in reasons, (
+                "a submission is told once in each state, with each reason"
+            )
             reasons.add((key, one.reason))
             found[key] = found.get(key, 0) + one.jobs
         return found

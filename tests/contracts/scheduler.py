@@ -31,7 +31,10 @@ from apps.clusters.schedulers.base import (
 
 @dataclass(frozen=True)
 class Job:
-    """A job to submit, and how it has to end. A real scheduler runs `script`; a simulated one obeys the rest."""
+    """A job to submit, and how it has to end.
+
+    A real scheduler runs `script`; a simulated one obeys the rest.
+    """
 
     name: str
     script: bytes
@@ -44,10 +47,17 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-# A job to be cancelled is cancelled by the harness: once it runs, or, where it has not `started`, while it waits.
+# A job to be cancelled is cancelled by the harness: once it runs, or, where it has not `started`,
+# while it waits.
 JOBS = [
     Job("good", b"#!/bin/sh\necho all is well\n", output="all is well\n"),
-    Job("failing", b"#!/bin/sh\necho no luck\nexit 3\n", JobState.FAILED, exit_code=3, output="no luck\n"),
+    Job(
+        "failing",
+        b"#!/bin/sh\necho no luck\nexit 3\n",
+        JobState.FAILED,
+        exit_code=3,
+        output="no luck\n",
+    ),
     Job("crashing", b"#!/bin/sh\nkill -SEGV $$\n", JobState.FAILED, signal=11),
     Job("array", b"#!/bin/sh\necho a task\n", tasks=3, output="a task\n"),
     Job("cancelled", b"#!/bin/sh\nsleep 300\n", JobState.CANCELLED),
@@ -56,7 +66,13 @@ JOBS = [
     Job(
         "environment",
         b"#!/bin/sh\ntrue\n",
-        environment={"OPSPORTAL_REQUEST": "R-1", "LINES2": "one\ntwo", "EQUALS": "a=b=c", "EMPTY": "", "ACCENT": "é"},
+        environment={
+            "OPSPORTAL_REQUEST": "R-1",
+            "LINES2": "one\ntwo",
+            "EQUALS": "a=b=c",
+            "EMPTY": "",
+            "ACCENT": "é",
+        },
     ),
 ]
 
@@ -68,7 +84,10 @@ class Harness(Protocol):
     spool_directory: Path
 
     def submit(self, job: Job) -> str:
-        """Submit a job, and see that it is cancelled where it has to be. Return its id in the spool."""
+        """Submit a job, and see that it is cancelled where it has to be.
+
+        Return its id in the spool.
+        """
         ...
 
     def wait_ended(self, spool_ids: Iterable[str]) -> None:
@@ -154,7 +173,9 @@ class SchedulerContract:
         job = ran.spooled["environment"]
 
         same = spool.with_environment(job, job.variables)
-        masked = spool.with_environment(job, [(n, b"*" if n == b"EQUALS" else v) for n, v in job.variables])
+        masked = spool.with_environment(
+            job, [(n, b"*" if n == b"EQUALS" else v) for n, v in job.variables]
+        )
 
         assert same == job
         assert dict(masked.variables) == {**dict(job.variables), b"EQUALS": b"*"}
@@ -162,7 +183,9 @@ class SchedulerContract:
         assert b"a=b=c" not in masked.environment
         assert masked.script == job.script
 
-    def test_spool_says_when_an_entry_is_half_written(self, harness: Harness, tmp_path: Path) -> None:
+    def test_spool_says_when_an_entry_is_half_written(
+        self, harness: Harness, tmp_path: Path
+    ) -> None:
         entry = harness.half_written(tmp_path)
         spool = harness.scheduler.spool(tmp_path)
 
@@ -183,16 +206,24 @@ class SchedulerContract:
 
         assert len(records) == max(job.tasks, 1)
         for record in records:
-            assert (record.state, record.exit_code, record.signal) == (job.state, job.exit_code, job.signal)
+            assert (record.state, record.exit_code, record.signal) == (
+                job.state,
+                job.exit_code,
+                job.signal,
+            )
             assert record.attempt == 1
             assert (record.started_at is not None) == job.started
             times = [record.submitted_at, record.started_at or record.submitted_at, record.ended_at]
             assert times == sorted(times)
             assert all(time.utcoffset() == timedelta(0) for time in times)
-            assert abs(record.submitted_at - ran.spooled[job.name].submitted_at) < timedelta(seconds=2)
+            assert abs(record.submitted_at - ran.spooled[job.name].submitted_at) < timedelta(
+                seconds=2
+            )
 
     def test_accounting_lists_no_attempt_twice(self, ran: Ran) -> None:
-        counts = Counter((record.job_id, record.submitted_at, record.attempt) for record in ran.records)
+        counts = Counter(
+            (record.job_id, record.submitted_at, record.attempt) for record in ran.records
+        )
 
         assert set(counts.values()) == {1}
 
@@ -211,7 +242,9 @@ class SchedulerContract:
         (array,) = [job for job in JOBS if job.tasks]
         spool_id = ran.ids[array.name]
 
-        assert {record.job_id for record in ran.records_of(array)} == self.task_ids(spool_id, array.tasks)
+        assert {record.job_id for record in ran.records_of(array)} == self.task_ids(
+            spool_id, array.tasks
+        )
 
     @pytest.mark.parametrize("job", [job for job in JOBS if job.output], ids=_by_name)
     def test_log_paths_lead_to_the_output(self, ran: Ran, job: Job) -> None:
@@ -223,7 +256,10 @@ class SchedulerContract:
 
     @staticmethod
     def task_ids(spool_id: str, tasks: int) -> set[str]:
-        """Return how people see the tasks of an array. Slurm's way; a scheduler with another one says so here."""
+        """Return how people see the tasks of an array.
+
+        Slurm's way; a scheduler with another one says so here.
+        """
         return {f"{spool_id}_{n}" for n in range(tasks)}
 
     @staticmethod
@@ -231,6 +267,9 @@ class SchedulerContract:
         """Ask for the paths as the harvest does, with what capture has kept."""
         spooled = ran.spooled[job.name]
         environment = {
-            name.decode(errors="replace"): value.decode(errors="replace") for name, value in spooled.variables
+            name.decode(errors="replace"): value.decode(errors="replace")
+            for name, value in spooled.variables
         }
-        return ran.harness.scheduler.log_paths(record, script=spooled.script, environment=environment)
+        return ran.harness.scheduler.log_paths(
+            record, script=spooled.script, environment=environment
+        )

@@ -1,6 +1,7 @@
 """What every archive sink must do, shown with jobs that are easy to spoil, to lose or to confuse.
 
-Derive a test class from `SinkContract` and give it a fixture `harness`, each time with an empty place:
+Derive a test class from `SinkContract` and give it a fixture `harness`, each time with an empty
+place:
 
     class TestMine(SinkContract):
         @pytest.fixture
@@ -22,7 +23,17 @@ from apps.archive.wire.entry import CapturedJob
 
 SUBMITTED = datetime(2026, 11, 20, 23, 59, 58, 123456, tzinfo=UTC)
 BYTES = ("script", "environment", "description")
-FACTS = ("captured_at", "request_key", "stage", "masked_names", "arguments", "user", "account", "name", "caveat")
+FACTS = (
+    "captured_at",
+    "request_key",
+    "stage",
+    "masked_names",
+    "arguments",
+    "user",
+    "account",
+    "name",
+    "caveat",
+)
 
 
 class Harness(Protocol):
@@ -30,11 +41,15 @@ class Harness(Protocol):
 
     url: str
     other_url: str  # of another place, which need not be there
-    keeps: Sequence[str]  # fields of `CapturedJob` beside its key that can be read back: BYTES at least
+    keeps: Sequence[
+        str
+    ]  # fields of `CapturedJob` beside its key that can be read back: BYTES at least
     bad_job: CapturedJob | None  # one that the place does not take; None where it takes all
 
     def kept(self) -> Sequence[CapturedJob]:
-        """Return every job in the place, as its readers see it; fields that it does not keep do not matter."""
+        """Return every job in the place, as its readers see it;
+        fields that it does not keep do not matter.
+        """
         ...
 
     def away(self) -> AbstractContextManager[object]:
@@ -50,7 +65,8 @@ def a_job(job_id: object = 1, **changes: object) -> CapturedJob:
         job_id=str(job_id),
         submitted_at=SUBMITTED,
         captured_at=SUBMITTED + timedelta(milliseconds=7),
-        script=b"#!/bin/sh\nsrun ./simulate --seed %s\n" % str(job_id).encode("utf-8", "surrogateescape"),
+        script=b"#!/bin/sh\nsrun ./simulate --seed %s\n"
+        % str(job_id).encode("utf-8", "surrogateescape"),
         environment=packed(b"USER=ana", b"HOME=/home/ana"),
     )
     return replace(job, **changes)  # type: ignore[arg-type]
@@ -62,7 +78,10 @@ def packed(*variables: bytes) -> bytes:
 
 
 def deliver(sink: Sink, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-    """Write as capture does: where a batch is not taken, each job alone. Return the reasons of the refused."""
+    """Write as capture does: where a batch is not taken, each job alone.
+
+    Return the reasons of the refused.
+    """
     try:
         return sink.write(jobs)
     except SinkUnavailable:
@@ -106,9 +125,17 @@ class SinkContract:
         [
             (b"", packed(), b""),
             (b"#!/bin/sh\n# caf\xe9 \xff\xfe\n", packed(b"LATIN=\xe9\xff"), b"<job>\xe9</job>"),
-            (b"#!/bin/sh\r\necho no newline", packed(b"F=() {\n  a=b\n}", b"EMPTY=", b"=", b"NONE"), b"x"),
+            (
+                b"#!/bin/sh\r\necho no newline",
+                packed(b"F=() {\n  a=b\n}", b"EMPTY=", b"=", b"NONE"),
+                b"x",
+            ),
             (b"\0inside\0and at the end\0", packed(b"A=1", b"A=2", b" trailing = "), b"\0"),
-            ("#!/bin/sh\n# é漢字😀\u2028\n".encode(), packed("NAME=é😀".encode()), '{"a": "é"}'.encode()),
+            (
+                "#!/bin/sh\n# é漢字😀\u2028\n".encode(),
+                packed("NAME=é😀".encode()),
+                '{"a": "é"}'.encode(),
+            ),
             (b"x" * 700_000, packed(b"LONG=" + b"y" * 200_000), b"z" * 100_000),
         ],
         ids=["empty", "no UTF-8", "no last newline", "NUL", "UTF-8", "long"],
@@ -156,10 +183,17 @@ class SinkContract:
     def test_jobs_of_one_id_never_overwrite_each_other(self, harness: Harness) -> None:
         jobs = [
             a_job(7, script=b"first"),
-            a_job(7, script=b"a microsecond later", submitted_at=SUBMITTED + timedelta(microseconds=1)),
+            a_job(
+                7, script=b"a microsecond later", submitted_at=SUBMITTED + timedelta(microseconds=1)
+            ),
             a_job(7, script=b"the next day", submitted_at=SUBMITTED + timedelta(seconds=2)),
             a_job(7, script=b"a year later", submitted_at=SUBMITTED + timedelta(days=365)),
-            a_job(7, script=b"first", submitted_at=SUBMITTED + timedelta(seconds=1), description=b"same script"),
+            a_job(
+                7,
+                script=b"first",
+                submitted_at=SUBMITTED + timedelta(seconds=1),
+                description=b"same script",
+            ),
             a_job(7, script=b"elsewhere", cluster="jura"),
         ]
 
@@ -171,7 +205,18 @@ class SinkContract:
         self.assert_kept(harness, jobs)
 
     @pytest.mark.parametrize(
-        "job_id", ["12[3].server.example.org", "7.0", "87+1", "../../../etc/passwd", "..", "a/b", "a\nb", "é", "%2F~ *"]
+        "job_id",
+        [
+            "12[3].server.example.org",
+            "7.0",
+            "87+1",
+            "../../../etc/passwd",
+            "..",
+            "a/b",
+            "a\nb",
+            "é",
+            "%2F~ *",
+        ],
     )
     def test_odd_job_id_is_only_a_name(self, harness: Harness, job_id: str) -> None:
         jobs = [a_job(1), a_job(job_id), a_job(2)]
@@ -194,7 +239,9 @@ class SinkContract:
         ],
         ids=["NUL", "no UTF-8", "long id", "user", "name", "arguments", "request"],
     )
-    def test_odd_text_costs_the_neighbours_nothing(self, harness: Harness, changes: dict[str, str]) -> None:
+    def test_odd_text_costs_the_neighbours_nothing(
+        self, harness: Harness, changes: dict[str, str]
+    ) -> None:
         before, odd, after = a_job(1), a_job(**({"job_id": 9} | changes)), a_job(2)
 
         with closing(open_sink(harness.url)) as sink:

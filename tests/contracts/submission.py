@@ -103,7 +103,10 @@ def owned_job(harness: OwnerHarness, first_id: str, task: int | None) -> OwnedJo
 
 
 def submit_once_over(harness: OwnerHarness, job: OwnedJob) -> str:
-    """Submit a job as its owner; wait while the first one is there. Slurm shows it as completing for a moment."""
+    """Submit a job as its owner; wait while the first one is there.
+
+    Slurm shows it as completing for a moment.
+    """
     ids: list[str] = []
 
     def is_accepted() -> bool:
@@ -144,7 +147,9 @@ class SubmissionContract:
         """Return the harness of the adapter under test."""
         raise NotImplementedError
 
-    def test_an_array_is_in_the_spool_in_the_queue_and_in_the_end_in_accounting(self, harness: Harness) -> None:
+    def test_an_array_is_in_the_spool_in_the_queue_and_in_the_end_in_accounting(
+        self, harness: Harness
+    ) -> None:
         sent = job(harness)
 
         spool_id = harness.scheduler.submit(sent)
@@ -154,7 +159,9 @@ class SubmissionContract:
         spooled = spool.read(next(entry for entry in spool.scan() if entry.job_id == spool_id))
         assert spooled.script.decode() == sent.script
         variables = dict(spooled.variables)
-        assert {name: variables[name.encode()].decode() for name in sent.environment} == dict(sent.environment)
+        assert {name: variables[name.encode()].decode() for name in sent.environment} == dict(
+            sent.environment
+        )
         assert b"DATABASE_URL" not in variables
         harness.until(lambda: len(ended(harness, spool_id)) == sent.tasks)
         records = ended(harness, spool_id)
@@ -165,7 +172,9 @@ class SubmissionContract:
         assert {(record.name, record.comment, record.attempt) for record in records.values()} == {
             (sent.name, sent.comment, 1)
         }
-        assert harness.scheduler.find_submitted(sent.name) == spool_id, "it is found after its end too"
+        assert harness.scheduler.find_submitted(sent.name) == spool_id, (
+            "it is found after its end too"
+        )
 
     def test_what_was_submitted_is_found_by_its_name_alone(self, harness: Harness) -> None:
         sent, other = job(harness, LONG), job(harness)
@@ -210,7 +219,9 @@ class SubmissionContract:
 
         for told in (scheduler.cancel, scheduler.hold, scheduler.release):
             told(spool_id)
-        assert set(states(harness, spool_id).values()) == {JobState.CANCELLED}, "what has ended stays as it is"
+        assert set(states(harness, spool_id).values()) == {JobState.CANCELLED}, (
+            "what has ended stays as it is"
+        )
 
     def test_what_is_held_can_be_ended(self, harness: Harness) -> None:
         scheduler = harness.scheduler
@@ -221,7 +232,9 @@ class SubmissionContract:
         scheduler.cancel(spool_id)
 
         harness.until(lambda: len(ended(harness, spool_id)) == 2)
-        harness.until(lambda: not waiting(harness, spool_id))  # Slurm shows it completing for a moment yet
+        harness.until(
+            lambda: not waiting(harness, spool_id)
+        )  # Slurm shows it completing for a moment yet
 
     @pytest.mark.parametrize("word", ["cancel", "hold", "release"])
     def test_no_id_is_taken_for_an_option(self, harness: Harness, word: str) -> None:
@@ -237,7 +250,9 @@ class OwnerSubmissionContract:
         """Return the harness of the adapter under test."""
         raise NotImplementedError
 
-    def test_a_task_runs_again_under_its_number_once_it_has_ended(self, harness: OwnerHarness) -> None:
+    def test_a_task_runs_again_under_its_number_once_it_has_ended(
+        self, harness: OwnerHarness
+    ) -> None:
         scheduler = harness.scheduler
         first_id = scheduler.submit(job(harness, FIRST_QUICK, tasks=3))
         harness.until(lambda: bool(ended(harness, first_id)))

@@ -1,4 +1,6 @@
-"""Lists of the back office: every row once, in order, on whichever page, with what was looked for."""
+"""Lists of the back office: every row once, in order, on whichever page,
+with what was looked for.
+"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +20,9 @@ def office(client, admin) -> Client:
     """Return who looks at so many events that they take three pages, every other by Ada."""
     actors = ["ada", "bea"] * 60
     Event.objects.bulk_create(
-        Event(kind="x", target_type="x", target_id="1", actor=actor, at=START + timedelta(hours=hour))
+        Event(
+            kind="x", target_type="x", target_id="1", actor=actor, at=START + timedelta(hours=hour)
+        )
         for hour, actor in enumerate(actors)
     )
     client.force_login(admin)

@@ -1,4 +1,6 @@
-"""What the API takes as JSON: nothing that is too large, too deep, or that the database cannot store."""
+"""What the API takes as JSON: nothing that is too large, too deep,
+or that the database cannot store.
+"""
 
 import json
 import time
@@ -42,7 +44,11 @@ def test_too_much_json_is_refused_unread(client, liaison, settings):
 
 @pytest.mark.parametrize(
     "body",
-    ["[" + "1," * 1_250_000 + "1]", "[" + "[]," * 800_000 + "1]", '["\\\\u0000"' + ',""' * 800_000 + "]"],
+    [
+        "[" + "1," * 1_250_000 + "1]",
+        "[" + "[]," * 800_000 + "1]",
+        '["\\\\u0000"' + ',""' * 800_000 + "]",
+    ],
     ids=["numbers", "lists", "texts"],
 )
 def test_text_is_checked_in_linear_time(body):

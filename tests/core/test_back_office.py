@@ -16,7 +16,9 @@ LISTED = {label for labels in TASKS.values() for label in labels}
 
 def test_every_model_that_an_admin_changes_is_among_the_tasks():
     registered = {model._meta.label: admin for model, admin in site._registry.items()}
-    editable = {label for label, admin in registered.items() if not isinstance(admin, ReadOnlyAdmin)}
+    editable = {
+        label for label, admin in registered.items() if not isinstance(admin, ReadOnlyAdmin)
+    }
     actions = {label for label, admin in registered.items() if admin.actions}
     assert editable | actions <= LISTED <= registered.keys()
 
@@ -26,7 +28,9 @@ def test_index_has_tasks_first_and_internal_records_apart(client, admin):
     page = client.get("/admin/")
     assert [app["name"] for app in page.context["app_list"]] == list(TASKS)
     assert [app["name"] for app in page.context["available_apps"]] == list(TASKS)
-    internal = {each["model"]._meta.label for app in page.context["internal"] for each in app["models"]}
+    internal = {
+        each["model"]._meta.label for app in page.context["internal"] for each in app["models"]
+    }
     assert internal | LISTED == {model._meta.label for model in site._registry}
     assert internal.isdisjoint(LISTED)
     assert text_of(page).count("<details>") == 1
@@ -53,7 +57,13 @@ def test_limits_are_written_with_units(client, admin, memory, wall, stored):
     assert (cluster.max_memory_bytes, cluster.max_wall_seconds) == stored
     again = client.get(address).context["adminform"].form
     sent = client.post(
-        address, {**values, **{name: again[name].value() or "" for name in ("max_memory_bytes", "max_wall_seconds")}}
+        address,
+        {
+            **values,
+            **{
+                name: again[name].value() or "" for name in ("max_memory_bytes", "max_wall_seconds")
+            },
+        },
     )
     cluster.refresh_from_db()
     assert (cluster.max_memory_bytes, cluster.max_wall_seconds) == stored

@@ -35,7 +35,9 @@ def test_what_takes_too_long_is_killed_and_the_next_call_works(pool):
 
 
 def test_the_import_of_a_function_is_not_part_of_its_budget(tmp_path, monkeypatch):
-    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\ndef answer():\n    return 42\n")
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time\ntime.sleep(0.5)\ndef answer():\n    return 42\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     from slow_to_import import answer
 

@@ -1,4 +1,6 @@
-"""The documentation under /help/: every page as HTML, its links within the portal, nothing of it as raw HTML."""
+"""The documentation under /help/: every page as HTML, its links within the portal,
+nothing of it as raw HTML.
+"""
 
 import re
 
@@ -8,7 +10,11 @@ from apps.core.web.documentation import html_of, page, titles
 def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
     pages = {name: page(name) for name in titles()}
     anchors = {name: set(re.findall(r'id="([^"]+)"', page.html)) for name, page in pages.items()}
-    links = {(name, link) for name, page in pages.items() for link in re.findall(r'href="/help/([^"]+)"', page.html)}
+    links = {
+        (name, link)
+        for name, page in pages.items()
+        for link in re.findall(r'href="/help/([^"]+)"', page.html)
+    }
     assert len(links) > 50
     missing = [
         (name, link)
@@ -17,7 +23,9 @@ def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
         if anchor and anchor not in anchors[target.strip("/")]
     ]
     assert missing == []
-    assert [name for name, page in pages.items() if re.search(r"<th[^>]*>\s*</th>", page.html)] == []
+    assert [
+        name for name, page in pages.items() if re.search(r"<th[^>]*>\s*</th>", page.html)
+    ] == []
     client.force_login(admin)
     shown = client.get("/help/priority/").text
     assert "<h1>Priority and the queue</h1>" in shown
@@ -27,4 +35,7 @@ def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
 def test_raw_html_is_escaped_and_links_elsewhere_are_words():
     text = "<script>x</script> [a](adr/1.md) [b](requests.md#c) ![d](x.svg) [e](javascript:x)"
     html = html_of(text, {"requests"})
-    assert html == ('<p>&lt;script&gt;x&lt;/script&gt; a <a href="/help/requests/#c">b</a> d [e](javascript:x)</p>\n')
+    assert html == (
+        '<p>&lt;script&gt;x&lt;/script&gt; a <a href="/help/requests/#c">b</a> d '
+        "[e](javascript:x)</p>\n"
+    )

@@ -35,7 +35,10 @@ def test_readyz_neither_waits_for_other_processes_nor_names_them(client, db, set
 
 def test_readyz_is_503_without_a_queue(client, db, settings):
     settings.CACHES = {
-        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": "unix:///nowhere.sock",
+        }
     }
     assert checks(client) == (503, {"database": True, "schema": True, "queue": False})
 
@@ -56,7 +59,14 @@ def failing(at) -> dict[str, str]:
 
 
 def test_all_components_are_named(all_run):
-    names = ["database", "queue", "beat", "worker celery@w1", "capture alps on ctl1", "capture alps on ctl2"]
+    names = [
+        "database",
+        "queue",
+        "beat",
+        "worker celery@w1",
+        "capture alps on ctl1",
+        "capture alps on ctl2",
+    ]
     assert [check.name for check in components(all_run)] == names
     assert failing(all_run) == {}
 
@@ -64,11 +74,15 @@ def test_all_components_are_named(all_run):
 @pytest.mark.parametrize("silent", ["beat", "capture alps on ctl2"])
 def test_process_that_stops_is_named(all_run, silent):
     Heartbeat.objects.filter(name=silent).update(at=all_run - timedelta(seconds=300))
-    assert failing(all_run) == {silent: "dead, or cut off from the database: last heartbeat 300 s ago"}
+    assert failing(all_run) == {
+        silent: "dead, or cut off from the database: last heartbeat 300 s ago"
+    }
 
 
 def test_dead_worker_is_shown_as_one_and_beat_as_well(all_run):
-    Heartbeat.objects.filter(name__in=["worker celery@w1", "queue"]).update(at=all_run - timedelta(seconds=300))
+    Heartbeat.objects.filter(name__in=["worker celery@w1", "queue"]).update(
+        at=all_run - timedelta(seconds=300)
+    )
     found = failing(all_run)
     assert set(found) == {"worker celery@w1", "workers", "queue"}
     assert found["worker celery@w1"].startswith("dead")
@@ -90,7 +104,9 @@ def test_what_was_never_heard_is_missing(db, settings):
     assert failing(timezone.now()) == missing
 
 
-def test_healthz_asks_no_database_for_somebody_with_a_session_either(client, liaison, django_assert_num_queries):
+def test_healthz_asks_no_database_for_somebody_with_a_session_either(
+    client, liaison, django_assert_num_queries
+):
     client.force_login(liaison)
     with django_assert_num_queries(0):
         assert client.get("/healthz").status_code == 200
@@ -105,10 +121,13 @@ def test_heart_of_a_capture_that_is_gone_can_be_deleted(client, admin):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(OperationalError("gone"), 503), (InterfaceError("gone"), 503), (RuntimeError("bug"), 500)]
+    ("error", "status"),
+    [(OperationalError("gone"), 503), (InterfaceError("gone"), 503), (RuntimeError("bug"), 500)],
 )
 @pytest.mark.parametrize("path", ["/jobs/", "/api/v1/jobs/"])
-def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatch, error, status, path):
+def test_what_goes_wrong_is_answered_without_the_database(
+    client, db, monkeypatch, error, status, path
+):
     def fail(*_):
         raise error
 
@@ -117,13 +136,17 @@ def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatc
     monkeypatch.setattr(SessionStore, "_get_session_from_db", fail)
     response = client.get(path)
     assert response.status_code == status
-    assert ("detail" in response.json()) if path.startswith("/api/") else b"<h1>" in response.content
+    assert (
+        ("detail" in response.json()) if path.startswith("/api/") else b"<h1>" in response.content
+    )
     assert ("Retry-After" in response.headers) == (status == 503)
 
 
 def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings, all_run):
     settings.CACHES = {"default": {"BACKEND": "nobody.may.Ask"}}
     Heartbeat.objects.filter(name="queue").update(at=all_run - timedelta(seconds=7))
-    assert {check.name: check.detail for check in components(all_run)}["queue"] == "last message 7 s ago"
+    assert {check.name: check.detail for check in components(all_run)}[
+        "queue"
+    ] == "last message 7 s ago"
     client.force_login(admin)
     assert "last message" in client.get("/health/").content.decode()

@@ -1,4 +1,6 @@
-"""A request goes where its rule allows, and ends in bounded time and memory, whatever the server sends."""
+"""A request goes where its rule allows, and ends in bounded time and memory,
+whatever the server sends.
+"""
 
 import gzip
 import socket
@@ -30,7 +32,9 @@ from tests.dripping_server import PATIENCE_SECONDS, dripping
 
 LIMITS = Limits(connect=5, read=5, total=10, most_bytes=1_000_000)
 #: Only the whole time is limited.
-HASTY = Limits(connect=2 * PATIENCE_SECONDS, read=2 * PATIENCE_SECONDS, total=0.3, most_bytes=1_000_000)
+HASTY = Limits(
+    connect=2 * PATIENCE_SECONDS, read=2 * PATIENCE_SECONDS, total=0.3, most_bytes=1_000_000
+)
 LOOPBACK = PublicHosts(["127.0.0.0/8", "::1/128"])
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -88,7 +92,9 @@ def url_of(server: Server, path: str = "/") -> str:
 
 
 def resolving(monkeypatch, *answers: list[str]) -> list[str]:
-    """Let names resolve to these addresses, one answer after the other; return the names that were looked up."""
+    """Let names resolve to these addresses, one answer after the other;
+    return the names that were looked up.
+    """
     names, answers_left = [], list(answers)
     getaddrinfo = socket.getaddrinfo
 
@@ -105,7 +111,9 @@ def resolving(monkeypatch, *answers: list[str]) -> list[str]:
 
 
 def connecting(monkeypatch, *, refused: tuple[str, ...] = ()) -> list[str]:
-    """Let these addresses refuse connections; return the addresses of all connections that were tried."""
+    """Let these addresses refuse connections; return the addresses of all connections that were
+    tried.
+    """
     addresses = []
     create_connection = urllib3.util.connection.create_connection
 
@@ -122,7 +130,9 @@ def connecting(monkeypatch, *, refused: tuple[str, ...] = ()) -> list[str]:
 def test_request_and_answer_pass_unchanged():
     with answering(b"HTTP/1.1 201 Made\r\nX-Kind: log\r\nContent-Length: 4\r\n\r\nbody") as server:
         url = url_of(server, "/a%2fb?q={x}&r=a+b")
-        with send("POST", url, rule=LOOPBACK, limits=LIMITS, headers={"X-Id": "7"}, body=b"{}") as answer:
+        with send(
+            "POST", url, rule=LOOPBACK, limits=LIMITS, headers={"X-Id": "7"}, body=b"{}"
+        ) as answer:
             assert (answer.status, answer.reason, answer.headers["x-kind"]) == (201, "Made", "log")
             assert answer.body() == b"body"
     ((method, path, headers, body),) = server.requests
@@ -137,7 +147,9 @@ def test_request_and_answer_pass_unchanged():
 
 
 def test_chunked_body_and_one_without_a_length_are_read():
-    with answering(OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n") as server:
+    with answering(
+        OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    ) as server:
         assert body_from(url_of(server)) == b"abcde"
     with answering(OK + b"\r\nabcde") as server:
         assert body_from(url_of(server)) == b"abcde"
@@ -145,7 +157,9 @@ def test_chunked_body_and_one_without_a_length_are_read():
 
 def test_redirect_is_an_answer_and_is_not_followed():
     with answering(b"") as other, answering(b"") as server:
-        server.answer = f"HTTP/1.1 302 Found\r\nLocation: {url_of(other)}\r\nContent-Length: 0\r\n\r\n".encode()
+        server.answer = (
+            f"HTTP/1.1 302 Found\r\nLocation: {url_of(other)}\r\nContent-Length: 0\r\n\r\n".encode()
+        )
         with send("GET", url_of(server), rule=LOOPBACK, limits=LIMITS) as answer:
             assert (answer.status, answer.headers["Location"]) == (302, url_of(other))
         assert (len(server.requests), other.requests) == (1, [])
@@ -158,7 +172,9 @@ def test_proxy_of_the_environment_is_not_used(monkeypatch):
         assert body_from(url_of(server)) == b"here"
 
 
-@pytest.mark.parametrize("length", [b"", b"Content-Length: 1000001\r\n"], ids=["unknown length", "known length"])
+@pytest.mark.parametrize(
+    "length", [b"", b"Content-Length: 1000001\r\n"], ids=["unknown length", "known length"]
+)
 def test_body_over_the_limit_is_refused(length):
     with answering(OK + length + b"\r\n" + b"x" * 1_000_001) as server:
         with pytest.raises(TooLarge, match="The answer is larger than 1 MB"):
@@ -169,14 +185,20 @@ def test_body_over_the_limit_is_refused(length):
 
 def test_compressed_body_is_refused_before_it_is_read():
     bomb = gzip.compress(b" " * 50_000_000)
-    with answering(OK + b"Content-Encoding: gzip\r\n\r\n" + bomb) as server, pytest.raises(Compressed, match="gzip"):
+    with (
+        answering(OK + b"Content-Encoding: gzip\r\n\r\n" + bomb) as server,
+        pytest.raises(Compressed, match="gzip"),
+    ):
         body_from(url_of(server))
 
 
 @pytest.mark.parametrize(
     ("rest", "message"),
     [
-        (b"Content-Length: 10\r\n\r\n[]", "IncompleteRead: IncompleteRead(2 bytes read, 8 more expected)"),
+        (
+            b"Content-Length: 10\r\n\r\n[]",
+            "IncompleteRead: IncompleteRead(2 bytes read, 8 more expected)",
+        ),
         (b"Transfer-Encoding: chunked\r\n\r\nA\r\n[]", "IncompleteRead: IncompleteRead("),
     ],
 )
@@ -204,13 +226,18 @@ def test_answer_that_is_no_http_is_refused(answer, message):
 def test_server_that_drips_is_cut_off(beginning):
     scheme = "https" if beginning == "TLS_HANDSHAKE" else "http"
     start = time.monotonic()
-    with dripping(getattr(dripping_server, beginning)) as port, pytest.raises(TimedOut, match="not complete in time"):
+    with (
+        dripping(getattr(dripping_server, beginning)) as port,
+        pytest.raises(TimedOut, match="not complete in time"),
+    ):
         body_from(f"{scheme}://127.0.0.1:{port}/", limits=HASTY)
     assert time.monotonic() - start < PATIENCE_SECONDS
 
 
 def test_connection_that_opens_too_late_is_cut_at_once(monkeypatch):
-    """Name servers, and addresses that do not answer, take their time before there is a connection to cut."""
+    """Name servers, and addresses that do not answer,
+    take their time before there is a connection to cut.
+    """
     create_connection = urllib3.util.connection.create_connection
 
     def connect_late(*args, **options):
@@ -228,7 +255,10 @@ def test_connection_that_opens_too_late_is_cut_at_once(monkeypatch):
 def test_silent_server_is_given_up_after_one_read(scheme):
     limits = Limits(connect=0.3, read=0.3, total=PATIENCE_SECONDS * 2, most_bytes=0)
     start = time.monotonic()
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimedOut, match="timed out"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(TimedOut, match="timed out"),
+    ):
         body_from(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/", limits=limits)
     assert time.monotonic() - start < PATIENCE_SECONDS
 
@@ -242,7 +272,9 @@ def test_silent_server_is_given_up_after_one_read(scheme):
         ("DNS:hook.example.org", False, "certificate verify failed"),
     ],
 )
-def test_certificate_is_of_the_name_and_not_of_the_address(monkeypatch, tmp_path, name, trusted, reason):
+def test_certificate_is_of_the_name_and_not_of_the_address(
+    monkeypatch, tmp_path, name, trusted, reason
+):
     certificate = self_signed(tmp_path, name)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
@@ -272,7 +304,16 @@ def test_name_that_changes_its_address_is_called_where_it_was_checked(monkeypatc
 
 
 @pytest.mark.parametrize(
-    "special", ["127.0.0.1", "192.0.0.192", "fec0::1", "3fff::1", "64:ff9b:1::1", "::ffff:10.0.0.1", "fe80::1%eth0"]
+    "special",
+    [
+        "127.0.0.1",
+        "192.0.0.192",
+        "fec0::1",
+        "3fff::1",
+        "64:ff9b:1::1",
+        "::ffff:10.0.0.1",
+        "fe80::1%eth0",
+    ],
 )
 def test_name_with_one_special_address_is_not_called(monkeypatch, special):
     resolving(monkeypatch, ["93.184.216.34", special])
@@ -305,7 +346,13 @@ def test_address_of_the_inside_is_not_called(monkeypatch, url):
 
 @pytest.mark.parametrize(
     ("address", "allowed"),
-    [("8.8.8.8", True), ("10.1.2.3", True), ("10.2.0.1", False), ("fd00::1", True), ("::ffff:10.1.0.1", True)],
+    [
+        ("8.8.8.8", True),
+        ("10.1.2.3", True),
+        ("10.2.0.1", False),
+        ("fd00::1", True),
+        ("::ffff:10.1.0.1", True),
+    ],
 )
 def test_network_of_the_inside_can_be_allowed(address, allowed):
     assert PublicHosts(["10.1.0.0/16", "fd00::/8"]).allows(ip_address(address)) is allowed
@@ -315,11 +362,22 @@ def test_address_that_answers_is_found_among_three(monkeypatch):
     addresses = connecting(monkeypatch, refused=("127.0.0.2", "127.0.0.3", "127.0.0.4"))
     with answering(OK + b"\r\nhere") as server:
         url = f"http://many.example.org:{server.server_port}/"
-        resolving(monkeypatch, ["127.0.0.2", "127.0.0.3", "127.0.0.1"], ["127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"])
+        resolving(
+            monkeypatch,
+            ["127.0.0.2", "127.0.0.3", "127.0.0.1"],
+            ["127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"],
+        )
         assert body_from(url) == b"here"
         with pytest.raises(ConnectionFailed, match="refused"):
             body_from(url)
-    assert addresses == ["127.0.0.2", "127.0.0.3", "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    assert addresses == [
+        "127.0.0.2",
+        "127.0.0.3",
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.0.0.3",
+        "127.0.0.4",
+    ]
 
 
 def test_address_of_ipv6_is_called():
@@ -341,7 +399,11 @@ def _answer_once(server: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("rule", "url", "server"),
     [
-        (ListedServers(["https://logs.example.org"]), "http://logs.example.org/a", "http://logs.example.org"),
+        (
+            ListedServers(["https://logs.example.org"]),
+            "http://logs.example.org/a",
+            "http://logs.example.org",
+        ),
         (
             ListedServers(["https://logs.example.org"]),
             "https://logs.example.org:8443/",
@@ -352,10 +414,26 @@ def _answer_once(server: socket.socket) -> None:
             "https://logs.example.org@evil/",
             "https://logs.example.org@evil",
         ),
-        (ListedHosts(["icinga.example.org:5665"]), "https://icinga.example.org/", "icinga.example.org"),
-        (ListedHosts(["icinga.example.org:5665"]), "https://icinga.example.org:1/", "icinga.example.org:1"),
-        (ListedHosts(["icinga.example.org"]), "https://icinga.example.org.evil/", "icinga.example.org.evil"),
-        (ListedHosts(["icinga.example.org"]), "ftp://icinga.example.org/", "ftp://icinga.example.org"),
+        (
+            ListedHosts(["icinga.example.org:5665"]),
+            "https://icinga.example.org/",
+            "icinga.example.org",
+        ),
+        (
+            ListedHosts(["icinga.example.org:5665"]),
+            "https://icinga.example.org:1/",
+            "icinga.example.org:1",
+        ),
+        (
+            ListedHosts(["icinga.example.org"]),
+            "https://icinga.example.org.evil/",
+            "icinga.example.org.evil",
+        ),
+        (
+            ListedHosts(["icinga.example.org"]),
+            "ftp://icinga.example.org/",
+            "ftp://icinga.example.org",
+        ),
     ],
 )
 def test_server_that_is_not_listed_is_not_called(monkeypatch, rule, url, server):

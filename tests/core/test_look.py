@@ -34,7 +34,14 @@ def test_duration_of_timedelta():
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200 PB")],
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (3_100_000_000, "3.1 GB"),
+        (1_500, "1.5 kB"),
+        (2 * 10**17, "200 PB"),
+    ],
 )
 def test_size(count, text):
     assert look.size(count) == text
@@ -65,7 +72,10 @@ def test_when_is_in_the_readers_zone(at, text):
 
 def test_period_tells_one_day_once():
     def shown(start, end):
-        with timezone.override("Europe/Paris"), time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)):
+        with (
+            timezone.override("Europe/Paris"),
+            time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)),
+        ):
             return re.sub("<[^>]*>", "", look.period(start, end))
 
     start = datetime(2026, 11, 19, 9, 12, tzinfo=UTC)
@@ -76,9 +86,14 @@ def test_period_tells_one_day_once():
 
 
 def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
-    with timezone.override("Europe/Paris"), time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)):
+    with (
+        timezone.override("Europe/Paris"),
+        time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)),
+    ):
         told = look.instants("<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z")
-    assert re.sub("<[^>]*>", "", told) == "&lt;b&gt; down Thu 19 Nov 10:12 to 11:00, 2026-02-31T10:00Z"
+    assert (
+        re.sub("<[^>]*>", "", told) == "&lt;b&gt; down Thu 19 Nov 10:12 to 11:00, 2026-02-31T10:00Z"
+    )
 
 
 def test_state_is_word_sign_and_escaped():

@@ -111,17 +111,29 @@ def test_value_of_unknown_or_undecodable_variable():
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        ("sbatch --export=ALL,DB_PASSWORD=geheim,N=2 x.sh", "sbatch --export=ALL,DB_PASSWORD=<masked:…>,N=2 x.sh"),
+        (
+            "sbatch --export=ALL,DB_PASSWORD=geheim,N=2 x.sh",
+            "sbatch --export=ALL,DB_PASSWORD=<masked:…>,N=2 x.sh",
+        ),
         ("sbatch --export=API_TOKEN=abc x.sh", "sbatch --export=API_TOKEN=<masked:…> x.sh"),
-        ("sbatch --export=A=1,API_TOKEN=Zm9v==,N=2 x.sh", "sbatch --export=A=1,API_TOKEN=<masked:…>,N=2 x.sh"),
+        (
+            "sbatch --export=A=1,API_TOKEN=Zm9v==,N=2 x.sh",
+            "sbatch --export=A=1,API_TOKEN=<masked:…>,N=2 x.sh",
+        ),
         ("x.sh --password=a=b=", "x.sh --password=<masked:…>"),
-        ("x.sh DB_PASSWORD='two words, a=b' API_TOKEN=\"x y", "x.sh DB_PASSWORD=<masked:…> API_TOKEN=<masked:…> y"),
+        (
+            "x.sh DB_PASSWORD='two words, a=b' API_TOKEN=\"x y",
+            "x.sh DB_PASSWORD=<masked:…> API_TOKEN=<masked:…> y",
+        ),
         ("x.sh API_TOKEN='' N= y",) * 2,
         ("x.sh API_TOKEN= y", "x.sh API_TOKEN= <masked:…>"),
         ("run.py --password x --n 2", "run.py --password <masked:…> --n 2"),
         ("run.py --api-key 'x y' a.root", "run.py --api-key '<masked:…>' a.root"),
         ('run.py \'{"token": "x", "n": 2}\'', 'run.py \'{"token": "<masked:…>", "n": 2}\''),
-        ("curl -H 'Authorization: Bearer x' -d @f", "curl -H 'Authorization: Bearer <masked:…>' -d @f"),
+        (
+            "curl -H 'Authorization: Bearer x' -d @f",
+            "curl -H 'Authorization: Bearer <masked:…>' -d @f",
+        ),
         ("curl -u ana:x https://door", "curl -u ana:<masked:…> https://door"),
         ("run.py --password=$PASSWORD --token-file /run/token",) * 2,
         ("sbatch x.sh https://ana:geheim@db/x", "sbatch x.sh <masked:…>db/x"),
@@ -136,7 +148,9 @@ def test_secrets_in_a_command_line_are_masked_and_nothing_else(masker, line, sho
 
 @pytest.mark.parametrize("rules", [[], [Rule("name", "^PIN$"), Rule("value", "geheim")]])
 def test_command_line_masked_twice_is_as_masked_once(rules):
-    """As by who collects and by who ties it to the archive: it stays equal to what is in the environment."""
+    """As by who collects and by who ties it to the archive:
+    it stays equal to what is in the environment.
+    """
     masker = Masker(names=NAMES, key=b"k", rules=rules)
     once = masker.mask_text("sbatch --export=PIN=1=2,API_TOKEN=x x.sh https://ana:geheim@db/x")
 
@@ -179,7 +193,10 @@ def test_rules_mask_command_lines():
 
     masked = masker.mask_text("sbatch --export=PIN=1234,N=2 x.sh s3cr3t99")
 
-    assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masked) == "sbatch --export=PIN=<masked:…>,N=2 x.sh <masked:…>"
+    assert (
+        re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masked)
+        == "sbatch --export=PIN=<masked:…>,N=2 x.sh <masked:…>"
+    )
 
 
 @pytest.mark.parametrize("pattern", ["", "(a", "a*", "x|", "(?=a)", "a)|(b"])
@@ -236,7 +253,10 @@ def test_masked_value_is_masked_wherever_it_stands(masker):
     }
     assert names == ("SLURM_EXPORT_ENV", "DB_PASSWORD", "SBATCH_EXPORT")
     secrets = secrets_of(variables, masked)
-    assert replace_secrets(b"mysql -p's3cr3t-99' x\n", secrets) == b"mysql -p'" + fingerprint + b"' x\n"
+    assert (
+        replace_secrets(b"mysql -p's3cr3t-99' x\n", secrets)
+        == b"mysql -p'" + fingerprint + b"' x\n"
+    )
 
 
 @pytest.mark.parametrize("value", ["short-1", "disabled", "20261120", "letters"])
@@ -269,12 +289,18 @@ def test_key_of_a_known_form_is_masked_under_any_name(masker, key):
         ("Authorization: Bearer x", "Authorization: Bearer <masked:…>"),
         ("password: hunter2", "password: <masked:…>"),
         ("ALL,TOKEN_FILE=/run/token,N=2",) * 2,
-        ("() {  local token=$1; password=${2:-}; echo }", "() {  local token=$1; password=${2:-}; echo }"),
+        (
+            "() {  local token=$1; password=${2:-}; echo }",
+            "() {  local token=$1; password=${2:-}; echo }",
+        ),
     ],
 )
 def test_secret_inside_a_value_is_masked_and_the_rest_of_it_stays(masker, value, shown):
     before = [(b"A", b"1"), (b"OPTIONS", value.encode())]
-    assert masker.may_find(b"A=1\0OPTIONS=" + value.encode(), [b"=".join(pair) for pair in before]) or value == shown
+    assert (
+        masker.may_find(b"A=1\0OPTIONS=" + value.encode(), [b"=".join(pair) for pair in before])
+        or value == shown
+    )
 
     masked, names = masker.mask(before)
 

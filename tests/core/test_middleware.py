@@ -37,7 +37,9 @@ def test_what_no_browser_sends_is_refused(client, db, headers):
     ],
 )
 def test_trusted_proxy_tells_the_address(forwarded, address):
-    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-for": forwarded})
+    request = RequestFactory().get(
+        "/", REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-for": forwarded}
+    )
     TrustedProxyMiddleware(lambda request: HttpResponse())(request)
     assert request.META["REMOTE_ADDR"] == address
 
@@ -52,10 +54,14 @@ def no_parsing(monkeypatch):
     monkeypatch.setattr("django.core.handlers.wsgi.WSGIRequest._load_post_and_files", fail)
 
 
-@pytest.mark.parametrize("path", ["/accounts/login/", "/requests/import/", "/api/v1/requests/", "/admin/login/"])
+@pytest.mark.parametrize(
+    "path", ["/accounts/login/", "/requests/import/", "/api/v1/requests/", "/admin/login/"]
+)
 def test_large_body_is_refused_before_it_is_parsed(client, liaison, no_parsing, path):
     client.force_login(liaison)
-    sent = client.post(path, b"", content_type="multipart/form-data; boundary=x", CONTENT_LENGTH=str(LARGE))
+    sent = client.post(
+        path, b"", content_type="multipart/form-data; boundary=x", CONTENT_LENGTH=str(LARGE)
+    )
     assert sent.status_code == 413
     assert "at most 2,621,440 bytes" in sent.content.decode()
 
@@ -70,7 +76,12 @@ def test_large_body_is_refused_before_it_is_parsed(client, liaison, no_parsing, 
     ],
 )
 def test_body_without_a_credible_length_is_refused(client, db, no_parsing, path, headers, status):
-    assert client.post(path, b"x", content_type="multipart/form-data; boundary=x", **headers).status_code == status
+    assert (
+        client.post(
+            path, b"x", content_type="multipart/form-data; boundary=x", **headers
+        ).status_code
+        == status
+    )
 
 
 def test_stranger_has_no_form_parsed_behind_the_login(db, no_parsing):
@@ -107,7 +118,9 @@ def test_lost_role_is_noticed_behind_an_etag(client, nova, liaison):
 def test_proxy_that_is_not_trusted_is_reported_once(caplog):
     middleware = UntrustedProxyMiddleware(lambda request: HttpResponse(request.META["REMOTE_ADDR"]))
     plain = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1")
-    forwarded = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-for": "203.0.113.7"})
+    forwarded = RequestFactory().get(
+        "/", REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-for": "203.0.113.7"}
+    )
     assert middleware(plain).content == b"192.0.2.1"
     assert not caplog.records
     assert [middleware(forwarded).content for _ in range(2)] == [b"192.0.2.1"] * 2
@@ -134,5 +147,7 @@ def test_secret_urls_stay_out_of_tracebacks():
     try:
         raise ValueError("cannot write /feeds/secret/inbox.atom")
     except ValueError as error:
-        record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), (ValueError, error, error.__traceback__))
+        record = logging.LogRecord(
+            "x", logging.ERROR, "", 0, "failed", (), (ValueError, error, error.__traceback__)
+        )
     assert "/feeds/secret" not in RedactingFormatter().format(record)

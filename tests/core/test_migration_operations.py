@@ -1,4 +1,6 @@
-"""`CreateModels`: models that refer to each other in a circle, forwards, backwards and written down."""
+"""`CreateModels`: models that refer to each other in a circle, forwards,
+backwards and written down.
+"""
 
 import pytest
 from django.db import IntegrityError, connection, migrations, models
@@ -15,10 +17,16 @@ def operation():
     """A ship and its captain, who refer to each other; the ship has an index and a constraint."""
     ship = migrations.CreateModel(
         "Ship",
-        [ID, ("name", models.TextField()), ("captain", models.ForeignKey("fleet.Captain", models.CASCADE))],
+        [
+            ID,
+            ("name", models.TextField()),
+            ("captain", models.ForeignKey("fleet.Captain", models.CASCADE)),
+        ],
         options={
             "indexes": [models.Index(fields=["name"], name="ship_name")],
-            "constraints": [models.CheckConstraint(condition=~models.Q(name=""), name="ship_named")],
+            "constraints": [
+                models.CheckConstraint(condition=~models.Q(name=""), name="ship_named")
+            ],
         },
     )
     captain = migrations.CreateModel(
@@ -32,7 +40,9 @@ def renders(monkeypatch):
     """The names of the models that were rendered, in order."""
     names = []
     render = ModelState.render
-    monkeypatch.setattr(ModelState, "render", lambda state, apps: names.append(state.name) or render(state, apps))
+    monkeypatch.setattr(
+        ModelState, "render", lambda state, apps: names.append(state.name) or render(state, apps)
+    )
     return names
 
 

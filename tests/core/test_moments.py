@@ -56,7 +56,9 @@ def test_what_leads_nowhere_below_the_api_is_told_in_json(client, admin):
         ("/services/windows/calendar/?month={}-12", ""),
     ],
 )
-def test_dates_out_of_range_are_refused_by_the_name_of_their_field(client, admin, address, field, year):
+def test_dates_out_of_range_are_refused_by_the_name_of_their_field(
+    client, admin, address, field, year
+):
     client.force_login(admin)
     answer = client.get(address.format(year))
     assert answer.status_code in {200, 400}
@@ -89,7 +91,9 @@ def test_every_form_and_filter_takes_only_such_dates(client, admin):
         if isinstance(field, forms.DateTimeField | forms.DateField)
     }
     assert len(fields) > 5
-    assert [name for name, field in fields.items() if not isinstance(field, MomentField | DayField)] == []
+    assert [
+        name for name, field in fields.items() if not isinstance(field, MomentField | DayField)
+    ] == []
     filters = {
         f"{filterset.__name__}.{name}": kind
         for filterset in classes_below(django_filters.FilterSet)
@@ -97,23 +101,35 @@ def test_every_form_and_filter_takes_only_such_dates(client, admin):
         if isinstance(kind, django_filters.DateTimeFilter | django_filters.DateFilter)
     }
     assert len(filters) > 5
-    assert [name for name, kind in filters.items() if not isinstance(kind, MomentFilter | DayFilter)] == []
+    assert [
+        name for name, kind in filters.items() if not isinstance(kind, MomentFilter | DayFilter)
+    ] == []
 
 
 def test_every_body_of_the_api_takes_only_such_dates(db):
     generator = SchemaGenerator()
     schema = generator.get_schema(request=None, public=True)
-    text = str([operation.get("requestBody") for path in schema["paths"].values() for operation in path.values()])
+    text = str(
+        [
+            operation.get("requestBody")
+            for path in schema["paths"].values()
+            for operation in path.values()
+        ]
+    )
     fields = {
         f"{component.name}.{name}": field
         for component in generator.registry._components.values()
-        if f"/{component.name}'" in text and isinstance(component.object, type | serializers.BaseSerializer)
+        if f"/{component.name}'" in text
+        and isinstance(component.object, type | serializers.BaseSerializer)
         for name, field in fields_of(component.object).items()
-        if isinstance(field, serializers.DateTimeField | serializers.DateField) and not field.read_only
+        if isinstance(field, serializers.DateTimeField | serializers.DateField)
+        and not field.read_only
     }
     assert len(fields) > 5
     assert [
-        name for name, field in fields.items() if not isinstance(field, api_moments.MomentField | api_moments.DayField)
+        name
+        for name, field in fields.items()
+        if not isinstance(field, api_moments.MomentField | api_moments.DayField)
     ] == []
 
 

@@ -36,7 +36,9 @@ def subscriber(monkeypatch):
 
 def publish(at):
     target = Heartbeat.objects.create(name=f"thing {Heartbeat.objects.count()}", at=at)
-    return events.publish(kind="thing.happened", target=target, by="test", at=at, old="a", new="b", reason="why")
+    return events.publish(
+        kind="thing.happened", target=target, by="test", at=at, old="a", new="b", reason="why"
+    )
 
 
 def test_publish_delivers_once_on_commit(db, at, subscriber, django_capture_on_commit_callbacks):
@@ -85,7 +87,9 @@ def test_two_subscribers_of_one_name_are_refused(subscriber):
         subscriptions.subscribe("test.note", "other")(lambda event: None)
 
 
-@pytest.mark.parametrize("statement", ["update core_event set actor = 'x'", "delete from core_event"])
+@pytest.mark.parametrize(
+    "statement", ["update core_event set actor = 'x'", "delete from core_event"]
+)
 def test_event_cannot_be_changed(db, at, subscriber, statement):
     publish(at)
     with (

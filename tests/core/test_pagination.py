@@ -26,7 +26,9 @@ def walk(size):
         query = QueryDict(page.next_query[1:])
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(minutes=st.lists(st.integers(0, 3), max_size=12), size=st.integers(1, 5))
 def test_pages_show_every_row_once_in_order(db, minutes, size):
     Heartbeat.objects.all().delete()
@@ -36,13 +38,18 @@ def test_pages_show_every_row_once_in_order(db, minutes, size):
     assert walk(size) == expected
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    names=st.lists(st.text("aB é1", min_size=1, max_size=2), max_size=8, unique=True), sign=st.sampled_from(["", "-"])
+    names=st.lists(st.text("aB é1", min_size=1, max_size=2), max_size=8, unique=True),
+    sign=st.sampled_from(["", "-"]),
 )
 def test_pages_in_another_order_show_every_row_once(db, names, sign):
     Heartbeat.objects.all().delete()
-    Heartbeat.objects.bulk_create(Heartbeat(name=name, at=START + timedelta(days=len(name))) for name in names)
+    Heartbeat.objects.bulk_create(
+        Heartbeat(name=name, at=START + timedelta(days=len(name))) for name in names
+    )
     rows = Heartbeat.objects.annotate(day=TruncDate("at"))
     for by in ("name", "day"):
         query, seen = QueryDict(), []

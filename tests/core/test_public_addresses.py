@@ -33,10 +33,12 @@ SPECIAL = [
     "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:192.0.0.192", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
     "64:ff9b:1::1", "64:ff9b:1::8.8.8.8", "2002:7f00:1::", "2002:a9fe:a9fe::1", "2002:c000:c0::1",
 ]  # fmt: skip
-#: Prints a JSON list of whether the addresses, given as JSON, are public. Runs under other Pythons, without packages.
+#: Prints a JSON list of whether the addresses, given as JSON, are public. Runs under other Pythons,
+#: without packages.
 PROGRAM = "import json, sys; from public_addresses import *; from ipaddress import ip_address;\
  print(json.dumps([is_public(ip_address(a)) for a in json.load(sys.stdin)]))"
-#: Modules that open connections, and whose the address is: only a webhook's is a user's, and it is checked.
+#: Modules that open connections, and whose the address is: only a webhook's is a user's, and it is
+#: checked.
 CONNECT = {
     "accounts/web/openid": "the operator's provider",
     "archive/capture/portals/broker": "the operator's broker",
@@ -78,9 +80,13 @@ def imported(path: Path) -> set[str]:
 def test_only_known_modules_open_connections():
     apps = Path(public_addresses.__file__).parents[2]
     found = {
-        path.relative_to(apps).with_suffix("").as_posix() for path in apps.rglob("*.py") if imported(path) & NETWORK
+        path.relative_to(apps).with_suffix("").as_posix()
+        for path in apps.rglob("*.py")
+        if imported(path) & NETWORK
     }
-    assert found <= set(CONNECT), "say whose the address is; one that a user gives goes through the rule PublicHosts"
+    assert found <= set(CONNECT), (
+        "say whose the address is; one that a user gives goes through the rule PublicHosts"
+    )
     assert "notifications/domain/webhook_posts" in found
 
 
@@ -95,7 +101,9 @@ def test_special_addresses_are_not_public(address):
 
 
 def pythons() -> dict[str, str]:
-    """Return the interpreters of this machine that the portal may run on, by version: at least this one."""
+    """Return the interpreters of this machine that the portal may run on, by version:
+    at least this one.
+    """
     this = f"3.{sys.version_info.minor}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     beside = sorted((pyenv / "versions").glob("3.*.*/bin/python3"))
@@ -104,13 +112,19 @@ def pythons() -> dict[str, str]:
         path = which(f"python3.{minor}")
         if path and not path.startswith(f"{pyenv}/"):  # its shims run only what is selected
             interpreters.setdefault(f"3.{minor}", path)
-    supported = {version: path for version, path in interpreters.items() if int(version.partition(".")[2]) >= 11}
+    supported = {
+        version: path
+        for version, path in interpreters.items()
+        if int(version.partition(".")[2]) >= 11
+    }
     return supported | {this: sys.executable}
 
 
 @pytest.mark.parametrize("python", pythons().values(), ids=pythons().keys())
 def test_every_python_agrees(python):
-    """Their `ipaddress` modules differ: 3.11 calls 192.0.0.192 and fec0:: special or not by its patch release."""
+    """Their `ipaddress` modules differ: 3.11 calls 192.0.0.192 and fec0::
+    special or not by its patch release.
+    """
     path = Path(public_addresses.__file__).parent
     found = subprocess.run(
         [python, "-c", PROGRAM],

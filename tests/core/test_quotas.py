@@ -25,7 +25,10 @@ def test_amounts_count_by_owner_and_period():
     assert [quota.add(owner, 4, at=AT) for owner in (1, 1, 2)] == [4, 8, 4]
     assert quota.add(1, 0, at=AT + timedelta(minutes=39)) == 8
     assert quota.add(1, 0, at=AT + timedelta(minutes=40)) == 0
-    assert (quota.ends_at(AT), quota.wait_seconds(AT)) == (datetime(2026, 11, 22, 10, tzinfo=UTC), 2400)
+    assert (quota.ends_at(AT), quota.wait_seconds(AT)) == (
+        datetime(2026, 11, 22, 10, tzinfo=UTC),
+        2400,
+    )
     assert Quota("test", 10, DAY).ends_at(AT) == datetime(2026, 11, 23, tzinfo=UTC)
 
 
@@ -58,7 +61,9 @@ def save_view(client, db, time_machine):
 
     def save(name, **headers):
         body = json.dumps({"path": "/jobs/", "name": name, "query": "state=failed"})
-        return client.post("/api/v1/saved-views/", body, content_type="application/json", headers=headers)
+        return client.post(
+            "/api/v1/saved-views/", body, content_type="application/json", headers=headers
+        )
 
     return save
 
@@ -68,7 +73,10 @@ def test_changes_of_a_user_are_limited_by_the_hour(save_view, client, settings, 
     assert [save_view(name).status_code for name in "ab"] == [201, 201]
     refused = save_view("c")
     assert (refused.status_code, refused["Retry-After"]) == (429, "2400")
-    assert "the limit of 2 changes by the API in an hour. Try again after 10:00 UTC." in refused.json()["detail"]
+    assert (
+        "the limit of 2 changes by the API in an hour. Try again after 10:00 UTC."
+        in refused.json()["detail"]
+    )
     assert len(client.get("/api/v1/saved-views/").json()["results"]) == 2
     client.force_login(people.person("mara", (Role.SHIFTER, None)))
     assert save_view("c").status_code == 201

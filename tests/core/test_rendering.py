@@ -12,7 +12,11 @@ from apps.core.web.rendering import FieldRenderer
 
 NASTY = '<b title="it\'s">&amp; é\r\n</b>'
 VALUES = [None, "", "a", NASTY, mark_safe("<i>&amp;</i>"), lazystr(NASTY), 0, 12_345.5, True]
-ATTRIBUTES = [{}, {"id": "x", "required": True, "hidden": False, NASTY: NASTY}, {"rows": 3, "data-a": None}]
+ATTRIBUTES = [
+    {},
+    {"id": "x", "required": True, "hidden": False, NASTY: NASTY},
+    {"rows": 3, "data-a": None},
+]
 CHOICES = [
     ("", "–"),
     (1, 12_345),
@@ -30,11 +34,20 @@ class Own(forms.Select):
 def widgets():
     inputs = (
         *(forms.TextInput, forms.NumberInput, forms.EmailInput, forms.URLInput, forms.HiddenInput),
-        *(forms.DateInput, forms.DateTimeInput, forms.TimeInput, forms.Textarea, forms.CheckboxInput),
+        *(
+            forms.DateInput,
+            forms.DateTimeInput,
+            forms.TimeInput,
+            forms.Textarea,
+            forms.CheckboxInput,
+        ),
     )
     yield from (widget() for widget in inputs)
     yield forms.PasswordInput(render_value=True)
-    yield from (widget(choices=CHOICES) for widget in (forms.Select, forms.SelectMultiple, forms.RadioSelect, Own))
+    yield from (
+        widget(choices=CHOICES)
+        for widget in (forms.Select, forms.SelectMultiple, forms.RadioSelect, Own)
+    )
     yield from (forms.NullBooleanSelect(), forms.ClearableFileInput())
 
 
@@ -43,7 +56,9 @@ def test_fields_are_written_as_by_templates(widget):
     for attributes in ATTRIBUTES:
         for value in VALUES:
             by_template = widget.render(NASTY, value, attributes, renderer=DjangoTemplates())
-            assert read(widget.render(NASTY, value, attributes, renderer=FieldRenderer())) == read(by_template)
+            assert read(widget.render(NASTY, value, attributes, renderer=FieldRenderer())) == read(
+                by_template
+            )
 
 
 class Reader(HTMLParser):

@@ -1,4 +1,6 @@
-"""The schema against the models, and databases of other versions: `/readyz`, `migrate`, `check --database`."""
+"""The schema against the models, and databases of other versions: `/readyz`, `migrate`,
+`check --database`.
+"""
 
 import threading
 
@@ -55,12 +57,18 @@ def test_migrated_database_fits_by_three_queries(django_assert_num_queries):
             "alter table notifications_preferences alter quiet_from type text",
             "column notifications_preferences.quiet_from is text, not time without time zone",
         ),
-        ("alter table core_event alter kind drop not null", "column core_event.kind lacks NOT NULL"),
+        (
+            "alter table core_event alter kind drop not null",
+            "column core_event.kind lacks NOT NULL",
+        ),
         (
             "alter table notifications_preferences alter quiet_from set not null",
             "column notifications_preferences.quiet_from must not be NOT NULL",
         ),
-        ("alter table core_delivery drop subscriber cascade", "table core_delivery lacks column subscriber"),
+        (
+            "alter table core_delivery drop subscriber cascade",
+            "table core_delivery lacks column subscriber",
+        ),
         (
             "alter table core_heartbeat add host text not null",
             "table core_heartbeat requires column host, which this version does not fill",
@@ -101,7 +109,9 @@ def test_every_missing_index_and_constraint_is_named():
             expected.add(f"table {table} lacks index {index.name}")
         for constraint in model._meta.constraints:
             # A unique constraint with a condition or an expression is an index.
-            statements.append(f"alter table {table} drop constraint if exists {constraint.name} cascade")
+            statements.append(
+                f"alter table {table} drop constraint if exists {constraint.name} cascade"
+            )
             statements.append(f"drop index if exists {constraint.name}")
             expected.add(f"table {table} lacks constraint {constraint.name}")
     execute(*statements)
@@ -114,7 +124,12 @@ def test_every_missing_column_is_named():
         for model in models_of_portal()
         for field in model._meta.local_concrete_fields
     ]
-    execute(*[f'alter table {table} rename column "{column}" to "{column}_old"' for table, column in columns])
+    execute(
+        *[
+            f'alter table {table} rename column "{column}" to "{column}_old"'
+            for table, column in columns
+        ]
+    )
     missing = {f"table {table} lacks column {column}" for table, column in columns}
     assert {fault for fault in faults() if "requires column" not in fault} == missing
 
@@ -141,7 +156,9 @@ def test_many_faults_are_counted():
 
 @pytest.fixture
 def readyz(client, monkeypatch):
-    """Ask `/readyz` in a process that has not compared the schema yet, for the check of the schema."""
+    """Ask `/readyz` in a process that has not compared the schema yet,
+    for the check of the schema.
+    """
     monkeypatch.setattr(health, "_schema_fits", threading.Event())
 
     def ask() -> tuple[int, str]:
@@ -190,18 +207,23 @@ def test_migrate_runs_the_checks_but_not_those_of_what_it_changes(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--plan"], ["--check"], ["--database", "default"], ["--fake"], ["jobs", "zero"]]
+    "arguments",
+    [[], ["--plan"], ["--check"], ["--database", "default"], ["--fake"], ["jobs", "zero"]],
 )
 def test_migrate_refuses_a_database_of_010(arguments):
     execute(OF_010)
-    with pytest.raises(CommandError, match=r"created by opsportal 0\.1\.0, .* migrate a new, empty database"):
+    with pytest.raises(
+        CommandError, match=r"created by opsportal 0\.1\.0, .* migrate a new, empty database"
+    ):
         call_command("migrate", *arguments)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--plan"], ["--check"], ["jobs", "zero"]])
 def test_migrate_refuses_a_database_of_a_newer_version(arguments):
     MigrationRecorder(connection).record_applied("jobs", "0999_future")
-    with pytest.raises(CommandError, match=rf"opsportal {VERSION} does not know \(jobs\.0999_future\)"):
+    with pytest.raises(
+        CommandError, match=rf"opsportal {VERSION} does not know \(jobs\.0999_future\)"
+    ):
         call_command("migrate", *arguments)
 
 

@@ -164,13 +164,22 @@ def test_private_key_is_found_from_begin_to_end(key):
 
 @pytest.mark.parametrize("key", [KEY, ENCRYPTED], ids=["plain", "encrypted"])
 def test_private_key_that_is_cut_off_is_found_too(key):
-    begin, body, end = key.partition("\n")[0], key.partition("\n")[2].rpartition("\n")[0], key.rpartition("\n")[2]
-    assert left_of(f"before\n{begin}\n{body.removesuffix('aGk=')}after the key\n") == "before\nafter the key\n"
+    begin, body, end = (
+        key.partition("\n")[0],
+        key.partition("\n")[2].rpartition("\n")[0],
+        key.rpartition("\n")[2],
+    )
+    assert (
+        left_of(f"before\n{begin}\n{body.removesuffix('aGk=')}after the key\n")
+        == "before\nafter the key\n"
+    )
     assert left_of(f"before the key\n{body}\n{end}\nafter\n") == "before the key\n\nafter\n"
 
 
 def test_line_that_names_a_private_key_hides_no_other():
-    text = f"wrote {KEY.partition(chr(10))[0]}\nStep 1 failed\n" + "line of the job\n" * CONTEXT_BYTES
+    text = (
+        f"wrote {KEY.partition(chr(10))[0]}\nStep 1 failed\n" + "line of the job\n" * CONTEXT_BYTES
+    )
     assert left_of(text + KEY.rpartition("\n")[2]).count("\n") == text.count("\n")
     assert "Step 1 failed" in left_of(text)
 
@@ -220,5 +229,8 @@ def test_time_of_private_keys_is_linear(piece):
     filler = piece * (SIZE * 5 // len(piece))
     with within():
         private_keys_in(
-            f"{filler}!\n-----END PRIVATE KEY-----\n{filler}!-----BEGIN PRIVATE KEY-----\n{filler}".encode()
+            (
+                f"{filler}!\n-----END PRIVATE KEY-----\n{filler}!-----BEGIN PRIVATE "
+                f"KEY-----\n{filler}"
+            ).encode()
         )

@@ -6,13 +6,16 @@ from apps.core.domain.tables import table_cell, tsv
 
 
 @pytest.mark.parametrize(
-    "text", ["=cmd|'/C calc'!A0", "+1+cmd", "-2+3+cmd", "@SUM(1)", "\t=1+1", "\r\n=1+1", "＝1+1", "\0=1"]
+    "text",
+    ["=cmd|'/C calc'!A0", "+1+cmd", "-2+3+cmd", "@SUM(1)", "\t=1+1", "\r\n=1+1", "＝1+1", "\0=1"],
 )
 def test_formula_is_text(text):
     assert table_cell(text).startswith("'")
 
 
-@pytest.mark.parametrize("text", ["", "-1", "+3.5", "1e-9", "-1.5E+3", "NOVA-0231", "alps/1", "a=b", "user@host"])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "+3.5", "1e-9", "-1.5E+3", "NOVA-0231", "alps/1", "a=b", "user@host"]
+)
 def test_other_values_stay(text):
     assert table_cell(text) == text
 

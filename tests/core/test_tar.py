@@ -10,7 +10,11 @@ from apps.core.domain.tar import TarMember, write_tar
 
 MEMBERS = st.builds(
     TarMember,
-    name=st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=300),
+    name=st.text(
+        st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"),
+        min_size=1,
+        max_size=300,
+    ),
     content=st.binary(max_size=1_100) | st.integers(0, 30_000).map(bytes),
     mode=st.sampled_from([0o600, 0o644, 0o755]),
     modified_at=st.integers(0, 2**31),
@@ -22,7 +26,11 @@ def tar_of_the_standard_library(members):
     with tarfile.open(fileobj=written, mode="w") as tar:
         for member in members:
             header = tarfile.TarInfo(member.name)
-            header.size, header.mode, header.mtime = len(member.content), member.mode, member.modified_at
+            header.size, header.mode, header.mtime = (
+                len(member.content),
+                member.mode,
+                member.modified_at,
+            )
             tar.addfile(header, io.BytesIO(member.content))
     return written.getvalue()
 

@@ -58,7 +58,10 @@ def test_second_costly_answer_is_refused(client, user, address, monkeypatch):
     with Holding(user, turns._TURN_LOCK):
         refused = client.get(address)
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
-    assert "Another of your pages or downloads is still being prepared or sent." in refused.content.decode()
+    assert (
+        "Another of your pages or downloads is still being prepared or sent."
+        in refused.content.decode()
+    )
     assert client.get(address).status_code == 200
 
 

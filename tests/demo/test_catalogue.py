@@ -1,4 +1,6 @@
-"""The dataset catalogue of the demo: its growing datasets only grow, and nothing the demo reads is missing."""
+"""The dataset catalogue of the demo: its growing datasets only grow,
+and nothing the demo reads is missing.
+"""
 
 import json
 from itertools import pairwise
@@ -19,9 +21,13 @@ def test_growing_dataset_keeps_its_files_and_adds_new_ones(tmp_path_factory, mom
     listings = []
     for moment in moments:
         write_catalogue(path, moment)
-        listings.append([file.name for file in FileCatalogue(str(path)).files_of("protodune_raw_2026")])
+        listings.append(
+            [file.name for file in FileCatalogue(str(path)).files_of("protodune_raw_2026")]
+        )
     assert len(set(listings[-1])) == len(listings[-1])
-    for (earlier, later), (before, after) in zip(pairwise(listings), pairwise(moments), strict=True):
+    for (earlier, later), (before, after) in zip(
+        pairwise(listings), pairwise(moments), strict=True
+    ):
         assert later[: len(earlier)] == earlier
         assert len(later) - len(earlier) == after // 600 - before // 600
 

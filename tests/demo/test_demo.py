@@ -41,7 +41,10 @@ HISTORY = timedelta(hours=4)
 
 
 def counts() -> list[int]:
-    return [model.objects.count() for model in (User, Service, MonitoringSource, Request, Event, Cluster)]
+    return [
+        model.objects.count()
+        for model in (User, Service, MonitoringSource, Request, Event, Cluster)
+    ]
 
 
 @pytest.mark.django_db
@@ -53,7 +56,10 @@ def test_demo_is_refused_without_the_setting(settings: object, tmp_path: Path) -
 
 
 def test_demo_prints_its_logins(
-    settings: object, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: object,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DEMO = True
     monkeypatch.setattr("apps.demo.management.commands.demo.load", lambda *_: None)
@@ -114,10 +120,15 @@ class TestLoadedDemo(TestCase):
         catalogue = f"file:{self.directory / 'datasets.json'}"
         with override_settings(DEMO=True, DATASET_CATALOGUE=catalogue):
             request = self._submit_keep_up()
-            assert take_new_files(Assignment.objects.get(request=request), first=0, most=500, at=AT) > 50
+            assert (
+                take_new_files(Assignment.objects.get(request=request), first=0, most=500, at=AT)
+                > 50
+            )
 
     def _submit_keep_up(self) -> Request:
-        liaison, approver = (User.objects.get(username=name) for name in ("dune-liaison", "approver"))
+        liaison, approver = (
+            User.objects.get(username=name) for name in ("dune-liaison", "approver")
+        )
         stage = requests.stage(
             "reco", kind="reconstruction", input_dataset="protodune_raw_2026", output_dataset="keepup_reco_2026",
             arguments={"input_type": "raw", "output_type": "reco"},
@@ -130,9 +141,16 @@ class TestLoadedDemo(TestCase):
             later=AT,
             workflow=workflow_of(newest_version("keep_up")),
             stages=(stage,),
-            arguments={"cadence": 3600, "split": "per file", "most_in_flight": 100, "stop_on": "2026-12-10"},
+            arguments={
+                "cadence": 3600,
+                "split": "per file",
+                "most_in_flight": 100,
+                "stop_on": "2026-12-10",
+            },
         )
-        return assign_request(request=request, cluster=Cluster.objects.get(), by=approver, at=AT).request
+        return assign_request(
+            request=request, cluster=Cluster.objects.get(), by=approver, at=AT
+        ).request
 
     def test_demo_campaigns_are_stages_of_approved_requests(self) -> None:
         campaigns = read_campaigns(self.directory / "campaigns.json")
@@ -171,10 +189,14 @@ class TestLoadedDemo(TestCase):
         assert store_outages(until=until, days=10) == len(planted)
         assert store_outages(until=until, days=10) == 0
         known = Incident.objects.values_list("service__slug", "state", "started_at", "ended_at")
-        times = [[datetime.fromtimestamp(moment, UTC) for moment in (one.started, one.ended)] for one in planted]
+        times = [
+            [datetime.fromtimestamp(moment, UTC) for moment in (one.started, one.ended)]
+            for one in planted
+        ]
         kinds = ["degraded" if one.minor or one.rack is not None else "down" for one in planted]
         assert sorted(known) == sorted(
-            (one.service, kind, *when) for one, kind, when in zip(planted, kinds, times, strict=True)
+            (one.service, kind, *when)
+            for one, kind, when in zip(planted, kinds, times, strict=True)
         )
         samweb = Service.objects.get(slug="samweb")
         days = daily([samweb], AT, days=10)[samweb.pk]
@@ -184,7 +206,9 @@ class TestLoadedDemo(TestCase):
         past, cluster = self.directory / "past", Cluster.objects.get()
 
         def store() -> int:
-            return sum(store_history(cluster=cluster, directory=past, until=AT - HISTORY, at=AT, days=2))
+            return sum(
+                store_history(cluster=cluster, directory=past, until=AT - HISTORY, at=AT, days=2)
+            )
 
         with patch.object(history, "_LAST_RATE", 60):
             stored = store()

@@ -1,4 +1,6 @@
-"""What the portal says about the demo's jobs is what was planted: each verdict, and each host that failed every job."""
+"""What the portal says about the demo's jobs is what was planted: each verdict,
+and each host that failed every job.
+"""
 
 import json
 import os
@@ -53,7 +55,9 @@ def analyse_everything() -> None:
 @pytest.mark.slow
 @pytest.mark.xdist_group("planted truth")
 class TestPlantedTruth(TestCase):
-    """The jobs of three days, as the demo starts with them, all of whose logs are analysed at once."""
+    """The jobs of three days, as the demo starts with them,
+    all of whose logs are analysed at once.
+    """
 
     truths: list[dict[str, str]]
     shifter: User
@@ -66,19 +70,27 @@ class TestPlantedTruth(TestCase):
         simulator = Simulator(config, NOW.timestamp())
         list(simulator.advance(NOW.timestamp()))
         simulator.close()
-        cls.truths = [json.loads(line) for line in (directory / "truth.jsonl").read_text().splitlines()]
+        cls.truths = [
+            json.loads(line) for line in (directory / "truth.jsonl").read_text().splitlines()
+        ]
         cls.shifter = people.person("shift-one", ("shifter", None))
 
-        cluster = clusters.cluster("hepsim", options={"dir": str(directory), "log_owners": str(os.getuid())})
+        cluster = clusters.cluster(
+            "hepsim", options={"dir": str(directory), "log_owners": str(os.getuid())}
+        )
         Collection.objects.create(cluster=cluster, collected_until=NOW)
-        records = list(Simulated("hepsim", cluster.options).finished_jobs(since=NOW - 90 * HOUR, until=NOW))
+        records = list(
+            Simulated("hepsim", cluster.options).finished_jobs(since=NOW - 90 * HOUR, until=NOW)
+        )
         store_records(cluster=cluster, records=records, at=NOW)
         experiments = {key: people.experiment(key) for key in ("NOVA", "DUNE", "MU2E")}
         jobs = defaultdict(list)
         for record in records:
             jobs[stage_of(record), record.account.upper()].append(record.job_id)
         for (stage, account), job_ids in jobs.items():
-            Job.objects.filter(job_id__in=job_ids).update(stage=stage, experiment=experiments[account])
+            Job.objects.filter(job_id__in=job_ids).update(
+                stage=stage, experiment=experiments[account]
+            )
         analyse_everything()
 
     def planted_hosts(self) -> dict[str, int]:
@@ -92,7 +104,9 @@ class TestPlantedTruth(TestCase):
     def test_verdicts_are_the_planted_ones(self) -> None:
         verdicts = {
             (job, attempt): verdict
-            for job, attempt, verdict in Verdict.objects.values_list("job__raw_id", "job__attempt", "verdict")
+            for job, attempt, verdict in Verdict.objects.values_list(
+                "job__raw_id", "job__attempt", "verdict"
+            )
         }
         misses = Counter(
             (truth["kind"], truth["verdict"], verdicts[truth["raw_id"], truth["attempt"]])
@@ -109,12 +123,22 @@ class TestPlantedTruth(TestCase):
         assert {group.host for group in groups} == set(planted)
 
         until = NOW.replace(minute=0, second=0, microsecond=0) + HOUR
-        causes = causes_between(since=until - timedelta(days=7), until=until, user=self.shifter, at=NOW)
-        hosts = [cause.value.partition(",")[0] for cause in causes.found if cause.attribute.startswith("host")]
+        causes = causes_between(
+            since=until - timedelta(days=7), until=until, user=self.shifter, at=NOW
+        )
+        hosts = [
+            cause.value.partition(",")[0]
+            for cause in causes.found
+            if cause.attribute.startswith("host")
+        ]
         assert set(hosts) >= set(planted)
 
-        question = Question(MEASURES["failures"], ("host",), SINCE.replace(minute=0, second=0), until, {})
-        rows = sorted(Explorer(self.shifter).answer(question, limit=100).rows, key=lambda row: -row.failed)
+        question = Question(
+            MEASURES["failures"], ("host",), SINCE.replace(minute=0, second=0), until, {}
+        )
+        rows = sorted(
+            Explorer(self.shifter).answer(question, limit=100).rows, key=lambda row: -row.failed
+        )
         assert {row.key["host"].partition(".")[0] for row in rows[:3]} == set(planted)
 
     def test_the_group_of_a_host_has_its_jobs(self) -> None:
@@ -125,5 +149,7 @@ class TestPlantedTruth(TestCase):
             assert (host.value, host.stands_out) == (group.host, True)
 
     def test_what_is_common_is_computed_for_every_group(self) -> None:
-        groups = FailureGroup.objects.filter(last_seen_at__gte=SINCE, verdicts__isnull=False).distinct()
+        groups = FailureGroup.objects.filter(
+            last_seen_at__gte=SINCE, verdicts__isnull=False
+        ).distinct()
         assert [group for group in groups if not profile_of(group)] == []

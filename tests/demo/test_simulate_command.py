@@ -1,4 +1,6 @@
-"""`manage.py simulate` as a process: it lives on, stops at once when asked, and goes on where it stopped."""
+"""`manage.py simulate` as a process: it lives on, stops at once when asked,
+and goes on where it stopped.
+"""
 
 import os
 import re
@@ -19,7 +21,16 @@ pytestmark = pytest.mark.slow
 
 
 def command(directory: Path, *more: str) -> list[str]:
-    options = ["--cluster", "sim", "--spool", str(directory / "spool"), "--dir", str(directory), "--days", "0.2"]
+    options = [
+        "--cluster",
+        "sim",
+        "--spool",
+        str(directory / "spool"),
+        "--dir",
+        str(directory),
+        "--days",
+        "0.2",
+    ]
     return [sys.executable, "manage.py", "simulate", *options, *more]
 
 
@@ -32,7 +43,9 @@ def ended(directory: Path) -> int:
 
 
 def test_once_writes_the_history_and_ends(tmp_path: Path) -> None:
-    done = subprocess.run(command(tmp_path, "--once"), cwd=ROOT, env=DEMO, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command(tmp_path, "--once"), cwd=ROOT, env=DEMO, check=True, capture_output=True, text=True
+    )
     assert re.match(r"sim: [45]\.\d h written in ", done.stdout)
     assert done.stderr == ""
     assert ended(tmp_path) > 50
@@ -41,7 +54,9 @@ def test_once_writes_the_history_and_ends(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_live_jobs_end_until_sigterm_stops_it(tmp_path: Path) -> None:
     often = ["--days", "0.05", "--jobs-per-day", "20000"]  # a job ends every four seconds
-    with subprocess.Popen(command(tmp_path, *often), cwd=ROOT, env=DEMO, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command(tmp_path, *often), cwd=ROOT, env=DEMO, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         assert "written" in process.stdout.readline()
         before = ended(tmp_path)

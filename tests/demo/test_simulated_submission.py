@@ -1,4 +1,6 @@
-"""Jobs sent to the simulated cluster: the contract of those to which jobs can be sent, restarts, and failures."""
+"""Jobs sent to the simulated cluster: the contract of those to which jobs can be sent, restarts,
+and failures.
+"""
 
 import time
 from collections import Counter
@@ -31,7 +33,13 @@ class SimulatedHarness:
 
     def __init__(self, directory: Path, **config: object) -> None:
         self.config = Config(
-            **{"directory": directory, "spool": directory / "spool", "days": 0.01, "jobs_per_day": 24, **config}
+            **{
+                "directory": directory,
+                "spool": directory / "spool",
+                "days": 0.01,
+                "jobs_per_day": 24,
+                **config,
+            }
         )
         self.scheduler = Simulated("sim", {"dir": str(directory)})
         self.spool_directory = directory / "spool"
@@ -136,7 +144,9 @@ def test_without_a_simulation_nothing_is_taken(tmp_path):
 
 def most_together(records) -> int:
     """Return how many of these ran at one moment, at most."""
-    return max(sum(one.started_at <= at.started_at < one.ended_at for one in records) for at in records)
+    return max(
+        sum(one.started_at <= at.started_at < one.ended_at for one in records) for at in records
+    )
 
 
 def test_no_more_tasks_run_together_than_was_asked_for(harness):
@@ -148,7 +158,11 @@ def test_no_more_tasks_run_together_than_was_asked_for(harness):
         word(few)
         harness.go_on(60)
     harness.go_on(100_000)
-    records = list(harness.scheduler.finished_jobs(since=datetime(2020, 1, 1, tzinfo=UTC), until=harness.moment()))
+    records = list(
+        harness.scheduler.finished_jobs(
+            since=datetime(2020, 1, 1, tzinfo=UTC), until=harness.moment()
+        )
+    )
     assert most_together([one for one in records if one.spool_id == free]) > 2
     limited = [one for one in records if one.spool_id == few]
     assert (len(limited), most_together(limited)) == (8, 2)
@@ -160,7 +174,9 @@ def test_failed_job_of_a_user_runs_again_as_the_user(harness):
     harness.go_on()
     script = b"#!/bin/bash\nexport EXPERIMENT=nova STAGE=reco RELEASE=v09_72 CONFIG=prod_reco.fcl\n"
     environment = b"OPSPORTAL_REQUEST=NOVA-0001\0OPSPORTAL_STAGE=reco\0HOME=/home/novapro\0"
-    owned = OwnedJob("retry.1", "novapro", first, script, environment, account="nova", memory_bytes=2**31)
+    owned = OwnedJob(
+        "retry.1", "novapro", first, script, environment, account="nova", memory_bytes=2**31
+    )
     with pytest.raises(SubmissionRefused):
         harness.scheduler.submit_as_owner(owned)  # the first one is still there
     with pytest.raises(SubmissionRefused):
@@ -170,7 +186,11 @@ def test_failed_job_of_a_user_runs_again_as_the_user(harness):
     assert harness.scheduler.find_submitted("retry.1") == retry
     harness.until(lambda: ended(harness, retry))
     (record,) = ended(harness, retry).values()
-    assert (record.user, record.account, record.work_dir) == ("novapro", "nova", "/home/novapro/production/reco")
+    assert (record.user, record.account, record.work_dir) == (
+        "novapro",
+        "nova",
+        "/home/novapro/production/reco",
+    )
     assert not Simulated("sim", {"dir": "x"}).submits_as_owner
     assert Simulated("sim", {"dir": "x", "owners": "yes"}).submits_as_owner
 

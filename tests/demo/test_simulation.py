@@ -1,4 +1,6 @@
-"""The simulated cluster: same seed, same bytes; what it spools, records and says to be true fits together."""
+"""The simulated cluster: same seed, same bytes; what it spools,
+records and says to be true fits together.
+"""
 
 import json
 import shutil
@@ -20,7 +22,14 @@ HOUR = 3600
 
 def config(directory: Path, **values: object) -> Config:
     return Config(
-        **{"directory": directory, "spool": directory / "spool", "seed": 5, "days": 1, "jobs_per_day": 300, **values}
+        **{
+            "directory": directory,
+            "spool": directory / "spool",
+            "seed": 5,
+            "days": 1,
+            "jobs_per_day": 300,
+            **values,
+        }
     )
 
 
@@ -38,7 +47,9 @@ def records_of(directory: Path) -> list[JobRecord]:
     store = open_accounting(directory)
     done = json.loads(store.execute("SELECT value FROM state WHERE name = 'done'").fetchone()[0])
     store.close()
-    return list(scheduler.finished_jobs(since=LONG_AGO, until=datetime.fromtimestamp(done + 1, UTC)))
+    return list(
+        scheduler.finished_jobs(since=LONG_AGO, until=datetime.fromtimestamp(done + 1, UTC))
+    )
 
 
 def truth_of(directory: Path) -> list[dict[str, object]]:
@@ -46,7 +57,12 @@ def truth_of(directory: Path) -> list[dict[str, object]]:
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    paths = (path for part in ("spool", "logs") for path in (directory / part).rglob("*") if path.is_file())
+    paths = (
+        path
+        for part in ("spool", "logs")
+        for path in (directory / part).rglob("*")
+        if path.is_file()
+    )
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths} | {
         "truth": (directory / "truth.jsonl").read_bytes()
     }
@@ -93,12 +109,18 @@ def test_spool_is_read_by_the_slurm_reader(history: Path) -> None:
         assert variables[b"USER"] == record.user.encode()
         request = variables.get(b"OPSPORTAL_REQUEST", b"").decode()
         assert record.comment == (
-            f"campaign={request};stage={variables[b'OPSPORTAL_STAGE'].decode()}" if request else "analysis"
+            f"campaign={request};stage={variables[b'OPSPORTAL_STAGE'].decode()}"
+            if request
+            else "analysis"
         )
 
 
 def test_truth_names_every_failed_attempt_and_no_other(history: Path) -> None:
-    failed = Counter((r.raw_id, r.job_id, r.attempt) for r in records_of(history) if r.state is not JobState.COMPLETED)
+    failed = Counter(
+        (r.raw_id, r.job_id, r.attempt)
+        for r in records_of(history)
+        if r.state is not JobState.COMPLETED
+    )
     told = Counter((t["raw_id"], t["job_id"], t["attempt"]) for t in truth_of(history))
 
     assert told == failed
@@ -128,7 +150,9 @@ def test_most_jobs_succeed_and_some_fail(tmp_path: Path) -> None:
 
 
 def test_logs_exist_for_every_job_that_ran(history: Path) -> None:
-    last = {record.raw_id: record for record in records_of(history)}  # a requeued job starts its log anew
+    last = {
+        record.raw_id: record for record in records_of(history)
+    }  # a requeued job starts its log anew
     for record in last.values():
         assert (record.started_at is None) == (record.stdout_path == "")
         if record.stdout_path:
@@ -148,7 +172,9 @@ def test_restart_goes_on_without_doubling(tmp_path: Path) -> None:
     assert files_of(directory) == whole
 
 
-def test_step_that_was_killed_before_its_commit_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_was_killed_before_its_commit_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = tmp_path / "cluster"
     run(directory, NOW, NOW + 6 * HOUR, days=0.3)
     whole, records = files_of(directory), records_of(directory)
@@ -221,7 +247,11 @@ def test_other_campaigns_are_taken_up_from_the_next_hour(tmp_path: Path) -> None
     list(run_with.advance(NOW + 3 * HOUR))
     run_with.close()
 
-    late = [r for r in records_of(tmp_path) if r.submitted_at.timestamp() >= (NOW // HOUR + 1) * HOUR]
-    early = [r for r in records_of(tmp_path) if r.submitted_at.timestamp() < (NOW // HOUR + 1) * HOUR]
+    late = [
+        r for r in records_of(tmp_path) if r.submitted_at.timestamp() >= (NOW // HOUR + 1) * HOUR
+    ]
+    early = [
+        r for r in records_of(tmp_path) if r.submitted_at.timestamp() < (NOW // HOUR + 1) * HOUR
+    ]
     assert {r.name for r in late} == {only.name}
     assert len({r.name for r in early}) > 3

@@ -1,4 +1,6 @@
-"""Planted outages reach a webhook in Alertmanager's form: in order, again until accepted, after a restart too."""
+"""Planted outages reach a webhook in Alertmanager's form: in order, again until accepted,
+after a restart too.
+"""
 
 import json
 from collections.abc import Iterator
@@ -64,11 +66,16 @@ def token_file(tmp_path: Path) -> Path:
 
 def sender(webhook: Webhook, token_file: Path) -> AlertSender:
     url = f"http://127.0.0.1:{webhook.server_port}/api/v1/feeds/monitoring/"
-    return AlertSender(Trouble(3, ORIGIN), url, token_file, token_file.with_name("cursor"), ORIGIN - 2 * DAY)
+    return AlertSender(
+        Trouble(3, ORIGIN), url, token_file, token_file.with_name("cursor"), ORIGIN - 2 * DAY
+    )
 
 
 def expected(since: float, until: float) -> list[dict[str, Any]]:
-    return [payload(notification, ORIGIN) for notification in notifications(Trouble(3, ORIGIN), since, until)]
+    return [
+        payload(notification, ORIGIN)
+        for notification in notifications(Trouble(3, ORIGIN), since, until)
+    ]
 
 
 def test_past_outages_are_told_in_order(webhook: Webhook, token_file: Path) -> None:
@@ -76,14 +83,25 @@ def test_past_outages_are_told_in_order(webhook: Webhook, token_file: Path) -> N
 
     assert webhook.accepted == expected(ORIGIN - 2 * DAY, ORIGIN)
     assert webhook.tokens == {"Bearer secret"}
-    told = [a for body in webhook.accepted for a in body["alerts"] if a["labels"]["alertname"] != "Watchdog"]
-    ended = {(alert["fingerprint"], alert["startsAt"]) for alert in told if alert["status"] == "resolved"}
-    begun = {(alert["fingerprint"], alert["startsAt"]) for alert in told if alert["status"] == "firing"}
+    told = [
+        a
+        for body in webhook.accepted
+        for a in body["alerts"]
+        if a["labels"]["alertname"] != "Watchdog"
+    ]
+    ended = {
+        (alert["fingerprint"], alert["startsAt"]) for alert in told if alert["status"] == "resolved"
+    }
+    begun = {
+        (alert["fingerprint"], alert["startsAt"]) for alert in told if alert["status"] == "firing"
+    }
     assert len(ended) >= 4
     assert ended < begun
 
 
-def test_what_is_refused_is_sent_again_before_what_follows(webhook: Webhook, token_file: Path) -> None:
+def test_what_is_refused_is_sent_again_before_what_follows(
+    webhook: Webhook, token_file: Path
+) -> None:
     webhook.statuses = [200, 200, 503, 401, 503]
     alerts = sender(webhook, token_file)
 
@@ -118,7 +136,12 @@ def test_missing_token_is_waited_for(webhook: Webhook, token_file: Path) -> None
 def test_payloads_are_read_by_the_feed_as_they_are_meant() -> None:
     trouble = Trouble(3, ORIGIN)
     feed = Alertmanager()
-    kinds = {"firing": Status.OPEN, "repeat": Status.OPEN, "resolved": Status.RESOLVED, "heartbeat": Status.HEARTBEAT}
+    kinds = {
+        "firing": Status.OPEN,
+        "repeat": Status.OPEN,
+        "resolved": Status.RESOLVED,
+        "heartbeat": Status.HEARTBEAT,
+    }
     for notification in notifications(trouble, ORIGIN - 3 * DAY, ORIGIN + 3 * DAY):
         message = feed.parse(json.dumps(payload(notification, ORIGIN)).encode())
 

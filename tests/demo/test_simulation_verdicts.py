@@ -40,7 +40,9 @@ def verdict_on(record: JobRecord, logs: Path) -> str:
 
 
 def test_verdicts_agree_with_the_truth(tmp_path: Path) -> None:
-    simulator = Simulator(Config(tmp_path, tmp_path / "spool", seed=11, days=3, jobs_per_day=350), NOW)
+    simulator = Simulator(
+        Config(tmp_path, tmp_path / "spool", seed=11, days=3, jobs_per_day=350), NOW
+    )
     list(simulator.advance(NOW))
     simulator.close()
     until = datetime.fromtimestamp(NOW, UTC)
@@ -50,7 +52,10 @@ def test_verdicts_agree_with_the_truth(tmp_path: Path) -> None:
     by_attempt = {(record.raw_id, record.attempt): record for record in records}
     truths = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
 
-    given = [(truth, verdict_on(by_attempt[truth["raw_id"], truth["attempt"]], tmp_path / "logs")) for truth in truths]
+    given = [
+        (truth, verdict_on(by_attempt[truth["raw_id"], truth["attempt"]], tmp_path / "logs"))
+        for truth in truths
+    ]
 
     misses = Counter(
         (truth["kind"], truth["blame"], truth["verdict"], verdict)

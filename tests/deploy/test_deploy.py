@@ -1,4 +1,6 @@
-"""What `deploy/` holds is accepted by the programs that read it, where they are installed, and fits the portal."""
+"""What `deploy/` holds is accepted by the programs that read it, where they are installed,
+and fits the portal.
+"""
 
 import re
 import shutil
@@ -41,16 +43,25 @@ def test_systemd_takes_every_unit(tmp_path):
 @pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
 def test_unit_starts_a_program_of_the_lock_without_rights(name):
     text = (DEPLOY / "systemd" / name).read_text()
-    assert re.search(r"^ExecStart=/opt/opsportal/\.venv/bin/(gunicorn|celery|python) ", text, re.MULTILINE)
+    assert re.search(
+        r"^ExecStart=/opt/opsportal/\.venv/bin/(gunicorn|celery|python) ", text, re.MULTILINE
+    )
     assert re.search(r"^User=opsportal", text, re.MULTILINE)
-    for line in ("NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "Restart=always"):
+    for line in (
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "ProtectHome=yes",
+        "Restart=always",
+    ):
         assert line in text.splitlines()
 
 
 def test_units_run_what_the_procfile_runs():
     procfile = (ROOT / "Procfile").read_text()
     units = "".join((DEPLOY / "systemd" / name).read_text() for name in UNITS)
-    for option in re.findall(r"--(?!bind|workers|queues|concurrency|graceful|loglevel|log-level)[a-z-]+", procfile):
+    for option in re.findall(
+        r"--(?!bind|workers|queues|concurrency|graceful|loglevel|log-level)[a-z-]+", procfile
+    ):
         assert option in units
     queues = ("default", "harvest", "archive")
     assert {f"opsportal-worker@{queue}.service" for queue in queues} <= set(units.split())
@@ -60,7 +71,18 @@ def test_units_run_what_the_procfile_runs():
 def test_nginx_takes_the_site(tmp_path):
     nginx = program("nginx")
     key, certificate = str(tmp_path / "key"), str(tmp_path / "pem")
-    openssl = [program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    openssl = [
+        program("openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=x",
+    ]
     run(*openssl, "-keyout", key, "-out", certificate)
     site = (DEPLOY / "nginx.conf").read_text()
     site = re.sub(r"ssl_certificate /\S+;", f"ssl_certificate {certificate};", site)
@@ -69,7 +91,16 @@ def test_nginx_takes_the_site(tmp_path):
         site = re.sub(rf"listen (\[::\]:)?{port}\b", f"listen 127.0.0.1:{port}57", site, count=1)
         site = re.sub(rf"listen \[::\]:{port}\b.*;", "", site)
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{\n{site}\n}}\n")
-    run(nginx, "-t", "-p", str(tmp_path), "-e", str(tmp_path / "log"), "-c", str(tmp_path / "nginx.conf"))
+    run(
+        nginx,
+        "-t",
+        "-p",
+        str(tmp_path),
+        "-e",
+        str(tmp_path / "log"),
+        "-c",
+        str(tmp_path / "nginx.conf"),
+    )
 
 
 def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
@@ -87,14 +118,18 @@ def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
     }
     locations = re.findall(r"location [^{]*\{([^}]*)\}", site)
     assert len(locations) == 5
-    assert not any("proxy_set_header" in each for each in locations)  # one there would drop all of those above
+    assert not any(
+        "proxy_set_header" in each for each in locations
+    )  # one there would drop all of those above
 
 
 @pytest.mark.parametrize("name", ["scrape.yml", "opsportal-alerts.yml"])
 def test_prometheus_takes_the_files(tmp_path, name):
     promtool = program("promtool")
     for path in (DEPLOY / "prometheus").iterdir():
-        text = path.read_text().replace("/etc/prometheus/opsportal-metrics-token", str(tmp_path / "token"))
+        text = path.read_text().replace(
+            "/etc/prometheus/opsportal-metrics-token", str(tmp_path / "token")
+        )
         (tmp_path / path.name).write_text(text)
     (tmp_path / "token").write_text("secret")
     run(promtool, "check", "config" if name == "scrape.yml" else "rules", str(tmp_path / name))
@@ -109,11 +144,17 @@ def test_alerts_ask_for_metrics_that_there_are():
         for name in re.findall(r'^    "(\w+)": \(', code, re.MULTILINE)
     }
     alerts = (DEPLOY / "prometheus/opsportal-alerts.yml").read_text()
-    asked = {name for expr in re.findall(r"expr: (.*)", alerts) for name in re.findall(r"opsportal_\w+", expr)}
+    asked = {
+        name
+        for expr in re.findall(r"expr: (.*)", alerts)
+        for name in re.findall(r"opsportal_\w+", expr)
+    }
     assert asked <= families
 
 
-@pytest.mark.parametrize("before", ["2026-11-22T09:14:05+0100 ", "web1 gunicorn[812]: 2026-11-22T09:14:05+0100 ", ""])
+@pytest.mark.parametrize(
+    "before", ["2026-11-22T09:14:05+0100 ", "web1 gunicorn[812]: 2026-11-22T09:14:05+0100 ", ""]
+)
 def test_fail2ban_finds_the_address_and_no_forged_one(before):
     file = (DEPLOY / "fail2ban/filter.d/opsportal.conf").read_text()
     failregex = re.search("^failregex = (.*)$", file, re.MULTILINE)[1]

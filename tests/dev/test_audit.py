@@ -6,7 +6,10 @@ import pytest
 
 from dev.audit import verdict
 
-SKIPPED = {"name": "redis", "skip_reason": "Dependency not found on PyPI and could not be audited: redis (6.4.0)"}
+SKIPPED = {
+    "name": "redis",
+    "skip_reason": "Dependency not found on PyPI and could not be audited: redis (6.4.0)",
+}
 SAFE = {"name": "django", "version": "5.2.19", "vulns": []}
 KNOWN = {"name": "jinja2", "version": "3.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.1"]}]}
 

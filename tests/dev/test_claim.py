@@ -27,7 +27,9 @@ def test_port_taken_is_said_with_the_mend(layout):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SetupError, match=f"port {port} is taken: choose another: make run PORT={port + 1}"):
+        with pytest.raises(
+            SetupError, match=f"port {port} is taken: choose another: make run PORT={port + 1}"
+        ):
             claim.claim(port, layout)
 
 
@@ -39,7 +41,9 @@ def test_port_that_cannot_be_one_is_refused(port):
 
 def test_two_runs_on_one_var_are_refused(layout, free_port):
     lock = claim.claim(free_port, layout)
-    with pytest.raises(SetupError, match=rf"another run \(pid {os.getpid()}\) uses {layout.var}: stop it"):
+    with pytest.raises(
+        SetupError, match=rf"another run \(pid {os.getpid()}\) uses {layout.var}: stop it"
+    ):
         claim.claim(free_port, layout)
     os.close(lock)
     os.close(claim.claim(free_port, layout))

@@ -34,7 +34,9 @@ def test_make_knows_every_command():
 
 def test_exports_are_read_by_a_shell_as_they_were(tmp_path):
     write_exports(tmp_path / "env", {"ODD": 'it\'s a $HOME "path"'})
-    done = subprocess.run(["sh", "-c", '. "$0"; printf %s "$ODD"', tmp_path / "env"], capture_output=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", '. "$0"; printf %s "$ODD"', tmp_path / "env"], capture_output=True, check=True
+    )
     assert done.stdout.decode() == 'it\'s a $HOME "path"'
     assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
 
@@ -45,8 +47,14 @@ def test_exports_are_read_as_they_were_written(tmp_path):
 
 
 def test_shell_has_the_settings_of_the_run_whatever_is_set_outside(listening, monkeypatch):
-    write_exports(listening.var / "env", {"DATABASE_URL": "postgresql:///demo", "SECRET_KEY": "demo"})
-    for name, value in {"DATABASE_URL": "postgresql:///real", "SECRET_KEY_FILE": "/real", "PGHOST": "real"}.items():
+    write_exports(
+        listening.var / "env", {"DATABASE_URL": "postgresql:///demo", "SECRET_KEY": "demo"}
+    )
+    for name, value in {
+        "DATABASE_URL": "postgresql:///real",
+        "SECRET_KEY_FILE": "/real",
+        "PGHOST": "real",
+    }.items():
         monkeypatch.setenv(name, value)
     found = shell_environment(listening)
     assert found["DATABASE_URL"] == "postgresql:///demo"
@@ -54,7 +62,9 @@ def test_shell_has_the_settings_of_the_run_whatever_is_set_outside(listening, mo
 
 
 def test_shell_without_a_set_up_portal_names_make_run(layout):
-    with pytest.raises(SetupError, match=r"No such file or directory: start the portal first: make run"):
+    with pytest.raises(
+        SetupError, match=r"No such file or directory: start the portal first: make run"
+    ):
         shell_environment(layout)
 
 
@@ -65,7 +75,11 @@ def test_shell_of_a_portal_that_is_stopped_names_make_run(layout):
 
 
 def test_named_checks_run_alone_and_failures_are_returned(monkeypatch, capfd):
-    commands = {"good": [sys.executable, "-c", ""], "bad": [sys.executable, "-c", "exit('why')"], "other": ["/none"]}
+    commands = {
+        "good": [sys.executable, "-c", ""],
+        "bad": [sys.executable, "-c", "exit('why')"],
+        "other": ["/none"],
+    }
     monkeypatch.setattr(checks, "CHECKS", commands)
     assert checks.run_checks(["good", "bad"]) == ["bad"]
     said = capfd.readouterr().out

@@ -24,7 +24,12 @@ REAL_WHICH = shutil.which
 def set_project(root, monkeypatch):
     """Let the module under test make the environment of another project."""
     monkeypatch.setattr(environment, "ROOT", root)
-    for name, value in {"VENV": "", "PYTHON": "bin/python", "STAMP": "installed.json", "LOG": "install.log"}.items():
+    for name, value in {
+        "VENV": "",
+        "PYTHON": "bin/python",
+        "STAMP": "installed.json",
+        "LOG": "install.log",
+    }.items():
         monkeypatch.setattr(environment, name, root / ".venv" / value)
 
 
@@ -36,7 +41,9 @@ def venv(tmp_path, monkeypatch):
     (tmp_path / "requirements-dev.lock").write_text("a==1\nb==2\n")
     environment.PYTHON.parent.mkdir(parents=True)
     environment.PYTHON.symlink_to(sys.executable)
-    environment.STAMP.write_text(json.dumps(environment._wanted("requirements.lock") | {"lock": "an earlier one"}))
+    environment.STAMP.write_text(
+        json.dumps(environment._wanted("requirements.lock") | {"lock": "an earlier one"})
+    )
     installed = []
     monkeypatch.setattr(environment, "_install", installed.append)
     monkeypatch.setattr(environment, "_create", lambda: installed.append("created"))
@@ -74,7 +81,9 @@ def test_environment_that_was_moved_is_made_anew(venv, tmp_path, monkeypatch):
     shutil.move(tmp_path / ".venv", tmp_path / "moved")
     for name in ("VENV", "PYTHON", "STAMP"):
         monkeypatch.setattr(
-            environment, name, tmp_path / "moved" / getattr(environment, name).relative_to(tmp_path / ".venv")
+            environment,
+            name,
+            tmp_path / "moved" / getattr(environment, name).relative_to(tmp_path / ".venv"),
         )
     environment.ensure("requirements.lock")
     assert venv == ["requirements.lock", "created", "requirements.lock"]
@@ -112,7 +121,9 @@ def killed(lock_name):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with a lock of one package, which installers find in a folder; there is no package index."""
+    """A project with a lock of one package, which installers find in a folder;
+    there is no package index.
+    """
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     digest = write_wheel(wheels / "tiny-1.0-py3-none-any.whl")
@@ -143,7 +154,9 @@ def write_wheel(path):
         "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
         "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    files["tiny-1.0.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files) + "tiny-1.0.dist-info/RECORD,,\n"
+    files["tiny-1.0.dist-info/RECORD"] = (
+        "".join(f"{name},,\n" for name in files) + "tiny-1.0.dist-info/RECORD,,\n"
+    )
     with zipfile.ZipFile(path, "w") as wheel:
         for name, content in files.items():
             wheel.writestr(name, content)
@@ -162,7 +175,9 @@ def test_pip_installs_where_uv_cannot_be_had(project, capfd):
     assert "installing 1 packages with pip" in capfd.readouterr().out
     packages = next(project.glob(".venv/lib/python*/site-packages"))
     assert not (packages / "pip").exists(), "pip runs from the wheel that comes with Python"
-    assert list(packages.glob("__pycache__/tiny.*.pyc")), "compiled, although processes must not write bytecode"
+    assert list(packages.glob("__pycache__/tiny.*.pyc")), (
+        "compiled, although processes must not write bytecode"
+    )
 
 
 def test_uv_installs_where_it_is_there(project, monkeypatch, capfd):
@@ -205,7 +220,9 @@ def test_module_with_a_syntax_error_stops_no_setup(tmp_path, capfd):
 def test_missing_venv_module_is_said(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match="no venv module: apt-get install python3-venv, or install uv"):
+    with pytest.raises(
+        SetupError, match="no venv module: apt-get install python3-venv, or install uv"
+    ):
         environment._create()
 
 
@@ -215,12 +232,15 @@ def test_installer_error_is_one_line():
 
 
 @pytest.mark.parametrize(
-    ("variables", "line"), [("PORT=x", "error: PORT=x is no port: "), ("PYTHON=nopython3", "error: no nopython3: ")]
+    ("variables", "line"),
+    [("PORT=x", "error: PORT=x is no port: "), ("PYTHON=nopython3", "error: no nopython3: ")],
 )
 def test_make_says_what_is_wrong_in_one_line(variables, line, tmp_path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "run", f"VAR={tmp_path}", variables]
-    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=30, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.startswith(line)
     assert "Traceback" not in done.stderr
@@ -233,7 +253,9 @@ def test_make_prefers_the_python_of_the_distribution_if_it_suits(status, chosen,
     python.chmod(0o755)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "--dry-run", "install", f"DISTRIBUTION_PYTHON={python}"]
-    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=30, check=True
+    )
     assert f"exec {python if chosen else 'python3'} -m dev install" in done.stdout
 
 

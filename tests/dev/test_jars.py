@@ -70,5 +70,7 @@ def test_reason_is_told(maven):
 
 def test_missing_maven_is_told_with_its_mend(maven, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SetupError, match="mvn is not found: apt-get install default-jdk-headless maven"):
+    with pytest.raises(
+        SetupError, match="mvn is not found: apt-get install default-jdk-headless maven"
+    ):
         fetch()

@@ -25,17 +25,26 @@ def test_packed_expressions_are_counted():
 
 
 def test_long_lines_are_counted():
-    assert plain.count_packed("a = 1  # " + "x" * 91 + "\n" + "b = 2  # " + "x" * 92) == {"lines over 100 columns": 1}
+    assert plain.count_packed("a = 1  # " + "x" * 91 + "\n" + "b = 2  # " + "x" * 92) == {
+        "lines over 100 columns": 1
+    }
 
 
 def test_vague_variables_and_parameters_are_named_with_their_line():
     source = "found = 1\n\n\ndef f(given, **words):\n    return [each for each in given]\n"
-    assert sorted(plain.vague_names(source)) == [(1, "found"), (4, "given"), (4, "words"), (5, "each")]
+    assert sorted(plain.vague_names(source)) == [
+        (1, "found"),
+        (4, "given"),
+        (4, "words"),
+        (5, "each"),
+    ]
 
 
 def test_attributes_of_classes_are_no_variables():
     assert list(plain.vague_names("class Part:\n    words: str\n    found = 1\n")) == []
-    assert list(plain.vague_names("class Part:\n    def f(self):\n        found = 1\n")) == [(3, "found")]
+    assert list(plain.vague_names("class Part:\n    def f(self):\n        found = 1\n")) == [
+        (3, "found")
+    ]
 
 
 def test_every_module_but_migrations_is_judged():

@@ -16,7 +16,9 @@ from dev.valkey import Valkey
 
 
 def serve(name, server, layout):
-    process = spawn(name, server.command(), layout.run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = spawn(
+        name, server.command(), layout.run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     server.wait_ready()
     return process
 
@@ -33,14 +35,19 @@ def test_postgres_killed_keeps_the_committed_row(layout):
     server.create_database("portal")
     server.create_database("portal")
     with psycopg.connect(server.url("portal")) as connection:
-        connection.execute("CREATE EXTENSION btree_gist; CREATE EXTENSION pg_trgm; CREATE TABLE kept AS SELECT 7 AS n")
+        connection.execute(
+            "CREATE EXTENSION btree_gist; CREATE EXTENSION pg_trgm; CREATE TABLE kept AS "
+            "SELECT 7 AS n"
+        )
     kill(process)
 
     again = Postgres(layout.postgres, layout.sockets)
     again.prepare()
     process = serve("postgres", again, layout)
     with psycopg.connect(again.url("portal")) as connection:
-        assert connection.execute("SELECT n, datctype FROM kept, pg_database WHERE datname = 'portal'").fetchone() == (
+        assert connection.execute(
+            "SELECT n, datctype FROM kept, pg_database WHERE datname = 'portal'"
+        ).fetchone() == (
             7,
             "C.UTF-8",
         )
@@ -61,7 +68,9 @@ def test_postgres_half_made_is_made_anew(layout):
 def test_postgres_of_another_major_version_is_named(layout):
     layout.postgres.mkdir()
     (layout.postgres / "PG_VERSION").write_text("9\n")
-    with pytest.raises(SetupError, match=r"made by PostgreSQL 9, found is .*set POSTGRES_BIN to version 9"):
+    with pytest.raises(
+        SetupError, match=r"made by PostgreSQL 9, found is .*set POSTGRES_BIN to version 9"
+    ):
         find_binaries(layout.postgres)
 
 

@@ -37,7 +37,10 @@ def test_process_killed_is_started_again(supervisor, layout):
     os.kill(first, signal.SIGKILL)
     until(lambda: child.process and child.process.pid != first, supervisor)
     assert (layout.run / "worker.pid").read_text().startswith(f"{child.process.pid} ")
-    assert "*** worker was killed by signal 9; starting it again in 1 s" in (layout.log / "worker.log").read_text()
+    assert (
+        "*** worker was killed by signal 9; starting it again in 1 s"
+        in (layout.log / "worker.log").read_text()
+    )
 
 
 def test_process_killed_leaves_no_child_behind(supervisor):
@@ -89,7 +92,10 @@ def test_terminal_that_nobody_reads_stops_nothing(supervisor, layout):
     reader, writer = os.pipe()
     supervisor.terminal.descriptor = writer
     child = shell(
-        supervisor, "worker", f'{sys.executable} -c \'print("x" * 99 + "\\n", end="") or None\'', restart=False
+        supervisor,
+        "worker",
+        f'{sys.executable} -c \'print("x" * 99 + "\\n", end="") or None\'',
+        restart=False,
     )
     until(lambda: child.process is None, supervisor)
     noisy = shell(supervisor, "noisy", "seq 1 40000; echo done", restart=False)
@@ -127,7 +133,9 @@ def test_stop_all_spares_a_stranger_with_a_reused_pid(layout):
 
 def test_stop_all_ends_children_whose_leader_was_killed(supervisor, layout):
     environment = {**os.environ, "OPSPORTAL_RUN": str(layout.run)}
-    process = spawn("worker", ["/bin/sh", "-c", "sleep 60 & sleep 60 & wait"], layout.run, env=environment)
+    process = spawn(
+        "worker", ["/bin/sh", "-c", "sleep 60 & sleep 60 & wait"], layout.run, env=environment
+    )
     until(lambda: len(session_members(process.pid)) == 3, supervisor)
     process.kill()
     process.wait()
@@ -136,7 +144,8 @@ def test_stop_all_ends_children_whose_leader_was_killed(supervisor, layout):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(None, "did not start"), (-9, "was killed by signal 9"), (2, "ended with status 2")]
+    ("status", "words"),
+    [(None, "did not start"), (-9, "was killed by signal 9"), (2, "ended with status 2")],
 )
 def test_describe(status, words):
     assert describe(status) == words

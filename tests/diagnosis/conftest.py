@@ -24,7 +24,9 @@ def make_job(db, nova, at: datetime, roots: Path):
 
     numbers = count(1000)
 
-    def make(number: int = 1, *, log: str | None = None, error_log: str | None = None, **fields) -> Job:
+    def make(
+        number: int = 1, *, log: str | None = None, error_log: str | None = None, **fields
+    ) -> Job:
         values = {"experiment": nova, "log_path": str(roots / f"{number}.out"), **fields}
         if log is not None:
             (roots / f"{number}.out").write_text(log)

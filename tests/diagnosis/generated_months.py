@@ -6,7 +6,9 @@ from apps.diagnosis.domain.common_causes.peeling import JobColumns
 
 
 def month(seed, *, jobs=20_000, submissions=200, clumps=0.1, causes=()):
-    """A generated month: submissions of some size with rates of their own, and planted causes on top."""
+    """A generated month: submissions of some size with rates of their own,
+    and planted causes on top.
+    """
     random = np.random.default_rng(seed)
     submission = random.integers(0, submissions, jobs)
     of_submission = {

@@ -1,4 +1,6 @@
-"""An expression that is small and slow: RE2 makes new states for it all the time, and a megabyte takes seconds."""
+"""An expression that is small and slow: RE2 makes new states for it all the time,
+and a megabyte takes seconds.
+"""
 
 from random import Random
 

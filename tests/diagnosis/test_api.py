@@ -70,7 +70,11 @@ NEW = {
 def test_known_errors_are_added_or_proposed_and_decided(db, shifter, approver, at):
     mine, theirs, url = client_of(shifter), client_of(approver), "/api/v1/known-errors/"
     body = mine.post(url, NEW, format="json").json()
-    assert (body["state"], body["version"], body["values"]["title"]) == ("proposed", None, "Geometry server gone")
+    assert (body["state"], body["version"], body["values"]["title"]) == (
+        "proposed",
+        None,
+        "Geometry server gone",
+    )
     decide = f"/api/v1/known-error-changes/{body['id']}"
     assert mine.post(f"{decide}/approve/").status_code == 403
     assert theirs.post(f"{decide}/reject/", {}, format="json").status_code == 400
@@ -80,12 +84,15 @@ def test_known_errors_are_added_or_proposed_and_decided(db, shifter, approver, a
     change = {"title": "Geometry lost", "reason": "clearer", "base": 1}
     assert theirs.post(f"{url}GEO-GONE/change/", change, format="json").json()["version"] == 2
     assert theirs.post(f"{url}GEO-GONE/change/", change, format="json").status_code == 409
-    proposed = theirs.post(f"{url}GEO-GONE/change/", {"passive": True, "reason": "x", "propose": True}, format="json")
+    proposed = theirs.post(
+        f"{url}GEO-GONE/change/", {"passive": True, "reason": "x", "propose": True}, format="json"
+    )
     assert proposed.json()["state"] == "proposed"
     wrong = theirs.post(url, {**NEW, "id": "GEO-2", "regex": "(?=x)geometry"}, format="json")
     assert (wrong.status_code, "RE2" in wrong.content.decode()) == (400, True)
     assert [
-        row["known_error"] for row in theirs.get(f"{decide[: -len(str(body['id']))]}?state=proposed").json()["results"]
+        row["known_error"]
+        for row in theirs.get(f"{decide[: -len(str(body['id']))]}?state=proposed").json()["results"]
     ]
 
 
@@ -95,10 +102,14 @@ def test_known_errors_are_exported_and_imported(db, approver):
     text = client.get(f"{url}export/", {"q": "GEO-GONE"}).content.decode()
     assert text.startswith("known_errors:\n- id: GEO-GONE\n")
     changed = text.replace("Geometry server gone", "Geometry lost")
-    assert client.post(f"{url}import/", {"text": changed}, format="json").json()["changed"] == ["GEO-GONE"]
+    assert client.post(f"{url}import/", {"text": changed}, format="json").json()["changed"] == [
+        "GEO-GONE"
+    ]
     assert client.get(f"{url}GEO-GONE/").json()["version"] == 1
     done = {"text": changed, "dry_run": False, "reason": "r"}
     assert client.post(f"{url}import/", done, format="json").json()["faults"] == []
     assert client.get(f"{url}GEO-GONE/").json()["title"] == "Geometry lost"
-    wrong = client.post(f"{url}import/", {"text": text.replace("role: cause", "role: culprit")}, format="json").json()
+    wrong = client.post(
+        f"{url}import/", {"text": text.replace("role: cause", "role: culprit")}, format="json"
+    ).json()
     assert wrong["faults"][0]["line"] == text.split("\n").index("  role: cause") + 1

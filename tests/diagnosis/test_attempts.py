@@ -33,7 +33,11 @@ def attempt(make_job, lost, at):
 
     def make(number: int = 2, state: str = "failed", **fields):
         starts = at + (number - 1) * 30 * MINUTE - 20 * MINUTE
-        times = {"submitted_at": lost.submitted_at, "started_at": starts, "ended_at": starts + 15 * MINUTE}
+        times = {
+            "submitted_at": lost.submitted_at,
+            "started_at": starts,
+            "ended_at": starts + 15 * MINUTE,
+        }
         return make_job(1, state=state, attempt=number, **{**times, **fields})
 
     return make
@@ -140,7 +144,11 @@ def test_job_with_one_attempt_is_read_whatever_its_times(make_job, at):
 
 def test_recycled_id_is_no_other_attempt(make_job, at):
     old = make_job(
-        1, log=FATAL, state="node_fail", ended_at=at - timedelta(days=300), submitted_at=at - timedelta(days=301)
+        1,
+        log=FATAL,
+        state="node_fail",
+        ended_at=at - timedelta(days=300),
+        submitted_at=at - timedelta(days=301),
     )
     make_job(1, attempt=2)
     follow_attempts(cluster=old.cluster, job_ids=[job.pk for job in type(old).objects.all()])
@@ -148,10 +156,15 @@ def test_recycled_id_is_no_other_attempt(make_job, at):
     assert old.verdict.later_attempt is None
 
 
-def test_nothing_is_left_to_do_once_a_later_attempt_has_completed(client, lost, attempt, shifter, at):
+def test_nothing_is_left_to_do_once_a_later_attempt_has_completed(
+    client, lost, attempt, shifter, at
+):
     write(lost, HEADER, at - MINUTE)
     read(lost, at)
-    assert (lost.verdict.advice, job_diagnosis(lost).headline) == ("retry", "Service problem: retry")
+    assert (lost.verdict.advice, job_diagnosis(lost).headline) == (
+        "retry",
+        "Service problem: retry",
+    )
     second = attempt(state="completed", exit_code=0)
     follow_attempts(cluster=lost.cluster, job_ids=[second.pk])
     verdict = Verdict.objects.get()
@@ -163,7 +176,10 @@ def test_nothing_is_left_to_do_once_a_later_attempt_has_completed(client, lost, 
     client.force_login(shifter)
     listed = client.get(reverse("diagnosis:failed-jobs"), {"since": "succeeded"}).content.decode()
     assert "attempt 2 completed since" in listed
-    assert "No matching jobs" in client.get(reverse("diagnosis:failed-jobs"), {"since": "open"}).content.decode()
+    assert (
+        "No matching jobs"
+        in client.get(reverse("diagnosis:failed-jobs"), {"since": "open"}).content.decode()
+    )
 
 
 def test_verdict_that_comes_after_the_later_attempt_knows_it(lost, attempt, at, shifter):
@@ -189,7 +205,9 @@ def test_later_attempt_that_failed_has_the_say(lost, attempt, at):
     assert follow_attempts(cluster=lost.cluster, job_ids=[third.pk]) == 0
 
 
-def test_batch_costs_the_same_queries_for_any_number_of_attempts(lost, attempt, at, django_assert_num_queries):
+def test_batch_costs_the_same_queries_for_any_number_of_attempts(
+    lost, attempt, at, django_assert_num_queries
+):
     write(lost, HEADER, at - MINUTE)
     read(lost, at)
     made = [attempt(number) for number in (2, 3, 4)]

@@ -48,10 +48,22 @@ def test_every_pattern_finds_its_example_through_the_matcher():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("A-ONE,First,service,s,(,retry,cause,stdout,x\n", "line 3: regex of A-ONE does not compile in RE2"),
-        ("A-TWO,Second,service,s,(?=x)x,retry,cause,stdout,x\n", "line 3: regex of A-TWO does not compile in RE2"),
-        ("A-TWO,Second,service,s,y,retry,cause,stdout,x\n", "line 3: regex of A-TWO does not match its example"),
-        ("A-TWO,Second,service,s,y*,retry,cause,stdout,x\n", "line 3: regex of A-TWO matches the empty line"),
+        (
+            "A-ONE,First,service,s,(,retry,cause,stdout,x\n",
+            "line 3: regex of A-ONE does not compile in RE2",
+        ),
+        (
+            "A-TWO,Second,service,s,(?=x)x,retry,cause,stdout,x\n",
+            "line 3: regex of A-TWO does not compile in RE2",
+        ),
+        (
+            "A-TWO,Second,service,s,y,retry,cause,stdout,x\n",
+            "line 3: regex of A-TWO does not match its example",
+        ),
+        (
+            "A-TWO,Second,service,s,y*,retry,cause,stdout,x\n",
+            "line 3: regex of A-TWO matches the empty line",
+        ),
         ("A-TWO,Second,service,s,x,retry,culprit,stdout,x\n", "line 3: unknown role 'culprit'"),
         ("A-TWO,Second,moon,s,x,retry,cause,stdout,x\n", "line 3: unknown category 'moon'"),
         ("A-TWO,Second,service,s,x,pray,cause,stdout,x\n", "line 3: unknown advice 'pray'"),
@@ -85,7 +97,10 @@ def test_missing_catalogue_is_a_catalogue_error(tmp_path: Path):
 
 
 def test_hit_has_line_offset_text_and_fields():
-    text = "fine\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\r\n"
+    text = (
+        "fine\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME "
+        "LIMIT ***\r\n"
+    )
     (hit,) = built_in().classify(JobFacts(), block(text)).hits
     assert (hit.pattern.id, hit.line, hit.offset) == ("SLURM-TIMELIMIT", 2, 5)
     assert hit.text.endswith("DUE TO TIME LIMIT ***")
@@ -104,7 +119,9 @@ def test_line_start_is_found_in_the_middle_of_a_chunk():
 
 
 def test_noise_silences_its_line():
-    assert found("TLS: Unable to create TLS context; certificate has expired\n") == [("TLS-BADKEY", 1, 0)]
+    assert found("TLS: Unable to create TLS context; certificate has expired\n") == [
+        ("TLS-BADKEY", 1, 0)
+    ]
 
 
 def test_text_of_a_very_long_line_is_cut_around_its_match():
@@ -120,11 +137,18 @@ def test_flood_of_one_error_keeps_the_first_and_the_last_ten():
 
 
 def test_good_log_has_no_hits():
-    assert found("CoreDumpSvc INFO Handling signals: 11(Segmentation fault)\nAll 0 errors\nfailed: 0\n") == []
+    assert (
+        found(
+            "CoreDumpSvc INFO Handling signals: 11(Segmentation fault)\nAll 0 errors\nfailed: 0\n"
+        )
+        == []
+    )
 
 
 @given(
-    st.lists(st.sampled_from(["fine", "std::bad_alloc", "", "z" * (CHUNK_BYTES // 3)]), max_size=30),
+    st.lists(
+        st.sampled_from(["fine", "std::bad_alloc", "", "z" * (CHUNK_BYTES // 3)]), max_size=30
+    ),
     st.booleans(),
 )
 def test_chunks_find_what_line_by_line_finds(lines, closed):

@@ -1,4 +1,6 @@
-"""Logs in chunks: what is found in them is what a reader who takes line after line finds, with place and number."""
+"""Logs in chunks: what is found in them is what a reader who takes line after line finds,
+with place and number.
+"""
 
 import re
 from collections import defaultdict
@@ -40,7 +42,14 @@ LINES = (
         b"10 %\r20 %\rbroken disk",
         b"fine\r",
     ),
-    *(b"bro\x00ken pipe", b"spread", b"over", b"spread over", b"\xff\xe9 broken \xff", b"z" * 150 + b" broken pipe"),
+    *(
+        b"bro\x00ken pipe",
+        b"spread",
+        b"over",
+        b"spread over",
+        b"\xff\xe9 broken \xff",
+        b"z" * 150 + b" broken pipe",
+    ),
 )
 CATALOGUE = Catalogue(PATTERNS, "")
 
@@ -56,12 +65,17 @@ def read_line_by_line(data: bytes, offset: int, first: int | None, experiment: s
             if pattern.experiment in {"", experiment} and re.search(pattern.regex.encode(), line)
         ]
         if any(pattern.role is Role.NOISE for pattern in matching):
-            matching = [pattern for pattern in matching if pattern.passive or pattern.role is Role.NOISE]
+            matching = [
+                pattern for pattern in matching if pattern.passive or pattern.role is Role.NOISE
+            ]
         for pattern in matching:
             hits[pattern.id].append((offset, PATTERNS.index(pattern), first and first + row, line))
         offset += len(raw) + 1
     kept = {hit for each in hits.values() for hit in each[:HITS_PER_END] + each[-HITS_PER_END:]}
-    return [(PATTERNS[index].id, number, at, line.decode(errors="replace")) for at, index, number, line in sorted(kept)]
+    return [
+        (PATTERNS[index].id, number, at, line.decode(errors="replace"))
+        for at, index, number, line in sorted(kept)
+    ]
 
 
 @settings(max_examples=150, deadline=None)
@@ -79,12 +93,17 @@ def test_hits_are_those_of_reading_line_by_line(lines, chunk, large, first, offs
         patch.setattr(chunks, "CHUNK_BYTES", chunk)
         patch.setattr(catalogue, "LARGE_BYTES", large)
         patch.setattr(catalogue, "REBUILD_BYTES", 100)
-        hits = CATALOGUE.classify(JobFacts(experiment=experiment), Block(data, offset, len(data), first)).hits
+        hits = CATALOGUE.classify(
+            JobFacts(experiment=experiment), Block(data, offset, len(data), first)
+        ).hits
     found = [(hit.pattern.id, hit.line, hit.offset, hit.text) for hit in hits]
     assert found == read_line_by_line(data, offset, first, experiment)
 
 
-@given(st.lists(st.sampled_from([b"\n", b"x", b"\n\n\n", b"y" * 50]), max_size=60).map(b"".join), st.data())
+@given(
+    st.lists(st.sampled_from([b"\n", b"x", b"\n\n\n", b"y" * 50]), max_size=60).map(b"".join),
+    st.data(),
+)
 def test_newlines_are_counted_as_bytes_count_does(data, draw):
     begin, end = draw.draw(st.integers(0, 90)), draw.draw(st.integers(0, 90))
     with pytest.MonkeyPatch.context() as patch:

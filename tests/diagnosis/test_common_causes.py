@@ -1,4 +1,6 @@
-"""Causes over many jobs: all planted ones are found in generated months, and none is invented where there is none."""
+"""Causes over many jobs: all planted ones are found in generated months,
+and none is invented where there is none.
+"""
 
 import html
 import re
@@ -14,7 +16,12 @@ from django.utils import timezone
 
 from apps.clusters.models import Site
 from apps.diagnosis.domain.common_causes import causes
-from apps.diagnosis.domain.common_causes.columns import Period, job_list_query, read_columns, text_of
+from apps.diagnosis.domain.common_causes.columns import (
+    Period,
+    job_list_query,
+    read_columns,
+    text_of,
+)
 from apps.diagnosis.domain.common_causes.peeling import find_causes
 from apps.diagnosis.models import CauseAnalysis
 from apps.jobs.filters import JobFilter
@@ -28,7 +35,9 @@ from tests.factories import clusters, jobs, people, statusboard
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_causes_are_found_and_no_others(seed):
     found = find_causes(month(seed, causes=PLANTED))
-    assert {(one.attribute, one.value) for one in found} == {(name, value) for name, value, _ in PLANTED}
+    assert {(one.attribute, one.value) for one in found} == {
+        (name, value) for name, value, _ in PLANTED
+    }
     assert all(one.low <= one.excess <= one.high for one in found)
 
 
@@ -70,13 +79,22 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     cluster.service = samweb
     cluster.save()
     incident = open_incident(
-        service=samweb, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(minutes=90)
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=at,
+        started_at=at - timedelta(minutes=90),
     )
     close_incident(incident=incident, by=shifter, at=at, reason="Restarted.")
     jobs.row(cluster, 999, at=at - timedelta(hours=1, minutes=45), experiment=nova)
     period = Period(at - timedelta(days=1), at)
     read = read_columns(period)
-    assert (len(read.jobs.failed), read.jobs.failed.sum(), read.jobs.submission.max()) == (101, 11, 10)
+    assert (len(read.jobs.failed), read.jobs.failed.sum(), read.jobs.submission.max()) == (
+        101,
+        11,
+        10,
+    )
     assert {name: mask.sum() for name, mask in read.jobs.outages.items()} == {"samweb": 100}
     hosts = {text_of(period, "host", int(number)) for number in read.stored["host"]}
     assert hosts == {"wn-0233", *(f"wn-{number}" for number in range(10))}
@@ -97,7 +115,11 @@ def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova, shifter, r
     jobs.row(cluster, 1000, at=at - timedelta(hours=1), stage="")
     for number in range(1, 5):
         ended_at = at - timedelta(hours=6 * number - 5)
-        fields = {"host": "", "user": "", "cpu_model": "Zen 2"} if number == 2 else {"host": "wn-7", "user": "alice"}
+        fields = (
+            {"host": "", "user": "", "cpu_model": "Zen 2"}
+            if number == 2
+            else {"host": "wn-7", "user": "alice"}
+        )
         jobs.row(cluster, 1000 + number, at=ended_at, experiment=nova, **fields)
     period = Period(at - timedelta(days=1), at)
     read = read_columns(period)
@@ -117,7 +139,12 @@ def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison
     answer = client.get("/api/v1/causes/", bounds).json()
     assert (answer["jobs"], answer["failed"]) == (100, 10)
     [cause] = answer["causes"]
-    assert (cause["attribute"], cause["value"], cause["jobs"], cause["failed"]) == ("host", "wn-7", 10, 10)
+    assert (cause["attribute"], cause["value"], cause["jobs"], cause["failed"]) == (
+        "host",
+        "wn-7",
+        10,
+        10,
+    )
     assert cause["interval"][0] <= cause["excess"] == 10
     assert (cause["other_jobs"], cause["other_failed"]) == (90, 0)
     backwards = {"since": bounds["until"], "until": bounds["since"]}
@@ -127,8 +154,12 @@ def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison
     assert client.get("/api/v1/causes/", bounds).json()["jobs"] == 0
 
 
-def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_host, shifter, other_liaison, at):
-    Job.objects.update(ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3))
+def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
+    client, broken_host, shifter, other_liaison, at
+):
+    Job.objects.update(
+        ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3)
+    )
     client.force_login(shifter)
 
     def page(**given):

@@ -54,24 +54,34 @@ def test_end_of_a_job(words, state, exit_code, signal):
 
 def test_accounting_knows_better():
     facts = JobFacts(state=JobState.TIMEOUT)
-    assert with_events(facts, [block(BEGUN.format("000"), ENDED.format("(return value 1)"))]) == facts
+    assert (
+        with_events(facts, [block(BEGUN.format("000"), ENDED.format("(return value 1)"))]) == facts
+    )
 
 
 def test_job_that_goes_on_has_no_end():
     assert told(BEGUN.format("000")) == JobFacts()
     assert told(BEGUN.format("000"), HELD.format(34), RELEASED) == JobFacts()
-    released = told(BEGUN.format("000"), HELD.format(34), RELEASED, ENDED.format("(return value 0)"))
+    released = told(
+        BEGUN.format("000"), HELD.format(34), RELEASED, ENDED.format("(return value 0)")
+    )
     assert (released.state, released.reason) == (JobState.COMPLETED, "")
 
 
 def test_jobs_of_one_submission_are_not_taken_for_each_other():
-    assert told(BEGUN.format("000"), BEGUN.format("001"), ENDED.format("(return value 1)")) == JobFacts()
+    assert (
+        told(BEGUN.format("000"), BEGUN.format("001"), ENDED.format("(return value 1)"))
+        == JobFacts()
+    )
 
 
 def test_job_of_the_last_submission_counts():
     """Its log is appended to that of the earlier one."""
     earlier = (BEGUN.format("000"), ENDED.format("(return value 1)"))
-    later = [text.replace("(27.", "(28.") for text in (BEGUN.format("000"), ENDED.format("(return value 0)"))]
+    later = [
+        text.replace("(27.", "(28.")
+        for text in (BEGUN.format("000"), ENDED.format("(return value 0)"))
+    ]
     assert told(*earlier, *later).exit_code == 0
     assert told(*earlier, later[0]) == JobFacts()
 
@@ -86,7 +96,9 @@ def test_job_of_the_last_submission_counts():
     ],
 )
 def test_hold_code_says_more_than_a_word_of_its_reason(code, verdict, category):
-    found = diagnose(JobFacts(), [block(BEGUN.format("000"), HELD.format(code))], classifiers=classifiers()).verdict
+    found = diagnose(
+        JobFacts(), [block(BEGUN.format("000"), HELD.format(code))], classifiers=classifiers()
+    ).verdict
     assert (found.verdict, found.category) == (verdict, category)
 
 

@@ -24,7 +24,9 @@ def log(tmp_path):
 
 
 def test_verdict_is_printed_with_its_evidence(log):
-    found = run(log, "--scheduler", "slurm", "--state", "FAILED", "--exit-code", "1", "--experiment", "dune")
+    found = run(
+        log, "--scheduler", "slurm", "--state", "FAILED", "--exit-code", "1", "--experiment", "dune"
+    )
     assert (found["verdict"], found["advice"], found["category"]) == ("service", "retry", "service")
     first = found["evidence"][0]
     assert {name: first[name] for name in ("line", "offset", "pattern", "role", "text")} == {
@@ -82,7 +84,9 @@ def test_file_that_cannot_be_read_is_an_error(tmp_path, name):
         run(str(tmp_path / name))
 
 
-@pytest.mark.parametrize("arguments", [["--state", "exploded"], ["--exit-code", "x"], ["--signal", "x"]])
+@pytest.mark.parametrize(
+    "arguments", [["--state", "exploded"], ["--exit-code", "x"], ["--signal", "x"]]
+)
 def test_argument_that_makes_no_sense_is_an_error(log, arguments):
     with pytest.raises(CommandError):
         run(log, *arguments)

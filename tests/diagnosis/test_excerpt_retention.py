@@ -1,4 +1,6 @@
-"""Excerpts and evidence are deleted after the time of the setting; verdicts stay, and the page says what is gone."""
+"""Excerpts and evidence are deleted after the time of the setting; verdicts stay,
+and the page says what is gone.
+"""
 
 from datetime import timedelta
 

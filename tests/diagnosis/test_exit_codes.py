@@ -1,4 +1,6 @@
-"""What exit codes mean: the shipped table, the most specific meaning, evidence, and where it is shown."""
+"""What exit codes mean: the shipped table, the most specific meaning, evidence,
+and where it is shown.
+"""
 
 import pytest
 from django.urls import reverse
@@ -22,17 +24,31 @@ FAILED = JobState.FAILED
 @pytest.mark.parametrize(
     ("facts", "verdict", "title"),
     [
-        (JobFacts(state=FAILED, exit_code=8031, experiment="CMS"), "resource", "exceeded maximum allowed RSS"),
+        (
+            JobFacts(state=FAILED, exit_code=8031, experiment="CMS"),
+            "resource",
+            "exceeded maximum allowed RSS",
+        ),
         (JobFacts(state=FAILED, exit_code=8031, experiment="NOVA"), "unknown", ""),
         (JobFacts(state=FAILED, exit_code=65, experiment="NOVA"), "unknown", "art, LArSoft"),
-        (JobFacts(state=FAILED, exit_code=1377, experiment="atlas"), "service", "CVMFS is not responding"),
         (
-            JobFacts(state=FAILED, scheduler="torque", reason="Torque could not run it: Exit_status=-3"),
+            JobFacts(state=FAILED, exit_code=1377, experiment="atlas"),
+            "service",
+            "CVMFS is not responding",
+        ),
+        (
+            JobFacts(
+                state=FAILED, scheduler="torque", reason="Torque could not run it: Exit_status=-3"
+            ),
             "service",
             "start",
         ),
         (JobFacts(state=FAILED, scheduler="slurm", reason="Exit_status=-3"), "unknown", ""),
-        (JobFacts(state=FAILED, scheduler="htcondor", reason="34"), "resource", "resource limit exceeded"),
+        (
+            JobFacts(state=FAILED, scheduler="htcondor", reason="34"),
+            "resource",
+            "resource limit exceeded",
+        ),
     ],
 )
 def test_most_specific_meaning_decides_where_it_is_certain(facts, verdict, title):
@@ -46,11 +62,21 @@ def test_most_specific_meaning_decides_where_it_is_certain(facts, verdict, title
 
 def test_a_meaning_that_is_not_certain_hides_a_wider_one():
     own = ExitCode(CodeKind.EXIT, CodeScope.EXPERIMENT, "nova", 127, "no events left")
-    wider = next(code for code in shipped() if code.number == 127 and code.scope is CodeScope.CONVENTION)
-    assert (
-        decide(JobFacts(state=FAILED, exit_code=127, experiment="NOVA", exit_codes=(wider, own))).verdict == "unknown"
+    wider = next(
+        code for code in shipped() if code.number == 127 and code.scope is CodeScope.CONVENTION
     )
-    assert decide(JobFacts(state=FAILED, exit_code=127, experiment="DUNE", exit_codes=(wider, own))).verdict == "code"
+    assert (
+        decide(
+            JobFacts(state=FAILED, exit_code=127, experiment="NOVA", exit_codes=(wider, own))
+        ).verdict
+        == "unknown"
+    )
+    assert (
+        decide(
+            JobFacts(state=FAILED, exit_code=127, experiment="DUNE", exit_codes=(wider, own))
+        ).verdict
+        == "code"
+    )
 
 
 def test_shipped_codes_name_their_source_and_faults_name_the_line():
@@ -70,13 +96,19 @@ def test_edited_rows_stay_and_rows_no_longer_shipped_are_disabled(db):
     assert load_shipped_codes(codes=rest) == ExitCodeMeaning.objects.filter(number=126).count() + (
         ExitCodeMeaning.objects.filter(number=127).count() - 1
     )
-    assert set(ExitCodeMeaning.objects.filter(number=126).values_list("enabled", flat=True)) == {False}
+    assert set(ExitCodeMeaning.objects.filter(number=126).values_list("enabled", flat=True)) == {
+        False
+    }
     assert ExitCodeMeaning.objects.get(number=127, scope="convention").enabled
 
 
 def test_words_of_statistics_take_one_query_and_odd_values(db, django_assert_num_queries):
     Experiment.objects.create(key="CMS", name="CMS")
-    odd = {"exit_code": ["127", "8031", "1305", "0", "no data", "", "99999999999"], "signal": ["11"], "site": ["127"]}
+    odd = {
+        "exit_code": ["127", "8031", "1305", "0", "no data", "", "99999999999"],
+        "signal": ["11"],
+        "site": ["127"],
+    }
     with django_assert_num_queries(1):
         assert words_of(odd) == {
             ("exit_code", "127"): "command not found",
@@ -85,7 +117,9 @@ def test_words_of_statistics_take_one_query_and_odd_values(db, django_assert_num
         }
 
 
-def test_pages_of_job_log_statistics_and_exit_codes_explain_it(client, make_job, shifter, at, time_machine):
+def test_pages_of_job_log_statistics_and_exit_codes_explain_it(
+    client, make_job, shifter, at, time_machine
+):
     time_machine.move_to(at)
     job = make_job(7, exit_code=127, log="run.sh: line 3: reco\n")
     make_job(8, exit_code=0, signal=9, cluster=clusters.cluster("other"))
@@ -93,7 +127,12 @@ def test_pages_of_job_log_statistics_and_exit_codes_explain_it(client, make_job,
     recompute_dirty_hours(at=at)
     client.force_login(shifter)
     ExitCodeMeaning.objects.create(
-        kind="exit", scope="experiment", name="nova", number=127, title="<i>reco missing</i>", source="NOvA"
+        kind="exit",
+        scope="experiment",
+        name="nova",
+        number=127,
+        title="<i>reco missing</i>",
+        source="NOvA",
     )
     for name in ("portal:job", "diagnosis:log"):
         html = client.get(reverse(name, args=[job.pk])).content.decode()
@@ -102,8 +141,13 @@ def test_pages_of_job_log_statistics_and_exit_codes_explain_it(client, make_job,
     html = client.get(reverse("diagnosis:exit-codes")).content.decode()
     assert "killed (SIGKILL)" in html.partition('id="codes"')[0]
     assert "exit_code=127" in html
-    assert "No matching exit codes" in client.get(reverse("diagnosis:exit-codes"), {"number": "x"}).content.decode()
-    html = client.get(reverse("jobs:statistics"), {"by": "exit_code", "measure": "jobs"}).content.decode()
+    assert (
+        "No matching exit codes"
+        in client.get(reverse("diagnosis:exit-codes"), {"number": "x"}).content.decode()
+    )
+    html = client.get(
+        reverse("jobs:statistics"), {"by": "exit_code", "measure": "jobs"}
+    ).content.decode()
     assert "command not found" in html
 
 
@@ -120,7 +164,9 @@ LOGS = {
 
 
 @pytest.mark.parametrize(("log", "code", "title"), [(log, *row) for log, row in LOGS.items()])
-def test_what_a_program_means_by_a_code_is_shown_only_where_it_ran(client, make_job, shifter, at, log, code, title):
+def test_what_a_program_means_by_a_code_is_shown_only_where_it_ran(
+    client, make_job, shifter, at, log, code, title
+):
     job = make_job(7, exit_code=code, log=log)
     queue_harvests(job_ids=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
@@ -135,7 +181,9 @@ def test_the_captured_script_shows_which_programs_ran(make_job):
     java = ExitCode(CodeKind.EXIT, CodeScope.PROGRAM, "Java", 3, "out of memory")
     facts = JobFacts(state=FAILED, exit_code=3, exit_codes=(java,))
 
-    assert explanation_of(facts, read_text=lambda: "#!/bin/sh\njava -jar reco.jar\n").meaning == java
+    assert (
+        explanation_of(facts, read_text=lambda: "#!/bin/sh\njava -jar reco.jar\n").meaning == java
+    )
     assert explanation_of(facts, read_text=lambda: "#!/bin/sh\nreco\n") is None
 
 

@@ -1,4 +1,6 @@
-"""What earlier cases came to: shown as a suggestion, proposed as a known error, never overruling a fact."""
+"""What earlier cases came to: shown as a suggestion, proposed as a known error,
+never overruling a fact.
+"""
 
 import pytest
 from django.urls import reverse
@@ -28,10 +30,14 @@ def judged(make_job, at):
 
 
 def correct(verdict, by, at, kind=VerdictKind.SERVICE):
-    return override_verdict(job=verdict.job, verdict=kind, by=by, at=at, reason="the aligner was down")
+    return override_verdict(
+        job=verdict.job, verdict=kind, by=by, at=at, reason="the aligner was down"
+    )
 
 
-def test_earlier_cases_are_counted_whatever_their_verdict(judged, shifter, approver, at, django_assert_num_queries):
+def test_earlier_cases_are_counted_whatever_their_verdict(
+    judged, shifter, approver, at, django_assert_num_queries
+):
     first, second, third, new = (judged(number) for number in (1, 2, 3, 4))
     assert experience_of(new, user=shifter, at=at) is None
     correct(first, shifter, at)
@@ -51,9 +57,13 @@ def test_earlier_cases_are_counted_whatever_their_verdict(judged, shifter, appro
 
 def test_retries_are_worth_a_suggestion_from_five_on(judged, shifter, at):
     *old, new = (judged(number) for number in range(1, 8))
-    Verdict.objects.filter(pk__in=[row.pk for row in old[:4]]).update(later_state="completed", later_attempt=2)
+    Verdict.objects.filter(pk__in=[row.pk for row in old[:4]]).update(
+        later_state="completed", later_attempt=2
+    )
     assert experience_of(new, user=shifter, at=at).suggestion == ""
-    Verdict.objects.filter(pk__in=[row.pk for row in old]).update(later_state="completed", later_attempt=2)
+    Verdict.objects.filter(pk__in=[row.pk for row in old]).update(
+        later_state="completed", later_attempt=2
+    )
     assert experience_of(new, user=shifter, at=at).suggestion == "A retry usually succeeds."
     Verdict.objects.filter(pk__in=[row.pk for row in old]).update(later_state="failed")
     assert experience_of(new, user=shifter, at=at).suggestion == "A retry rarely helps."
@@ -63,7 +73,10 @@ def test_a_fact_decides_whatever_the_cases_say(judged, shifter, approver, at):
     for number in (1, 2):
         correct(judged(number, state="out_of_memory"), shifter, at)
     new = judged(3, state="out_of_memory")
-    assert (new.verdict, experience_of(new, user=shifter, at=at).corrected) == ("resource", ((VerdictKind.SERVICE, 2),))
+    assert (new.verdict, experience_of(new, user=shifter, at=at).corrected) == (
+        "resource",
+        ((VerdictKind.SERVICE, 2),),
+    )
 
 
 def test_repeated_agreement_proposes_a_known_error_once(judged, shifter, approver, at):
@@ -74,8 +87,14 @@ def test_repeated_agreement_proposes_a_known_error_once(judged, shifter, approve
     assert not KnownErrorChange.objects.filter(state="proposed").exists()  # one user alone
     correct(fourth, approver, at)
     change = KnownErrorChange.objects.get(state="proposed")
-    assert (change.by, change.values["category"], change.values["advice"]) == ("opsportal", "service", "retry")
-    assert change.values["example"].endswith("flux capacitor 1 not aligned at /path/to/file, cannot go on")
+    assert (change.by, change.values["category"], change.values["advice"]) == (
+        "opsportal",
+        "service",
+        "retry",
+    )
+    assert change.values["example"].endswith(
+        "flux capacitor 1 not aligned at /path/to/file, cannot go on"
+    )
     assert change.values["experiment"] == "NOVA"
     assert regex_fault(change.values["regex"], LINE.format(8)) == ""
     assert "4 verdicts" in change.reason

@@ -74,10 +74,14 @@ def test_each_status_can_be_left_and_only_closed_ones_regress():
     assert set(GROUP_MOVES) == set(GroupStatus)
     assert all(GROUP_MOVES.values())
     regress = {status for status, moves in GROUP_MOVES.items() if GroupStatus.REGRESSED in moves}
-    assert regress == CLOSED | {GroupStatus.MUTED}, "the end of a mute restores the status before it"
+    assert regress == CLOSED | {GroupStatus.MUTED}, (
+        "the end of a mute restores the status before it"
+    )
 
 
-def test_triage_is_for_those_who_work_on_all_its_experiments(fail, shifter, liaison, other_liaison, dune):
+def test_triage_is_for_those_who_work_on_all_its_experiments(
+    fail, shifter, liaison, other_liaison, dune
+):
     fail()
     group, now = FailureGroup.objects.get(), timezone.now()
     groups.assign_group(group=group, owner=liaison.username, by=liaison, at=now)
@@ -86,19 +90,27 @@ def test_triage_is_for_those_who_work_on_all_its_experiments(fail, shifter, liai
     resolved = FailureGroup(pk=group.pk, status=GroupStatus.RESOLVED)
     with pytest.raises(InvalidTransition):
         groups.set_status(
-            group=resolved, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now + timedelta(days=1)
+            group=resolved,
+            status=GroupStatus.MUTED,
+            by=shifter,
+            at=now,
+            muted_until=now + timedelta(days=1),
         )
     with pytest.raises(InvalidFields):
         groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now)
     with pytest.raises(InvalidFields):
-        groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now)
+        groups.set_status(
+            group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now
+        )
     fail(experiment=dune)
     with pytest.raises(NotAllowed):
         groups.add_note(group=group, text="Ours.", by=liaison, at=now)
     groups.add_note(group=group, text="Both.", by=shifter, at=now)
 
 
-def test_people_see_the_counts_of_their_experiments_only(client, fail, liaison, other_liaison, shifter, dune):
+def test_people_see_the_counts_of_their_experiments_only(
+    client, fail, liaison, other_liaison, shifter, dune
+):
     for _ in range(3):
         fail(sweep=False)
     fail(experiment=dune)
@@ -124,11 +136,18 @@ def test_list_has_sections_views_and_bulk_actions(client, fail, shifter):
     html = client.get(url, {"view": "unexplained"}).content.decode()
     assert ("Unexplained: no error in the log" in html, "Auth failed" in html) == (True, False)
     keys = list(FailureGroup.objects.values_list("pk", flat=True))
-    client.post(reverse("diagnosis:act-on-groups"), {"group": keys, "do": "assign", "next": f"{url}?view=mine"})
-    assert set(FailureGroup.objects.values_list("status", "owner")) == {("assigned", shifter.username)}
+    client.post(
+        reverse("diagnosis:act-on-groups"),
+        {"group": keys, "do": "assign", "next": f"{url}?view=mine"},
+    )
+    assert set(FailureGroup.objects.values_list("status", "owner")) == {
+        ("assigned", shifter.username)
+    }
     html = client.get(url, {"view": "mine"}).content.decode()
     assert ("In progress" in html, "Needs action" in html) == (True, False)
-    assert client.post(reverse("diagnosis:act-on-groups"), {"group": "x", "next": "//evil"}).url == url
+    assert (
+        client.post(reverse("diagnosis:act-on-groups"), {"group": "x", "next": "//evil"}).url == url
+    )
 
 
 def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter):
@@ -139,12 +158,17 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     assert client.post(act, {"do": "note", "text": " "}).status_code == 400
     client.post(act, {"do": "note", "text": "<b>Pool</b> restarted"})
     assert client.post(act, {"do": "muted"}).status_code == 400
-    assert client.get(act).url == group.get_absolute_url(), "a reload after an error leads to the page"
+    assert client.get(act).url == group.get_absolute_url(), (
+        "a reload after an error leads to the page"
+    )
     client.post(act, {"do": "muted", "days": "2"})
     html = client.get(group.get_absolute_url()).content.decode()
     assert "&lt;b&gt;Pool&lt;/b&gt; restarted" in html
     assert "muted until" in html
-    assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
+    assert (
+        "Auth failed"
+        not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
+    )
     assert ">Unmute</button>" in html
     assert "Group unmuted." in client.post(act, {"do": "unmute"}, follow=True).content.decode()
     group.refresh_from_db()
@@ -152,7 +176,9 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     assert "is not muted" in client.post(act, {"do": "unmute"}).content.decode()
 
 
-@pytest.fixture(params=[status for status, moves in GROUP_MOVES.items() if GroupStatus.MUTED in moves])
+@pytest.fixture(
+    params=[status for status, moves in GROUP_MOVES.items() if GroupStatus.MUTED in moves]
+)
 def muted(request, fail, approver, shifter):
     """Return a group that was muted for a day, two hours ago, and the status in which it was."""
     fail()
@@ -168,7 +194,9 @@ def test_unmute_restores_the_status_before_the_mute(muted, client, shifter, appr
     group, before = muted
     client.force_login(shifter)
     fields = fields_of(client.get(group.get_absolute_url()))
-    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": "unmute", "text": ""})
+    client.post(
+        reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": "unmute", "text": ""}
+    )
     group.refresh_from_db()
     assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
 
@@ -208,17 +236,23 @@ def test_assigning_a_muted_group_ends_its_mute(fail, client, shifter, approver):
     groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=until)
     client.force_login(shifter)
     act = reverse("diagnosis:act-on-group", args=[group.pk])
-    client.post(act, {"do": "unmute", "owner": approver.username, "initial-owner": shifter.username})
+    client.post(
+        act, {"do": "unmute", "owner": approver.username, "initial-owner": shifter.username}
+    )
     group.refresh_from_db()
     assert (group.status, group.owner, group.muted_until) == ("assigned", approver.username, None)
 
 
-@pytest.mark.parametrize("button", [{"do": "assign"}, {"do": "known"}, {"do": "resolved"}, {"do": "muted", "days": 7}])
+@pytest.mark.parametrize(
+    "button", [{"do": "assign"}, {"do": "known"}, {"do": "resolved"}, {"do": "muted", "days": 7}]
+)
 def test_every_button_of_the_triage_adds_the_note_typed_beside_it(button, client, fail, shifter):
     fail()
     group = FailureGroup.objects.get()
     client.force_login(shifter)
-    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), {**button, "text": "Pool restarted"})
+    client.post(
+        reverse("diagnosis:act-on-group", args=[group.pk]), {**button, "text": "Pool restarted"}
+    )
     group.refresh_from_db()
     assert group.status != GroupStatus.NEW
     assert [note.text for note in group.notes.all()] == ["Pool restarted"]
@@ -241,13 +275,17 @@ def fields_of(page):
         ("resolved", "resolved", None),
     ],
 )
-def test_every_button_of_the_triage_takes_owner_and_days(button, status, days, client, fail, shifter, approver):
+def test_every_button_of_the_triage_takes_owner_and_days(
+    button, status, days, client, fail, shifter, approver
+):
     fail()
     group = FailureGroup.objects.get()
     client.force_login(shifter)
     fields = fields_of(client.get(group.get_absolute_url()))
     assert (fields["owner"], fields["days"]) == (shifter.username, "7")
-    typed = {"do": button, "text": "Pool restarted", "owner": approver.username} | ({"days": days} if days else {})
+    typed = {"do": button, "text": "Pool restarted", "owner": approver.username} | (
+        {"days": days} if days else {}
+    )
     answer = client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | typed)
     assert answer.status_code == 302, answer.text
     group.refresh_from_db()
@@ -256,14 +294,18 @@ def test_every_button_of_the_triage_takes_owner_and_days(button, status, days, c
 
 
 @pytest.mark.parametrize("button", ["known", "resolved", "note"])
-def test_fields_of_the_triage_that_nobody_changed_do_nothing(button, client, fail, shifter, approver):
+def test_fields_of_the_triage_that_nobody_changed_do_nothing(
+    button, client, fail, shifter, approver
+):
     fail()
     group = FailureGroup.objects.get()
     client.force_login(shifter)
     fields = fields_of(client.get(group.get_absolute_url()))
     groups.assign_group(group=group, owner=approver.username, by=approver, at=timezone.now())
     fields["seen_at"] = timezone.now().isoformat()
-    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": button, "text": "Seen"})
+    client.post(
+        reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": button, "text": "Seen"}
+    )
     group.refresh_from_db()
     assert (group.owner, group.muted_until) == (approver.username, None)
     assert group.status == ("assigned" if button == "note" else button)
@@ -282,7 +324,10 @@ def test_days_typed_beside_a_button_that_cannot_mute_are_refused_and_kept(client
     group.refresh_from_db()
     assert group.status == "new"
 
-    client.post(reverse("diagnosis:act-on-groups"), {"do": "resolved", "group": group.pk, "owner": shifter.username})
+    client.post(
+        reverse("diagnosis:act-on-groups"),
+        {"do": "resolved", "group": group.pk, "owner": shifter.username},
+    )
     group.refresh_from_db()
     assert (group.owner, group.status) == (shifter.username, "resolved")
 
@@ -315,16 +360,31 @@ def test_stale_page_overwrites_no_status(client, fail, shifter, approver):
 def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova):
     cluster = clusters.cluster("farm")
     for number in range(11):
-        bad = {"host": f"wn-{number}", "stage": "reco", "release": "v9", "spool_id": str(number % 3)}
+        bad = {
+            "host": f"wn-{number}",
+            "stage": "reco",
+            "release": "v9",
+            "spool_id": str(number % 3),
+        }
         fail(KEY.format(number) if number % 2 else "nothing\n", sweep=False, cluster=cluster, **bad)
     now = timezone.now()
-    fine = {"state": "completed", "exit_code": 0, "ended_at": now, "experiment": nova, "stage": "reco"}
+    fine = {
+        "state": "completed",
+        "exit_code": 0,
+        "ended_at": now,
+        "experiment": nova,
+        "stage": "reco",
+    }
     assert find_bad_releases(at=now) == []  # nothing to compare with
     for number in range(10):
         jobs.row(cluster, 5000 + number, at=now, release="v8", **fine)
     sweep_groups(recount_dirty_hours(), at=now)
     group = FailureGroup.objects.get(kind="release")
-    assert (group.title, group.release, group.verdicts.count()) == ("Release v9: most jobs fail", "v9", 11)
+    assert (group.title, group.release, group.verdicts.count()) == (
+        "Release v9: most jobs fail",
+        "v9",
+        11,
+    )
     fail(KEY.format(1), cluster=cluster, stage="reco", release="v9")
     other = fail(KEY.format(1), cluster=cluster, stage="reco", release="v8")
     assert group.verdicts.count() == 12
@@ -345,7 +405,15 @@ def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail,
     cluster = clusters.cluster("farm")
     now = timezone.now()
     for number in range(20):
-        jobs.row(cluster, 5000 + number, at=now, state="completed", exit_code=0, host=f"wn-{number}", ended_at=now)
+        jobs.row(
+            cluster,
+            5000 + number,
+            at=now,
+            state="completed",
+            exit_code=0,
+            host=f"wn-{number}",
+            ended_at=now,
+        )
     for number in range(11):
         stage = "reco" if number % 2 else "simulation"
         fail(AUTH, sweep=number == 10, cluster=cluster, host="wn-0306.example.org", stage=stage)
@@ -410,10 +478,28 @@ def test_a_black_hole_is_found_in_logs_that_are_analysed_late(fail, nova):
 def test_an_outage_makes_no_host_a_black_hole(fail, nova):
     cluster, now = clusters.cluster("farm"), timezone.now()
     for number in range(40):
-        state = {"state": "failed", "exit_code": 1} if number % 2 else {"state": "completed", "exit_code": 0}
-        jobs.row(cluster, 5000 + number, at=now, host=f"wn-{number % 5}", ended_at=now, experiment=nova, **state)
+        state = (
+            {"state": "failed", "exit_code": 1}
+            if number % 2
+            else {"state": "completed", "exit_code": 0}
+        )
+        jobs.row(
+            cluster,
+            5000 + number,
+            at=now,
+            host=f"wn-{number % 5}",
+            ended_at=now,
+            experiment=nova,
+            **state,
+        )
     for number in range(7):
-        fail(AUTH, sweep=number == 6, cluster=cluster, host="wn-7", stage="reco" if number % 2 else "simulation")
+        fail(
+            AUTH,
+            sweep=number == 6,
+            cluster=cluster,
+            host="wn-7",
+            stage="reco" if number % 2 else "simulation",
+        )
 
     assert not FailureGroup.objects.filter(kind="host").exists()
 
@@ -426,7 +512,9 @@ def test_densest_run_has_the_largest_excess_of_failures(failures):
 
     run = _densest_run(failures)
     places = range(len(failures) + 1)
-    assert excess(run) == max(excess(slice(start, end)) for start in places for end in places if start <= end)
+    assert excess(run) == max(
+        excess(slice(start, end)) for start in places for end in places if start <= end
+    )
     assert not failures[run] or (failures[run][0] and failures[run][-1])
 
 
@@ -434,7 +522,10 @@ def test_densest_run_has_the_largest_excess_of_failures(failures):
 def test_chance_is_never_below_the_binomial_tail(jobs_in_all, failed, rate):
     failed = min(failed, jobs_in_all)
     numbers = range(failed, jobs_in_all + 1)
-    tail = sum(comb(jobs_in_all, number) * rate**number * (1 - rate) ** (jobs_in_all - number) for number in numbers)
+    tail = sum(
+        comb(jobs_in_all, number) * rate**number * (1 - rate) ** (jobs_in_all - number)
+        for number in numbers
+    )
     assert _chance(jobs_in_all, failed / jobs_in_all, rate) >= tail * (1 - 1e-9)
 
 

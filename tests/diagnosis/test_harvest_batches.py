@@ -1,4 +1,6 @@
-"""Many jobs harvested together: few queries, one bad log, limits, a killed worker, a user who waits."""
+"""Many jobs harvested together: few queries, one bad log, limits, a killed worker,
+a user who waits.
+"""
 
 import gzip
 import os
@@ -12,7 +14,13 @@ from apps.core.models import Event
 from apps.diagnosis import tasks, wording
 from apps.diagnosis.domain import analyses
 from apps.diagnosis.domain import harvest as harvest_module
-from apps.diagnosis.domain.harvest import RUN_TIMEOUT, harvest_batch, queue_harvests, reanalyse_log, requeue_overdue
+from apps.diagnosis.domain.harvest import (
+    RUN_TIMEOUT,
+    harvest_batch,
+    queue_harvests,
+    reanalyse_log,
+    requeue_overdue,
+)
 from apps.diagnosis.engine import compressed
 from apps.diagnosis.models import Evidence, FailureGroup, LogExcerpt, LogHarvest, Verdict
 
@@ -46,7 +54,11 @@ def test_batch_costs_as_many_queries_as_a_single_job(queued, at):
             assert harvest_batch(at=at) == count
         counts.append(len(queries))
     assert counts[0] == counts[1] < 30
-    assert (Verdict.objects.count(), LogExcerpt.objects.count(), FailureGroup.objects.count()) == (14, 14, 1)
+    assert (Verdict.objects.count(), LogExcerpt.objects.count(), FailureGroup.objects.count()) == (
+        14,
+        14,
+        1,
+    )
     assert Event.objects.filter(kind="verdict.decided").count() == 14
     assert set(states()) == {"done"}
 
@@ -64,7 +76,11 @@ def test_what_cannot_be_stored_costs_its_own_job_only(queued, at, monkeypatch):
     assert harvest_batch(at=at) == 3
     assert states() == ["done", "failed", "done"]
     assert LogHarvest.objects.get(job=bad).last_error == "DataError: value out of range"
-    assert list(Verdict.objects.order_by("job").values_list("cause", flat=True)) == ["XRD-AUTH", "", "XRD-AUTH"]
+    assert list(Verdict.objects.order_by("job").values_list("cause", flat=True)) == [
+        "XRD-AUTH",
+        "",
+        "XRD-AUTH",
+    ]
     assert Evidence.objects.filter(harvest__job=bad).count() == 0
 
 
@@ -79,7 +95,9 @@ def test_batch_that_takes_long_or_much_gives_the_rest_back(queued, at, monkeypat
 
 
 def test_log_that_kills_its_worker_keeps_no_other_waiting(queued, at, monkeypatch):
-    """The batch leaves nothing, and its jobs are harvested one by one: all but the one that kills."""
+    """The batch leaves nothing, and its jobs are harvested one by one:
+    all but the one that kills.
+    """
     bad = queued(3)[1]
     real = analyses.diagnose
 
@@ -114,12 +132,18 @@ def test_log_that_kills_its_worker_keeps_no_other_waiting(queued, at, monkeypatc
     assert not LogHarvest.objects.filter(interrupted=True).exists()
 
 
-def test_worker_takes_a_short_turn_and_asks_for_the_next(queued, monkeypatch, shifter, make_job, at):
+def test_worker_takes_a_short_turn_and_asks_for_the_next(
+    queued, monkeypatch, shifter, make_job, at
+):
     """So the message of a user who waits is the next one."""
     monkeypatch.setattr(tasks, "TURN_SECONDS", 0)
     monkeypatch.setattr(harvest_module, "BATCH", 2)
     sent = []
-    monkeypatch.setattr(harvest_module, "enqueue", lambda task, **given: sent.append((task.rpartition(".")[2], given)))
+    monkeypatch.setattr(
+        harvest_module,
+        "enqueue",
+        lambda task, **given: sent.append((task.rpartition(".")[2], given)),
+    )
     queued(3)
     tasks.harvest_logs()
     assert sorted(states()) == ["done", "done", "queued"]
@@ -177,7 +201,9 @@ def not_utf8(path):
     path.write_bytes(b"\xff\xfe\xc3( \x80\n" + FATAL.encode())
 
 
-@pytest.mark.parametrize(("write", "cause"), [(bomb, ""), (long_line, "XRD-AUTH"), (not_utf8, "XRD-AUTH")])
+@pytest.mark.parametrize(
+    ("write", "cause"), [(bomb, ""), (long_line, "XRD-AUTH"), (not_utf8, "XRD-AUTH")]
+)
 def test_hostile_logs_are_judged(make_job, at, roots, monkeypatch, write, cause):
     monkeypatch.setattr(compressed, "OUTPUT_BYTES", 10_000_000)
     write(roots / "1.out")

@@ -1,4 +1,6 @@
-"""What an incident did to jobs: counted as one would by hand, and again when either side changes."""
+"""What an incident did to jobs: counted as one would by hand,
+and again when either side changes.
+"""
 
 import random
 from datetime import timedelta
@@ -9,7 +11,12 @@ import pytest
 from apps.core import tasks
 from apps.core.web.templatetags.look import when
 from apps.diagnosis.domain.impact.figures import excess_of, impact_of
-from apps.diagnosis.domain.impact.recount import mark_met_by, recount_impact, recount_marked, verify_impacts
+from apps.diagnosis.domain.impact.recount import (
+    mark_met_by,
+    recount_impact,
+    recount_marked,
+    verify_impacts,
+)
 from apps.diagnosis.enums import BaselineScope
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
 from apps.jobs.models import Job
@@ -47,7 +54,13 @@ def ran(at, nova, liaison, samweb):
 
     def ran(start: float, end: float, state: str = "completed", **more) -> Job:
         number = next(numbers)
-        fields = {"experiment": nova, "request_key": request.key, "stage": "reco", "proof": "submitted", **more}
+        fields = {
+            "experiment": nova,
+            "request_key": request.key,
+            "stage": "reco",
+            "proof": "submitted",
+            **more,
+        }
         return row(
             cluster,
             number,
@@ -66,8 +79,12 @@ def ran(at, nova, liaison, samweb):
 @pytest.fixture
 def outage(at, samweb, shifter):
     """samweb down from `at` for an hour, seen two hours later."""
-    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at + HOUR, started_at=at)
-    return close_incident(incident=incident, by=shifter, at=at + 2 * HOUR, ended_at=at + HOUR, reason="It answers.")
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=at + HOUR, started_at=at
+    )
+    return close_incident(
+        incident=incident, by=shifter, at=at + 2 * HOUR, ended_at=at + HOUR, reason="It answers."
+    )
 
 
 def test_jobs_are_counted_by_how_they_met_the_incident(at, ran, outage, shifter):
@@ -82,12 +99,21 @@ def test_jobs_are_counted_by_how_they_met_the_incident(at, ran, outage, shifter)
     met = [meeting(Span(job.started_at, job.ended_at), Span(at, at + HOUR)) for job in jobs]
     for kind in ("contained", "containing", "partial", "touching"):
         assert getattr(figures, kind) == met.count(kind), kind
-    hit = [job for job, kind in zip(jobs, met, strict=True) if kind not in (None, "touching") and job.is_failed]
-    assert (figures.exposed, figures.failed) == (sum(kind not in (None, "touching") for kind in met), len(hit))
+    hit = [
+        job
+        for job, kind in zip(jobs, met, strict=True)
+        if kind not in (None, "touching") and job.is_failed
+    ]
+    assert (figures.exposed, figures.failed) == (
+        sum(kind not in (None, "touching") for kind in met),
+        len(hit),
+    )
     assert figures.failed_core_seconds == sum(job.core_seconds for job in hit)
 
 
-def test_excess_is_over_what_was_usual_at_the_stage_and_victims_are_those_to_retry(at, ran, outage, shifter):
+def test_excess_is_over_what_was_usual_at_the_stage_and_victims_are_those_to_retry(
+    at, ran, outage, shifter
+):
     for number in range(100):
         ran(-2000, -1900 + number, "failed" if number < 10 else "completed")
     victims = [ran(10, 20, "failed") for _ in range(12)]
@@ -102,7 +128,12 @@ def test_excess_is_over_what_was_usual_at_the_stage_and_victims_are_those_to_ret
     figures = impact_of(outage, shifter)
     assert (figures.excess.expected, figures.excess.value) == pytest.approx((4.0, 8.0))
     assert 0 < figures.excess.low < 8 < figures.excess.high <= 12
-    assert (figures.confirmed, figures.succeeded, figures.retried, figures.eligible) == (10, 1, 1, 8)
+    assert (figures.confirmed, figures.succeeded, figures.retried, figures.eligible) == (
+        10,
+        1,
+        1,
+        8,
+    )
     (stage,) = figures.stages
     assert stage.eligible_core_seconds == 8 * 3600
     assert stage.delay_seconds == pytest.approx(8 * 3600 / (100 * 3600 / (72 * 3600)))
@@ -125,11 +156,21 @@ def test_impact_is_counted_again_when_either_side_changes_late(at, ran, outage, 
     mark_met_by(Job.objects.all())
     assert told() == 2
     correct_times(
-        incident=outage, started_at=at, ended_at=at + 75 * MINUTE, by=shifter, at=at + 2 * HOUR, reason="The log."
+        incident=outage,
+        started_at=at,
+        ended_at=at + 75 * MINUTE,
+        by=shifter,
+        at=at + 2 * HOUR,
+        reason="The log.",
     )
     assert told() == 3
     other = open_incident(
-        service=outage.service, state=State.DOWN, title="x", by=shifter, at=at + 3 * HOUR, started_at=at + 80 * MINUTE
+        service=outage.service,
+        state=State.DOWN,
+        title="x",
+        by=shifter,
+        at=at + 3 * HOUR,
+        started_at=at + 80 * MINUTE,
     )
     ran(90, 95)
     merge_incident(incident=other, into=outage, by=shifter, at=at + 3 * HOUR)
@@ -138,7 +179,9 @@ def test_impact_is_counted_again_when_either_side_changes_late(at, ran, outage, 
     assert told() == 3
 
 
-def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(at, ran, outage, client, shifter):
+def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
+    at, ran, outage, client, shifter
+):
     def page() -> str:
         return text_of(client.get(outage.get_absolute_url()))
 
@@ -170,7 +213,9 @@ def test_impact_on_others_leaves_that_on_nobody_counted(at, ran, outage, liaison
     assert impact_of(outage, other_liaison).counted_at == at + MINUTE
 
 
-def test_jobs_of_a_divided_incident_are_counted_for_the_part_that_they_met(at, ran, outage, shifter):
+def test_jobs_of_a_divided_incident_are_counted_for_the_part_that_they_met(
+    at, ran, outage, shifter
+):
     def told() -> list[int]:
         for _ in range(3):
             tasks.deliver_waiting()
@@ -202,7 +247,9 @@ def test_others_see_the_impact_on_their_own_jobs_only(at, ran, outage, other_lia
 
 
 def test_excess_lies_within_its_interval_and_none_is_invented():
-    """Submissions that fail in clumps, with and without a planted outage: 95 % intervals, over 300 months."""
+    """Submissions that fail in clumps, with and without a planted outage: 95 % intervals,
+    over 300 months.
+    """
     random.seed(1)
 
     def clumped(submissions: int) -> list[tuple[int, int]]:

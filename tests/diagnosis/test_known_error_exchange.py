@@ -1,4 +1,6 @@
-"""Known errors as YAML: what is exported is imported again, faults have lines, a check stores nothing."""
+"""Known errors as YAML: what is exported is imported again, faults have lines,
+a check stores nothing.
+"""
 
 import pytest
 import yaml
@@ -22,11 +24,15 @@ TEXT = """known_errors:
 
 
 def imported(text, by, at, *, dry_run=False):
-    return import_known_errors(text=text, by=by, at=at, reason="from the experiment", dry_run=dry_run)
+    return import_known_errors(
+        text=text, by=by, at=at, reason="from the experiment", dry_run=dry_run
+    )
 
 
 def test_export_is_imported_without_a_change(db, approver, at):
-    done = imported(write_known_errors(KnownError.objects.select_related("experiment")), approver, at)
+    done = imported(
+        write_known_errors(KnownError.objects.select_related("experiment")), approver, at
+    )
     assert (done.added, done.changed, done.faults) == ([], [], [])
     assert len(done.unchanged) == KnownError.objects.count()
 
@@ -43,10 +49,14 @@ def test_export_is_as_pyyaml_writes_it(db):
 
 
 @pytest.mark.parametrize(
-    "example", ["Größe: #1", "😍" * 9, "two\nlines " * 30, "\u202e\x1b[31m " * 30, "a\\b 'c' \"d\": " * 30]
+    "example",
+    ["Größe: #1", "😍" * 9, "two\nlines " * 30, "\u202e\x1b[31m " * 30, "a\\b 'c' \"d\": " * 30],
 )
 def test_export_keeps_every_character(example):
-    rows = [KnownError(id="FIRST", title="Plain"), KnownError(id="SECOND", title="Odd", example=example)]
+    rows = [
+        KnownError(id="FIRST", title="Plain"),
+        KnownError(id="SECOND", title="Odd", example=example),
+    ]
     text = write_known_errors(rows)
     assert yaml.safe_load(text)["known_errors"][1]["example"] == example
     assert text == written_by_pyyaml(text)
@@ -88,7 +98,10 @@ def test_page_checks_imports_and_lets_shifters_propose(db, client, shifter):
     url = reverse("diagnosis:known-errors-import")
     assert "1 new: GEO-GONE" in client.post(url, {"text": TEXT, "check": 1}).content.decode()
     bad = client.post(url, {"text": "known_errors: [1]", "save": 1, "reason": "x"})
-    assert (bad.status_code, "Line 1: A known error needs an id." in bad.content.decode()) == (400, True)
+    assert (bad.status_code, "Line 1: A known error needs an id." in bad.content.decode()) == (
+        400,
+        True,
+    )
     client.post(url, {"text": TEXT, "save": 1, "reason": "from the experiment"})
     assert KnownErrorChange.objects.filter(state="proposed", by=str(shifter)).count() == 2
     answer = client.get(reverse("diagnosis:known-errors-export"), {"q": "XRD-EXPIRED"})
@@ -96,7 +109,9 @@ def test_page_checks_imports_and_lets_shifters_propose(db, client, shifter):
 
 
 def test_values_of_other_kinds_are_faults_and_null_is_no_value(db, approver, at):
-    done = imported(TEXT.replace("    title: Res", "    expires_at: 5\n    title: Res"), approver, at)
+    done = imported(
+        TEXT.replace("    title: Res", "    expires_at: 5\n    title: Res"), approver, at
+    )
     assert ["expires_at" in str(fault) for fault in done.faults] == [True]
     done = imported(TEXT.replace("    advice:", "    owner: null\n    advice:"), approver, at)
     assert (done.faults, KnownError.objects.get(pk="GEO-GONE").owner) == ([], "")

@@ -1,4 +1,6 @@
-"""Pages of known errors: list, one, form with preview, proposals; what a pattern is proposed from a line."""
+"""Pages of known errors: list, one, form with preview, proposals;
+what a pattern is proposed from a line.
+"""
 
 import time
 
@@ -16,13 +18,17 @@ from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, Lo
 from tests.diagnosis import slow_expressions
 from tests.diagnosis.test_known_errors import NEW
 
-LINE = "2026-11-22 09:12:43 geometry server gone after 30 s at wn-0306.example.org (/pnfs/nova/x.root)"
+LINE = (
+    "2026-11-22 09:12:43 geometry server gone after 30 s at wn-0306.example.org (/pnfs/nova/x.root)"
+)
 FORM = {**NEW, "id": "GEO-GONE", "reason": "seen today", "base": 0, "enabled": "on"}
 
 
 @pytest.fixture
 def harvested(make_job, at):
-    """Two failed jobs whose logs say that the geometry server was gone, and a successful one that says so too."""
+    """Two failed jobs whose logs say that the geometry server was gone,
+    and a successful one that says so too.
+    """
     for number in (1, 2):
         made = make_job(number, log=f"line\n<b>ERROR {LINE}</b>\nERROR: geometry lost\n")
         queue_harvests(job_ids=[made.pk], at=at)
@@ -31,7 +37,13 @@ def harvested(make_job, at):
     harvest = LogHarvest.objects.create(job=good, due_at=at)
     data = b"geometry server gone after 1 s, retried\n"
     compressed = zstandard.ZstdCompressor().compress(data)
-    given = {"stream": "stdout", "path": "x", "size_bytes": 40, "compressed": compressed, "first_offset": 0}
+    given = {
+        "stream": "stdout",
+        "path": "x",
+        "size_bytes": 40,
+        "compressed": compressed,
+        "first_offset": 0,
+    }
     LogExcerpt.objects.create(harvest=harvest, **given)
     recount_dirty_hours()
 
@@ -42,7 +54,9 @@ def page(client, user, name, *args, **query):
 
 
 def test_pattern_is_proposed_by_masking_what_varies():
-    assert pattern_of(LINE) == r"geometry server gone after [\d.]{1,40} s at \S{1,200} \(\S{1,300}\)"
+    assert (
+        pattern_of(LINE) == r"geometry server gone after [\d.]{1,40} s at \S{1,200} \(\S{1,300}\)"
+    )
     assert id_of(LINE, "geometry") == "GEOMETRY-SERVER-GONE"
     assert pattern_of("12 : 34") == ""
 
@@ -66,7 +80,9 @@ def test_list_has_filters_counts_and_proposals(client, harvested, shifter, at):
 
 
 def test_form_is_filled_from_a_line_and_from_a_group(client, harvested, shifter):
-    html = page(client, shifter, "known-error-new", line=LINE, service="geometry", verdict="service")
+    html = page(
+        client, shifter, "known-error-new", line=LINE, service="geometry", verdict="service"
+    )
     assert 'value="GEOMETRY-SERVER-GONE"' in html
     assert r"geometry server gone after [\d.]{1,40} s" in html
     assert '<option value="retry" selected>' in html
@@ -79,9 +95,13 @@ def test_form_is_filled_from_a_line_and_from_a_group(client, harvested, shifter)
     assert "known-errors/new/?line=%3Cb%3EERROR" in log
 
 
-def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(client, harvested, approver):
+def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(
+    client, harvested, approver
+):
     client.force_login(approver)
-    html = client.post(reverse("diagnosis:known-error-new"), {**FORM, "preview": 1}).content.decode()
+    html = client.post(
+        reverse("diagnosis:known-error-new"), {**FORM, "preview": 1}
+    ).content.decode()
     assert "<b>2 of 2</b> failed jobs match" in html
     assert "<b>1 of 1</b> successful jobs match" in html
     assert "Lines of successful jobs are no failures" in html
@@ -89,9 +109,17 @@ def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(clie
     assert not KnownError.objects.filter(pk="GEO-GONE").exists()
 
 
-def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(client, make_job, at, approver):
+def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(
+    client, make_job, at, approver
+):
     compressed = zstandard.ZstdCompressor().compress(slow_expressions.LOG.encode())
-    values = {"stream": "stdout", "path": "x", "size_bytes": 968_000, "compressed": compressed, "first_offset": 0}
+    values = {
+        "stream": "stdout",
+        "path": "x",
+        "size_bytes": 968_000,
+        "compressed": compressed,
+        "first_offset": 0,
+    }
     for number in range(1, 41):
         harvest = LogHarvest.objects.create(job=make_job(number), due_at=at)
         LogExcerpt.objects.create(harvest=harvest, **values)
@@ -103,19 +131,25 @@ def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(client, 
     ).content.decode()
     assert "stopped after 3 seconds" in html
     assert time.monotonic() - began < 15
-    answer = client.post(reverse("diagnosis:known-error-new"), {**form, "regex": f"{slow_expressions.REGEX * 6}x"})
+    answer = client.post(
+        reverse("diagnosis:known-error-new"), {**form, "regex": f"{slow_expressions.REGEX * 6}x"}
+    )
     assert answer.status_code == 400
     assert "The pattern is too costly: it compiles to 16,1" in answer.content.decode()
 
 
 def test_wrong_pattern_is_refused_in_the_form(client, approver, db):
     client.force_login(approver)
-    answer = client.post(reverse("diagnosis:known-error-new"), {**FORM, "regex": "(?!x)geometry", "save": 1})
+    answer = client.post(
+        reverse("diagnosis:known-error-new"), {**FORM, "regex": "(?!x)geometry", "save": 1}
+    )
     assert answer.status_code == 400
     assert "RE2 has no lookaround" in answer.content.decode()
 
 
-def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(client, make_job, at, approver, shifter):
+def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(
+    client, make_job, at, approver, shifter
+):
     client.force_login(approver)
     answer = client.post(reverse("diagnosis:known-error-new"), {**FORM, "save": 1})
     assert answer.url == "/failures/known-errors/GEO-GONE/"
@@ -129,7 +163,9 @@ def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(client, make_j
     assert NEW["example"] in html
     assert "version 2" in html
     assert "Propose a change" in html
-    stale = client.post(reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), {**edited, "title": "Other"})
+    stale = client.post(
+        reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), {**edited, "title": "Other"}
+    )
     assert "changed by another user" in stale.content.decode()
 
 

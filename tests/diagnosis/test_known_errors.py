@@ -1,4 +1,6 @@
-"""The catalogue in the database: loaded, changed, proposed, compiled again, and what passive and experiment mean."""
+"""The catalogue in the database: loaded, changed, proposed, compiled again,
+and what passive and experiment mean.
+"""
 
 from datetime import timedelta
 
@@ -39,7 +41,9 @@ def change(db, approver, at):
     """Change a known error as the approver; fields as keywords."""
 
     def submit(known_error="GEO-GONE", *, by=approver, reason="seen today", base=None, **values):
-        return submit_change(known_error=known_error, values=values, by=by, at=at, reason=reason, base=base)
+        return submit_change(
+            known_error=known_error, values=values, by=by, at=at, reason=reason, base=base
+        )
 
     return submit
 
@@ -56,20 +60,27 @@ def cause_of(line: str, experiment: str = "") -> str:
 
 
 def test_shipped_rows_are_loaded_with_the_database_and_once_only(db, at):
-    assert set(KnownError.objects.values_list("pk", flat=True)) == {pattern.id for pattern in built_in().patterns}
-    assert KnownErrorChange.objects.filter(version=1, by="opsportal").count() == len(built_in().patterns)
+    assert set(KnownError.objects.values_list("pk", flat=True)) == {
+        pattern.id for pattern in built_in().patterns
+    }
+    assert KnownErrorChange.objects.filter(version=1, by="opsportal").count() == len(
+        built_in().patterns
+    )
     number = CatalogueState.objects.get().number
     load_shipped(at=at)
     assert CatalogueState.objects.get().number == number
 
 
-def test_new_version_of_the_portal_changes_rows_and_offers_changes_of_edited_ones(change, at, tmp_path):
+def test_new_version_of_the_portal_changes_rows_and_offers_changes_of_edited_ones(
+    change, at, tmp_path
+):
     change("DNS", title="Resolver of the site failed")
     edited = (
         ",".join(COLUMNS)
         + "\n"
         + "".join(
-            f"{name},New title,site,network,gone,retry,cause,stdout,gone\n" for name in ("DNS", "QUOTA", "NEW-ONE")
+            f"{name},New title,site,network,gone,retry,cause,stdout,gone\n"
+            for name in ("DNS", "QUOTA", "NEW-ONE")
         )
     )
     (tmp_path / "next.csv").write_text(edited)
@@ -89,14 +100,20 @@ def test_change_is_a_version_and_is_matched_at_once(change, approver, at):
     made = change(**NEW, base=0)
     assert (made.version, made.by, made.reason, made.at) == (1, str(approver), "seen today", at)
     found = judged(NEW["example"]).verdict
-    assert (found.cause.pattern.id, found.verdict, found.service) == ("GEO-GONE", "service", "geometry")
+    assert (found.cause.pattern.id, found.verdict, found.service) == (
+        "GEO-GONE",
+        "service",
+        "geometry",
+    )
     assert change(instructions="Restart geo-01.", base=1).version == 2
     assert "What to do about GEO-GONE: Restart geo-01." in {
         reason.text for reason in judged(NEW["example"]).verdict.reasons
     }
     assert change(role="noise", base=2).version == 3
     assert not cause_of(NEW["example"])
-    assert [row.values["role"] for row in KnownErrorChange.objects.filter(known_error="GEO-GONE")] == [
+    assert [
+        row.values["role"] for row in KnownErrorChange.objects.filter(known_error="GEO-GONE")
+    ] == [
         "noise",
         "cause",
         "cause",
@@ -119,7 +136,11 @@ def test_catalogue_is_compiled_once_per_version(change):
     ("values", "field", "why"),
     [
         ({"regex": "(a"}, "regex", "does not compile in RE2: missing ): (a."),
-        ({"regex": "(a)\\1"}, "regex", "does not compile in RE2: invalid escape sequence: \\1 (RE2 has no lookaround"),
+        (
+            {"regex": "(a)\\1"},
+            "regex",
+            "does not compile in RE2: invalid escape sequence: \\1 (RE2 has no lookaround",
+        ),
         ({"regex": "(?=geometry)"}, "regex", "RE2 has no lookaround"),
         ({"regex": "elsewhere"}, "regex", "does not match its example"),
         ({"regex": "g*"}, "regex", "matches the empty line"),
@@ -153,7 +174,11 @@ def test_shifters_and_liaisons_propose_and_approvers_decide(change, approver, sh
     with pytest.raises(NotAllowed):
         decide_change(change=proposal, approve=True, by=liaison, at=at)
     decided = decide_change(change=proposal, approve=True, by=approver, at=at)
-    assert (decided.state, decided.version, decided.decided_by) == (ChangeState.APPLIED, 1, str(approver))
+    assert (decided.state, decided.version, decided.decided_by) == (
+        ChangeState.APPLIED,
+        1,
+        str(approver),
+    )
     assert values_of(KnownError.objects.get(pk="GEO-GONE")) == decided.values
     other = change(by=liaison, title="Other")
     with pytest.raises(InvalidFields, match="Enter a reason"):
@@ -171,7 +196,11 @@ def test_proposal_changes_only_its_fields_of_what_was_changed_since(change, appr
     assert proposal.fields == ["title"]
     decided = decide_change(change=proposal, approve=True, by=approver, at=at)
     row = KnownError.objects.get(pk="GEO-GONE")
-    assert (row.title, row.instructions, row.service) == ("Geometry server restarted", "Restart geo-01.", "geo")
+    assert (row.title, row.instructions, row.service) == (
+        "Geometry server restarted",
+        "Restart geo-01.",
+        "geo",
+    )
     assert (decided.version, decided.values) == (3, values_of(row))
 
 
@@ -181,7 +210,9 @@ def test_another_experiment_is_not_confirmed_to_those_who_propose(change, liaiso
         with pytest.raises(InvalidFields) as refused:
             change(by=liaison, **NEW, experiment=key)
         problems.append(str(refused.value.problems).replace(key, "…"))
-    assert problems == ["{'experiment': ['Experiment “…” not found, or you do not have access.']}"] * 2
+    assert (
+        problems == ["{'experiment': ['Experiment “…” not found, or you do not have access.']}"] * 2
+    )
     assert change(by=liaison, **NEW, experiment="NOVA").state == "proposed"
 
 

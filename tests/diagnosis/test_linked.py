@@ -25,7 +25,10 @@ class Killed(BaseException):
 
 def collect(*numbers, state=JobState.FAILED, exit_code=1):
     """Store jobs as the collector does; their `jobs.collected` waits to be delivered."""
-    records = [jobs.bare(number, submitted_at=START, state=state, exit_code=exit_code) for number in numbers]
+    records = [
+        jobs.bare(number, submitted_at=START, state=state, exit_code=exit_code)
+        for number in numbers
+    ]
     jobs.store(clusters.cluster("alps", "slurm"), *records, at=START)
 
 
@@ -36,7 +39,9 @@ def store(*numbers):
 
 def deliver_all(*, last_first=False):
     """Deliver until nothing waits, as the workers do."""
-    while waiting := list(Delivery.objects.filter(delivered_at=None).order_by("-pk" if last_first else "pk")):
+    while waiting := list(
+        Delivery.objects.filter(delivered_at=None).order_by("-pk" if last_first else "pk")
+    ):
         for delivery in waiting:
             assert deliver(delivery_id=delivery.pk, at=START)
 
@@ -64,7 +69,10 @@ def readings(monkeypatch):
 def linked() -> list[tuple[list[str], str]]:
     """The job ids of each `jobs.linked`, and what it came after."""
     return [
-        (sorted(Job.objects.filter(pk__in=event.data["jobs"]).values_list("job_id", flat=True)), event.data["after"])
+        (
+            sorted(Job.objects.filter(pk__in=event.data["jobs"]).values_list("job_id", flat=True)),
+            event.data["after"],
+        )
         for event in Event.objects.filter(kind="jobs.linked").order_by("pk")
     ]
 
@@ -130,11 +138,15 @@ def test_diagnosis_listens_to_the_link_alone():
     collect(1)
     store(1)
     deliver_all()
-    names = Delivery.objects.filter(subscriber__startswith="diagnosis.").values_list("event__kind", flat=True)
+    names = Delivery.objects.filter(subscriber__startswith="diagnosis.").values_list(
+        "event__kind", flat=True
+    )
     assert set(names) == {"jobs.linked"}
 
 
-def test_worker_killed_while_it_links_leaves_nothing_and_the_next_one_does_all(readings, monkeypatch):
+def test_worker_killed_while_it_links_leaves_nothing_and_the_next_one_does_all(
+    readings, monkeypatch
+):
     collect(1, 2)
     whole = archive_subscribers.link_collected
 
@@ -173,7 +185,9 @@ def test_worker_killed_between_link_and_harvest_loses_no_job(readings, monkeypat
 
 
 def test_script_that_arrives_while_the_log_is_read_has_it_read_again(readings, monkeypatch):
-    """What the first reading found without the script is not stored over what the second one finds with it."""
+    """What the first reading found without the script is not stored over what the second one
+    finds with it.
+    """
     collect(1)
     deliver_all()
     locate = analyses.locate_logs

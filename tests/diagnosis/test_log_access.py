@@ -1,4 +1,6 @@
-"""Whose files a job may show: its user's, and those of the accounts that the cluster's options allow."""
+"""Whose files a job may show: its user's, and those of the accounts that the cluster's options
+allow.
+"""
 
 import os
 import pwd
@@ -15,7 +17,13 @@ from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 
 SECRET = "the portal's secret key"
-ACCOUNTS = {"root": 0, "nobody": 65534, "alice": os.getuid() + 1, "mallory": os.getuid() + 2, "prodsvc": 54321}
+ACCOUNTS = {
+    "root": 0,
+    "nobody": 65534,
+    "alice": os.getuid() + 1,
+    "mallory": os.getuid() + 2,
+    "prodsvc": 54321,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +68,9 @@ def test_log_of_another_user_is_neither_shown_nor_harvested_nor_scanned(job_of, 
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     row = LogHarvest.objects.get()
     assert (row.state, row.attempts, LogExcerpt.objects.count()) == ("path_not_allowed", 1, 0)
-    assert any("but the job ran as mallory" in reason["text"] for reason in Verdict.objects.get().reasons)
+    assert any(
+        "but the job ran as mallory" in reason["text"] for reason in Verdict.objects.get().reasons
+    )
 
 
 def test_hard_link_is_not_shown_even_where_the_cluster_allows_its_owner(job_of, roots):
@@ -73,7 +83,9 @@ def test_hard_link_is_not_shown_even_where_the_cluster_allows_its_owner(job_of, 
 
 @pytest.mark.parametrize("owners", ["self", str(os.getuid()), f"prodsvc , {os.getuid()}"])
 def test_owner_whom_the_cluster_allows_is_shown_for_any_job(job_of, owners):
-    assert texts(log_view(job_of("nobody-knows", owners, log="by the service account\n"))) == ["by the service account"]
+    assert texts(log_view(job_of("nobody-knows", owners, log="by the service account\n"))) == [
+        "by the service account"
+    ]
 
 
 @pytest.mark.parametrize("owners", ["", "prodsvc", "no-such-account", ",", "99999999999999999999"])

@@ -5,7 +5,13 @@ from datetime import timedelta
 import pytest
 
 from apps.diagnosis.domain.log_page.alignment import align, masked
-from apps.diagnosis.domain.log_page.comparison import Divergence, ShownFold, ShownRow, compare_logs, siblings_of
+from apps.diagnosis.domain.log_page.comparison import (
+    Divergence,
+    ShownFold,
+    ShownRow,
+    compare_logs,
+    siblings_of,
+)
 from apps.diagnosis.engine.novelty import Templates
 from apps.diagnosis.enums import Stream
 from tests.pages import text_of
@@ -34,8 +40,12 @@ def family(make_job, at):
     same = {"request_key": "NOVA-0001", "stage": "reco"}
     failed = make_job(1, log=FAILED, host="wn-1", **same)
     done = {"state": "completed", "exit_code": 0}
-    near = make_job(2, log=GOOD, host="wn-2", ended_at=failed.ended_at - timedelta(minutes=1), **same, **done)
-    host = make_job(3, log=GOOD, host="wn-1", ended_at=failed.ended_at - timedelta(hours=2), **same, **done)
+    near = make_job(
+        2, log=GOOD, host="wn-2", ended_at=failed.ended_at - timedelta(minutes=1), **same, **done
+    )
+    host = make_job(
+        3, log=GOOD, host="wn-1", ended_at=failed.ended_at - timedelta(hours=2), **same, **done
+    )
     make_job(4, log=GOOD, host="wn-1", request_key="NOVA-0001", stage="merge", **done)
     return failed, near, host
 
@@ -48,7 +58,9 @@ def test_success_on_the_same_host_is_compared_and_the_logs_part_at_the_error(fam
     divergence = next(row for row in found.rows if isinstance(row, Divergence))
     assert FAILED.split("\n")[divergence.right - 1].startswith("HTTP error: 503")
     assert divergence.phase == "declare output"
-    assert [row.row.right_text for row in found.rows if isinstance(row, ShownRow) and row.is_new][-1].endswith("65")
+    assert [row.row.right_text for row in found.rows if isinstance(row, ShownRow) and row.is_new][
+        -1
+    ].endswith("65")
     assert isinstance(found.rows[0], ShownFold)
     assert found.phases[0][0] == "reco"
     assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, chosen=near).other == near
@@ -61,7 +73,12 @@ def test_what_cannot_be_compared_is_said(family, make_job, shifter, roots, clien
     alone = make_job(9, log="x\n", request_key="NOVA-0002", stage="gen", name="alone")
     assert "has completed yet" in compare_logs(alone, user=shifter, stream=Stream.STDOUT).problem
     client.force_login(shifter)
-    for job, query in ((failed, {}), (alone, {}), (failed, {"with": "999999"}), (failed, {"lines": "all"})):
+    for job, query in (
+        (failed, {}),
+        (alone, {}),
+        (failed, {"with": "999999"}),
+        (failed, {"lines": "all"}),
+    ):
         assert client.get(f"/jobs/{job.pk}/log/compare/", query).status_code == 200
 
 
@@ -74,7 +91,10 @@ def test_masked_lines_keep_what_tells_a_failure_apart():
 SAME = [
     ("Begin processing the 953rd record. run: 5", "Begin processing the 501st record. run: 34"),
     ("took .5 s, 1.5e-05 of 12", "took 12.25 s, 3e+02 of 7"),
-    ("RootInput(read)     0.00123       0.0031      1e-05", "RootInput(read)     12.5    0.1     0.2"),
+    (
+        "RootInput(read)     0.00123       0.0031      1e-05",
+        "RootInput(read)     12.5    0.1     0.2",
+    ),
     ("shift -0.5 mm", "shift 0.7 mm"),
     ("progress 5%", "progress 12.5%"),
 ]
@@ -92,7 +112,9 @@ def test_lines_that_differ_in_words_are_not_the_same():
     assert masked("read 3 of 4", "") != masked("wrote 3 of 4", "")
 
 
-def test_a_debug_rerun_is_compared_whose_log_path_only_accounting_names(family, make_job, shifter, roots, client):
+def test_a_debug_rerun_is_compared_whose_log_path_only_accounting_names(
+    family, make_job, shifter, roots, client
+):
     failed = family[0]
     rerun = make_job(
         5,

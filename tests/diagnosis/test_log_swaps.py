@@ -1,4 +1,6 @@
-"""The user of a job exchanges its log, or the directory of it, while the log is opened, thousands of times."""
+"""The user of a job exchanges its log, or the directory of it, while the log is opened,
+thousands of times.
+"""
 
 import os
 import shutil
@@ -16,7 +18,8 @@ from apps.diagnosis.engine.tail import LogError, open_log, read_back
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 OWNER = 65534
-#: So often the log is opened at least while it is exchanged. A check that can be raced fails in one of fifty.
+#: So often the log is opened at least while it is exchanged. A check that can be raced fails in one
+#: of fifty.
 OPENINGS = 1_500
 EXCHANGE = """
 import sys

@@ -62,7 +62,11 @@ def test_lines_around_a_place_are_found_far_from_the_end(read):
 
 def test_known_errors_are_marked_and_noise_is_not(read):
     view = log_view(read("TLS: Unable to create TLS context\n[FATAL] Auth failed\nfine\n"))
-    assert [(shown.role, shown.pattern) for shown in view.lines] == [(None, ""), ("cause", "XRD-AUTH"), (None, "")]
+    assert [(shown.role, shown.pattern) for shown in view.lines] == [
+        (None, ""),
+        ("cause", "XRD-AUTH"),
+        (None, ""),
+    ]
 
 
 def test_short_log_is_whole_and_has_nothing_earlier(read):
@@ -75,7 +79,9 @@ def test_empty_log_is_empty(read):
     assert (view.lines, view.problem, view.size_bytes) == ((), "", 0)
 
 
-@pytest.mark.parametrize("query", [{"before": 10**15}, {"at": 10**15}, {"before": 0}, {"at": 0}, {"before": 3}])
+@pytest.mark.parametrize(
+    "query", [{"before": 10**15}, {"at": 10**15}, {"before": 0}, {"at": 0}, {"before": 3}]
+)
 def test_places_that_make_no_sense_do_no_harm(read, query):
     log_view(read("one\ntwo\n"), **query)
 

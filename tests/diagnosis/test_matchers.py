@@ -16,7 +16,12 @@ class TestHyperscan(MatcherContract):
 
     def test_only_what_it_may_read_otherwise_or_cannot_compile_is_left_to_re2(self):
         _, rest, _ = self.make((*AWKWARD, r"plain (?P<word>\w+)$"))._compiled
-        assert {AWKWARD[place] for place in rest} >= {r"(?i)caf\xe9", r"\Astart", r"\pL\d", r"(?U)q+r"}
+        assert {AWKWARD[place] for place in rest} >= {
+            r"(?i)caf\xe9",
+            r"\Astart",
+            r"\pL\d",
+            r"(?U)q+r",
+        }
         assert len(AWKWARD) not in rest
 
 

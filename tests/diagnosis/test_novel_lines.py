@@ -1,4 +1,6 @@
-"""Lines that no successful job of the stage writes: templates, samples, evidence, and marks in the log."""
+"""Lines that no successful job of the stage writes: templates, samples, evidence,
+and marks in the log.
+"""
 
 import pytest
 from django.urls import reverse
@@ -12,7 +14,10 @@ from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.novelty import Templates, baseline_of, novel_lines, sample_of
 from apps.diagnosis.models import FailureGroup, LogExcerpt, LogHarvest, SuccessSample, Verdict
 
-GOOD = "2026-11-20 11:0{0}:12 INFO reco: event {0}\nopen /pnfs/nova/raw/r{0}.root on wn-030{0}\nclosed, status 0\n"
+GOOD = (
+    "2026-11-20 11:0{0}:12 INFO reco: event {0}\nopen /pnfs/nova/raw/r{0}.root on "
+    "wn-030{0}\nclosed, status 0\n"
+)
 BAD = GOOD.format(7) + "flux capacitor <b>not aligned</b>, gave up\nflux capacitor table 3 dumped\n"
 
 
@@ -22,7 +27,9 @@ def block(text):
 
 def test_templates_leave_out_what_varies():
     hash_of = Templates().hash_of
-    assert hash_of(b"at 12:03 open /a/b/c1.root 0xff 3.5e-7 wn-0306") == hash_of(b"at 1:59 open /x/y 0x0 12 wn-7")
+    assert hash_of(b"at 12:03 open /a/b/c1.root 0xff 3.5e-7 wn-0306") == hash_of(
+        b"at 1:59 open /x/y 0x0 12 wn-7"
+    )
     assert hash_of(b"event 1") != hash_of(b"events 1")
     assert hash_of(b" 12 -- / ") == 0
 
@@ -46,7 +53,9 @@ def successes(make_job, at):
         make_job(number, state="completed", exit_code=0, stage="reco", log=GOOD.format(number))
 
 
-def test_samples_are_taken_few_at_a_time_bounded_and_once(successes, make_job, at, monkeypatch, nova):
+def test_samples_are_taken_few_at_a_time_bounded_and_once(
+    successes, make_job, at, monkeypatch, nova
+):
     make_job(90, state="completed", exit_code=0, stage="reco")  # its log is gone
     monkeypatch.setattr("apps.diagnosis.domain.success_samples.LOGS", 7)
     assert sample_successes(at=at) == 4
@@ -58,7 +67,9 @@ def test_samples_are_taken_few_at_a_time_bounded_and_once(successes, make_job, a
     assert baseline_for(make_job(93, stage="merge")) is None
 
 
-def test_novel_lines_are_evidence_where_no_known_error_matched(client, successes, make_job, at, shifter):
+def test_novel_lines_are_evidence_where_no_known_error_matched(
+    client, successes, make_job, at, shifter
+):
     for _ in range(2):
         sample_successes(at=at)
     job = make_job(20, stage="reco", log=BAD)
@@ -67,7 +78,9 @@ def test_novel_lines_are_evidence_where_no_known_error_matched(client, successes
     verdict = Verdict.objects.get(job=job)
     novel = [reason for reason in verdict.reasons if reason["kind"] == "novel"]
     assert verdict.verdict == "unknown"
-    assert novel[0]["text"].startswith("Novel line, in 0 of 8 successful logs of reco: flux capacitor table")
+    assert novel[0]["text"].startswith(
+        "Novel line, in 0 of 8 successful logs of reco: flux capacitor table"
+    )
     client.force_login(shifter)
     html = client.get(reverse("diagnosis:log", args=[job.pk])).content.decode()
     assert html.count("<i>novel</i>") == 2
@@ -91,7 +104,10 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
     verdicts = Verdict.objects.all()
 
     assert {(verdict.verdict, verdict.cause) for verdict in verdicts} == {("unknown", "")}
-    assert FailureGroup.objects.get().title == "Unexplained: beam spill table has a hole after spill <n>; stop"
+    assert (
+        FailureGroup.objects.get().title
+        == "Unexplained: beam spill table has a hole after spill <n>; stop"
+    )
     novel = [reason["text"] for reason in verdicts[0].reasons if reason["kind"] == "novel"]
     assert [spill.format(20).strip() in novel[0], "exit status" in novel[1]] == [True, True]
     lines = list_example_lines(verdicts[0])

@@ -1,4 +1,6 @@
-"""Which services a job needs, whether they were out while it ran, and what that does to its verdict."""
+"""Which services a job needs, whether they were out while it ran,
+and what that does to its verdict.
+"""
 
 from datetime import timedelta
 
@@ -18,14 +20,22 @@ from apps.statusboard.enums import Monitoring, State
 @pytest.fixture
 def samweb(db, at):
     return ensure_service(
-        slug="samweb", name="SAM web", monitoring=Monitoring.MANUAL, by="test", at=at - timedelta(days=30)
+        slug="samweb",
+        name="SAM web",
+        monitoring=Monitoring.MANUAL,
+        by="test",
+        at=at - timedelta(days=30),
     )
 
 
 @pytest.fixture
 def stage(nova, samweb, liaison, at):
     request = Request.objects.create(
-        key="NOVA-0001", experiment=nova, workflow=newest_version("general"), created_at=at, created_by=liaison
+        key="NOVA-0001",
+        experiment=nova,
+        workflow=newest_version("general"),
+        created_at=at,
+        created_by=liaison,
     )
     stage = Stage.objects.create(request=request, position=0, name="reco")
     stage.services.add(samweb)
@@ -48,7 +58,13 @@ def outage(samweb, shifter, at):
         at=at,
         started_at=at - timedelta(minutes=20),
     )
-    close_incident(incident=incident, by=shifter, at=at, reason="restarted", ended_at=at - timedelta(minutes=10))
+    close_incident(
+        incident=incident,
+        by=shifter,
+        at=at,
+        reason="restarted",
+        ended_at=at - timedelta(minutes=10),
+    )
 
 
 def judge(job, at) -> Verdict:
@@ -69,16 +85,22 @@ def test_service_of_the_cluster_is_needed(make_job, at):
 
 def test_request_of_another_experiment_is_not_believed(make_job, stage, dune):
     assert needed_services(make_job(request_key="NOVA-0001", stage="reco", experiment=dune)) == []
-    assert needed_services(make_job(2, request_key="NOVA-0001", stage="reco", experiment=None)) == []
+    assert (
+        needed_services(make_job(2, request_key="NOVA-0001", stage="reco", experiment=None)) == []
+    )
 
 
 def test_service_that_nobody_watches_is_unknown(job, stage, at):
     stage.services.set([ensure_service(slug="tape", name="Tape", by="test", at=at)])
-    assert [(outage.service, outage.overlap) for outage in outages_during_job(job)] == [("tape", Overlap.UNKNOWN)]
+    assert [(outage.service, outage.overlap) for outage in outages_during_job(job)] == [
+        ("tape", Overlap.UNKNOWN)
+    ]
 
 
 def test_job_that_never_started_met_no_outage(make_job, stage, outage):
-    assert outages_during_job(make_job(request_key="NOVA-0001", stage="reco", started_at=None)) == []
+    assert (
+        outages_during_job(make_job(request_key="NOVA-0001", stage="reco", started_at=None)) == []
+    )
 
 
 def test_service_that_was_up_is_not_to_blame(job, at):
@@ -101,12 +123,21 @@ def test_outage_and_its_error_in_the_log_make_sure(make_job, stage, at, outage):
 
 
 def test_job_that_ended_before_the_outage_is_not_excused(make_job, stage, at, outage):
-    job = make_job(log="nothing\n", request_key="NOVA-0001", stage="reco", ended_at=at - timedelta(minutes=20))
+    job = make_job(
+        log="nothing\n", request_key="NOVA-0001", stage="reco", ended_at=at - timedelta(minutes=20)
+    )
     assert judge(job, at).verdict == "unknown"
 
 
 def test_outage_is_told_with_its_own_start_and_end(make_job, stage, samweb, shifter, at):
-    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(hours=30))
+    open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=at,
+        started_at=at - timedelta(hours=30),
+    )
     job = make_job(request_key="NOVA-0001", stage="reco")
     assert job.started_at > at - timedelta(hours=30)
     assert [outage.text for outage in outages_during_job(job)] == ["down since 2026-11-19T06:00Z"]

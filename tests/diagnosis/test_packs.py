@@ -1,4 +1,6 @@
-"""Experiment packs: reviewed before they count, faults with lines, verdicts and log pages by the one in force."""
+"""Experiment packs: reviewed before they count, faults with lines,
+verdicts and log pages by the one in force.
+"""
 
 import re
 import time
@@ -46,7 +48,12 @@ def in_force(text, approver, at):
 
 def verdict_on(job, at) -> Verdict:
     harvest = LogHarvest.objects.get_or_create(job=job, defaults={"due_at": at})[0]
-    harvest_log(harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(pk=harvest.pk), at=at)
+    harvest_log(
+        harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(
+            pk=harvest.pk
+        ),
+        at=at,
+    )
     return Verdict.objects.get(job=job)
 
 
@@ -57,8 +64,14 @@ def test_sample_pack_judges_a_log_only_once_it_is_approved(make_job, liaison, ap
         decide_pack(proposed=proposed, approve=True, by=liaison, at=at)
     decide_pack(proposed=proposed, approve=True, by=approver, at=at)
     verdict = verdict_on(make_job(2, log=LOG), at)
-    assert (verdict.verdict, verdict.advice, verdict.cause) == ("code", "debug", "NOVA-GEOMETRY-TAG")
-    busy = verdict_on(make_job(3, log="start\nE/cal 07:12:44 calibration server answered BUSY (3 of 3)\n"), at)
+    assert (verdict.verdict, verdict.advice, verdict.cause) == (
+        "code",
+        "debug",
+        "NOVA-GEOMETRY-TAG",
+    )
+    busy = verdict_on(
+        make_job(3, log="start\nE/cal 07:12:44 calibration server answered BUSY (3 of 3)\n"), at
+    )
     assert (busy.verdict, busy.advice) == ("service", "retry")
 
 
@@ -80,11 +93,17 @@ def test_phases_and_levels_of_the_pack_in_force(make_job, client, liaison, appro
     assert before.context["page"].phases == ()
     in_force(SAMPLE, approver, at)
     page = client.get(reverse("diagnosis:log", args=[job.pk])).context["page"]
-    assert [(each.phase.name, each.phase.seconds) for each in page.phases] == [("fetch input", 40), ("reco", None)]
+    assert [(each.phase.name, each.phase.seconds) for each in page.phases] == [
+        ("fetch input", 40),
+        ("reco", None),
+    ]
     assert page.counts == {"error": 1, "warning": 1, "debug": 1}
     markers = markers_of(job.experiment_id)
     log = b"E/ WARN\nWARN\n"
-    assert [line.level for line in levels_in(log, 0, pack_marks_in(log, markers))] == ["error", "warning"]
+    assert [line.level for line in levels_in(log, 0, pack_marks_in(log, markers))] == [
+        "error",
+        "warning",
+    ]
     log = b"phase 1/2: a\n>>> 2026-11-20T07:00:00 step b\n<<< step done in 3 s\n"
     both = phases_in(log, 0, pack_marks_in(log, markers))
     assert [phase.name for phase in both] == ["a", "b"]
@@ -105,7 +124,10 @@ FAULTS = {
         "regex: 'geometry tag",
         "regex: '(?=x)geometry tag",
     ): "NOVA-GEOMETRY-TAG, regex: The pattern does not comp",
-    ("role: cause", "role: culprit"): "NOVA-GEOMETRY-TAG, role: Value 'culprit' is not a valid choice",
+    (
+        "role: cause",
+        "role: culprit",
+    ): "NOVA-GEOMETRY-TAG, role: Value 'culprit' is not a valid choice",
     ("category: service", "category: weather"): "NOVA-CALIB-BUSY, category: ",
     ("id: NOVA-CALIB-BUSY", "id: NOVA-GEOMETRY-TAG"): "“NOVA-GEOMETRY-TAG” appears twice.",
     ("id: NOVA-CALIB-BUSY", "id: DNS"): "“DNS” exists and is not of this pack.",
@@ -116,7 +138,10 @@ FAULTS = {
     ("regex: '^W/'", "regex: 'W*'"): "regex: The expression matches the empty line.",
     ("level: debug, regex", "level: debug, regexp"): "Unknown field “regexp”.",
     ("\nlevels:", "\nlevel:"): "Unknown part “level”.",
-    ("experiment: NOVA", "experiment: NOWHERE"): "Experiment “NOWHERE” not found, or you do not have access.",
+    (
+        "experiment: NOVA",
+        "experiment: NOWHERE",
+    ): "Experiment “NOWHERE” not found, or you do not have access.",
 }
 
 
@@ -130,13 +155,17 @@ def test_faults_name_their_lines_and_nothing_is_stored(change, fault, nova, appr
     if change[1] == "id: NOVA-GEOMETRY-TAG":
         line = text[: text.rindex(change[1])].count("\n") + 1
     problems = refused.value.problems["text"]
-    assert any(problem.startswith(f"Line {line}: {fault}") for problem in problems), (line, problems)
+    assert any(problem.startswith(f"Line {line}: {fault}") for problem in problems), (
+        line,
+        problems,
+    )
     assert not ExperimentPack.objects.exists()
 
 
 #: 68 kB: each of the 500 expressions compiles to 40,000 instructions.
 LARGE = "experiment: NOVA\nknown_errors:\n" + "".join(
-    f"- {{id: A{n}, title: a, category: service, service: s, role: cause, advice: retry, example: a, regex: '{n}"
+    f"- {{id: A{n}, title: a, category: service, service: s, role: cause, advice: retry, "
+    f"example: a, regex: '{n}"
     "(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}'}\n"
     for n in range(500)
 )
@@ -151,7 +180,9 @@ def test_a_large_pack_is_checked_within_its_budget(nova, liaison, other_liaison)
     assert all("too costly" in problem for problem in problems)
     with pytest.raises(InvalidFields) as refused:
         checked_pack(LARGE, by=other_liaison)
-    assert refused.value.problems["text"] == ["Line 1: Experiment “NOVA” not found, or you do not have access."]
+    assert refused.value.problems["text"] == [
+        "Line 1: Experiment “NOVA” not found, or you do not have access."
+    ]
 
 
 def test_reading_a_pack_compiles_nothing_and_asks_few_queries(nova, django_assert_max_num_queries):
@@ -160,7 +191,9 @@ def test_reading_a_pack_compiles_nothing_and_asks_few_queries(nova, django_asser
     assert (len(pack.expressions), pack.faults) == (500, [])
 
 
-def test_markers_that_take_too_long_leave_a_page_that_says_so(make_job, client, liaison, approver, at):
+def test_markers_that_take_too_long_leave_a_page_that_says_so(
+    make_job, client, liaison, approver, at
+):
     slow = f"experiment: NOVA\nlevels:\n- {{level: error, regex: '{slow_expressions.REGEX}'}}\n"
     in_force(slow, approver, at)
     job = make_job(1, log=slow_expressions.LOG)
@@ -181,13 +214,20 @@ def test_wrong_forms_are_faults(text, nova):
 
 def test_next_version_removes_what_it_no_longer_has(nova, approver, at):
     shipped = ExitCodeMeaning.objects.create(
-        scope="experiment", name="nova", number=71, title="Old", source="manual", shipped={"title": "Old", "help": ""}
+        scope="experiment",
+        name="nova",
+        number=71,
+        title="Old",
+        source="manual",
+        shipped={"title": "Old", "help": ""},
     )
     in_force(SAMPLE, approver, at)
     shipped.refresh_from_db()
     assert (shipped.title, shipped.pack) == ("No usable events in the input", "NOVA")
     assert KnownError.objects.get(pk="NOVA-CALIB-BUSY").pack == "NOVA"
-    smaller = SAMPLE.replace("NOVA-CALIB-BUSY", "NOVA-CALIB-LATE").replace("number: 71", "number: 72")
+    smaller = SAMPLE.replace("NOVA-CALIB-BUSY", "NOVA-CALIB-LATE").replace(
+        "number: 71", "number: 72"
+    )
     in_force(smaller, approver, at)
     assert not KnownError.objects.get(pk="NOVA-CALIB-BUSY").enabled
     assert KnownError.objects.get(pk="NOVA-CALIB-LATE").enabled
@@ -200,7 +240,9 @@ def test_next_version_removes_what_it_no_longer_has(nova, approver, at):
     assert not ExitCodeMeaning.objects.filter(number=72, pack="NOVA").exists()
 
 
-def test_decisions_are_final_and_an_older_version_is_not_put_over_a_newer_one(nova, liaison, approver, dune, at):
+def test_decisions_are_final_and_an_older_version_is_not_put_over_a_newer_one(
+    nova, liaison, approver, dune, at
+):
     first = propose_pack(text=SAMPLE, by=liaison, at=at, reason="one")
     with pytest.raises(InvalidFields, match="Version 1 is the same"):
         propose_pack(text=SAMPLE, by=liaison, at=at, reason="again")
@@ -220,7 +262,9 @@ def test_check_says_the_same_of_another_experiment_and_of_none(client, nova, dun
         text = SAMPLE.replace("experiment: NOVA", f"experiment: {key}")
         with pytest.raises(InvalidFields, match="not found, or you do not have access"):
             propose_pack(text=text, by=liaison, at=at, reason="x")
-        answer = client.post("/api/v1/experiment-packs/check/", {"text": text}, content_type="application/json")
+        answer = client.post(
+            "/api/v1/experiment-packs/check/", {"text": text}, content_type="application/json"
+        )
         answers.append((answer.status_code, answer.content.decode().replace(key, "…")))
     assert answers[0] == answers[1]
     assert answers[0][0] == 400
@@ -234,7 +278,9 @@ def test_members_without_the_role_of_a_liaison_propose_no_pack(nova, at):
 
 def test_pages_check_propose_and_approve(client, nova, liaison, approver, at):
     client.force_login(liaison)
-    wrong = client.post(reverse("diagnosis:packs"), {"text": SAMPLE.replace("role: cause", "role: <b>"), "check": 1})
+    wrong = client.post(
+        reverse("diagnosis:packs"), {"text": SAMPLE.replace("role: cause", "role: <b>"), "check": 1}
+    )
     assert wrong.status_code == 400
     assert re.search(r"Line \d+: NOVA-GEOMETRY-TAG, role: Value .{1,8}&lt;b&gt;", wrong.text)
     assert "<b>" not in wrong.text.split("NOVA-GEOMETRY-TAG, role")[1][:60]
@@ -259,10 +305,14 @@ def test_pages_check_propose_and_approve(client, nova, liaison, approver, at):
 
 def test_api_checks_proposes_and_decides(api, nova, liaison, approver, other_liaison):
     address = "/api/v1/experiment-packs/"
-    wrong = api(liaison).post(f"{address}check/", {"text": SAMPLE.replace("number: 71", "number: x")}, format="json")
+    wrong = api(liaison).post(
+        f"{address}check/", {"text": SAMPLE.replace("number: 71", "number: x")}, format="json"
+    )
     assert wrong.status_code == 400
     assert "Line 25: exit code x" in wrong.text
-    assert api(liaison).post(f"{address}check/", {"text": SAMPLE}, format="json").json()["phases"] == 1
+    assert (
+        api(liaison).post(f"{address}check/", {"text": SAMPLE}, format="json").json()["phases"] == 1
+    )
     made = api(liaison).post(address, {"text": SAMPLE, "reason": "ours"}, format="json")
     assert (made.status_code, made.json()["state"], made.json()["version"]) == (201, "proposed", 1)
     place = f"{address}{made.json()['id']}/"
@@ -281,7 +331,23 @@ def test_command_checks_and_proposes(nova, liaison, approver, tmp_path):
     with pytest.raises(CommandError, match=r"pack.yaml: Line 10: NOVA-GEOMETRY-TAG, role"):
         call_command("experiment_pack", str(wrong))
     with pytest.raises(CommandError, match="Only approvers"):
-        call_command("experiment_pack", str(SAMPLE_FILE), "--user", liaison.username, "--reason", "r", "--approve")
+        call_command(
+            "experiment_pack",
+            str(SAMPLE_FILE),
+            "--user",
+            liaison.username,
+            "--reason",
+            "r",
+            "--approve",
+        )
     assert not ExperimentPack.objects.exists()
-    call_command("experiment_pack", str(SAMPLE_FILE), "--user", approver.username, "--reason", "r", "--approve")
+    call_command(
+        "experiment_pack",
+        str(SAMPLE_FILE),
+        "--user",
+        approver.username,
+        "--reason",
+        "r",
+        "--approve",
+    )
     assert ExperimentPack.objects.get().state == "applied"

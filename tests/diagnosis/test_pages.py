@@ -30,7 +30,9 @@ def get(client, user, name, *args, htmx=False, **query):
 
 
 @pytest.mark.parametrize("name", ["verdict", "log"])
-def test_job_is_shown_to_its_experiment_and_the_opg_only(client, job, name, liaison, other_liaison, shifter):
+def test_job_is_shown_to_its_experiment_and_the_opg_only(
+    client, job, name, liaison, other_liaison, shifter
+):
     assert get(client, liaison, name, job.pk).status_code == 200
     assert get(client, shifter, name, job.pk).status_code == 200
     assert get(client, other_liaison, name, job.pk).status_code == 404
@@ -61,7 +63,15 @@ def test_log_is_escaped_and_marked(client, job, shifter):
 
 
 @pytest.mark.parametrize(
-    "query", [{"lines": "x"}, {"lines": "-1"}, {"before": "1e9"}, {"at": "٣"}, {"stream": "../x"}, {"at": "9" * 40}]
+    "query",
+    [
+        {"lines": "x"},
+        {"lines": "-1"},
+        {"before": "1e9"},
+        {"at": "٣"},
+        {"stream": "../x"},
+        {"at": "9" * 40},
+    ],
 )
 def test_odd_query_shows_the_end(client, job, shifter, query):
     assert get(client, shifter, "log", job.pk, **query).status_code == 200
@@ -98,7 +108,12 @@ def test_correction_is_put_in_force(client, job, liaison):
 def test_correction_by_another_experiment_is_not_found(client, job, other_liaison):
     client.force_login(other_liaison)
     for name in ("correct-verdict", "harvest-again"):
-        assert client.post(reverse(f"diagnosis:{name}", args=[job.pk]), {"verdict": "code"}).status_code == 404
+        assert (
+            client.post(
+                reverse(f"diagnosis:{name}", args=[job.pk]), {"verdict": "code"}
+            ).status_code
+            == 404
+        )
 
 
 @pytest.fixture
@@ -116,8 +131,12 @@ def failed(make_job):
 
 def numbers_and_lists(client, html):
     """Yield each number that is a link, and how many rows the list behind it has."""
-    for query, shown in re.findall(r'class="n" data-u=" jobs"><b><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html):
-        page = client.get(reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")).content.decode()
+    for query, shown in re.findall(
+        r'class="n" data-u=" jobs"><b><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html
+    ):
+        page = client.get(
+            reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")
+        ).content.decode()
         yield int(shown), page.count("<tr>") - 1
 
 
@@ -132,7 +151,10 @@ def test_every_number_equals_the_list_behind_it(client, failed, shifter):
 def test_window_leaves_out_older_failures(client, failed, shifter, at):
     html = get(client, shifter, "failures", hours="168").content.decode()
     assert "8 jobs" in html
-    assert "No failures in this period" in get(client, shifter, "failures", cluster="nowhere").content.decode()
+    assert (
+        "No failures in this period"
+        in get(client, shifter, "failures", cluster="nowhere").content.decode()
+    )
 
 
 def test_failures_of_others_are_not_counted(client, failed, liaison, other_liaison):
@@ -142,7 +164,8 @@ def test_failures_of_others_are_not_counted(client, failed, liaison, other_liais
 
 
 @pytest.mark.parametrize(
-    "query", [{"hours": "1e9"}, {"start": "x"}, {"verdict": "x"}, {"experiment": "x"}, {"after": "x"}]
+    "query",
+    [{"hours": "1e9"}, {"start": "x"}, {"verdict": "x"}, {"experiment": "x"}, {"after": "x"}],
 )
 def test_filters_that_make_no_sense_do_no_harm(client, failed, shifter, query):
     assert get(client, shifter, "failures", **query).status_code == 200
@@ -151,7 +174,9 @@ def test_filters_that_make_no_sense_do_no_harm(client, failed, shifter, query):
 
 @pytest.fixture(params=["00:30", "12:00", "23:30"])
 def time_of_day(request):
-    """A time of day; the 24 hours up to 23:30 are one whole day of UTC, which has totals of its own."""
+    """A time of day; the 24 hours up to 23:30 are one whole day of UTC,
+    which has totals of its own.
+    """
     with time_machine.travel(f"2026-11-20T{request.param}:00Z", tick=False):
         yield
 
@@ -167,7 +192,13 @@ def test_list_costs_the_same_number_of_queries_for_any_length(
 
 
 def test_reason_about_a_service_leads_to_its_page(client, job, shifter):
-    reasons = [{"kind": "outage", "text": "samweb had an outage while the job ran", "target": "service:samweb"}]
+    reasons = [
+        {
+            "kind": "outage",
+            "text": "samweb had an outage while the job ran",
+            "target": "service:samweb",
+        }
+    ]
     Verdict.objects.update(reasons=reasons)
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert '<a href="/services/samweb/">samweb</a>' in html

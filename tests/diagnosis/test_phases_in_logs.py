@@ -1,4 +1,6 @@
-"""Phases in logs enter the totals of `/jobs/phases/`: once, and not beside what the job reported."""
+"""Phases in logs enter the totals of `/jobs/phases/`: once,
+and not beside what the job reported.
+"""
 
 from datetime import timedelta
 
@@ -40,7 +42,9 @@ def report(job: Job, at) -> None:
     token = new_phase_token(cluster=job.cluster_id, at=at, label=f"of {job.job_id}", **belongs)
     start = job.started_at.timestamp()
     phases = [REPORTED | {"started_at": start, "ended_at": start + 60}]
-    store_phases(token=read_phase_token(token, at=at), job_id=job.job_id, host="n", phases=phases, at=at)
+    store_phases(
+        token=read_phase_token(token, at=at), job_id=job.job_id, host="n", phases=phases, at=at
+    )
     recount_phases()
 
 
@@ -68,7 +72,11 @@ def test_phases_in_logs_are_summed_beside_reported_ones(client, make_job, reader
     report(with_report, at)
     harvest(*jobs, with_report, at=at)
 
-    expected = {"setup": (2, 2, 0, 200, 100), "fetch input": (2, 2, 0, 400, 200), "reco": (3, 2, 3, 6660, 3300)}
+    expected = {
+        "setup": (2, 2, 0, 200, 100),
+        "fetch input": (2, 2, 0, 400, 200),
+        "reco": (3, 2, 3, 6660, 3300),
+    }
     assert sums(reader, since) == expected
     assert sum(PhaseTotals.objects.filter(source="reported").values_list("phases", flat=True)) == 1
     assert sums(people.person("stranger"), since) == {}
@@ -120,7 +128,15 @@ def test_phases_follow_a_job_to_its_experiment(make_job, nova, reader, at, since
 def test_phases_of_another_attempt_of_the_same_id_count(make_job, reader, at, since):
     """Schedulers use an ID again: what an older job of this ID reported is not of this one."""
     day = timedelta(days=2)
-    report(make_job(1, submitted_at=at - 2 * day, started_at=at - day, ended_at=at - day + timedelta(hours=1)), at)
+    report(
+        make_job(
+            1,
+            submitted_at=at - 2 * day,
+            started_at=at - day,
+            ended_at=at - day + timedelta(hours=1),
+        ),
+        at,
+    )
     harvest(make_job(1, log=LOG), at=at)
     assert sums(reader, since)["setup"] == (1, 1, 0, 100, 100)
 
@@ -128,13 +144,20 @@ def test_phases_of_another_attempt_of_the_same_id_count(make_job, reader, at, si
 def test_markers_of_the_experiment_count(make_job, at):
     job = make_job()
     text = b">>> 2026-11-20T11:00:00 step fetch\n<<< step done in 40 s\n"
-    markers = Markers((r"^>>> (?P<at>\S+) step (?P<name>.+)$",), (r"^<<< step done in (?P<wall>\d+) s",))
+    markers = Markers(
+        (r"^>>> (?P<at>\S+) step (?P<name>.+)$",), (r"^<<< step done in (?P<wall>\d+) s",)
+    )
     block = Block(text, 0, len(text), 1)
     assert phases_in_logs(job, [block], NO_MARKERS) == []
-    assert [(phase.name, phase.wall_seconds) for phase in phases_in_logs(job, [block], markers)] == [("fetch", 40)]
+    assert [
+        (phase.name, phase.wall_seconds) for phase in phases_in_logs(job, [block], markers)
+    ] == [("fetch", 40)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 4000), st.booleans()), max_size=6), st.sampled_from(["failed", "completed"]))
+@given(
+    st.lists(st.tuples(st.integers(0, 4000), st.booleans()), max_size=6),
+    st.sampled_from(["failed", "completed"]),
+)
 def test_no_phase_is_longer_than_its_job(phases, state):
     """Whatever a log says: it is the job's own text."""
     now = timezone.now()
@@ -143,7 +166,9 @@ def test_no_phase_is_longer_than_its_job(phases, state):
         lines.append(f"==> {clock:%Y-%m-%dT%H:%M:%S}Z phase {number + 1}: part {number}")
         clock += timedelta(seconds=seconds)
         if is_closed:
-            lines.append(f"<== {clock:%Y-%m-%dT%H:%M:%S}Z phase part {number} done, wall {seconds} s")
+            lines.append(
+                f"<== {clock:%Y-%m-%dT%H:%M:%S}Z phase part {number} done, wall {seconds} s"
+            )
     text = "".join(f"{line}\n" for line in lines).encode()
 
     job = Job(state=state, wall_seconds=3600)

@@ -22,9 +22,13 @@ def post(client, make_job, nova, at, time_machine):
     """Post the end of a log of a job, as of a time while it ran."""
     cluster = make_job(99).cluster
 
-    def post(job_id, data=FATAL, *, label="x", when=at - timedelta(minutes=10), experiment=nova, **query):
+    def post(
+        job_id, data=FATAL, *, label="x", when=at - timedelta(minutes=10), experiment=nova, **query
+    ):
         time_machine.move_to(when, tick=False)
-        token = new_phase_token(cluster=cluster.pk, experiment=experiment.pk, at=at - timedelta(days=1), label=label)
+        token = new_phase_token(
+            cluster=cluster.pk, experiment=experiment.pk, at=at - timedelta(days=1), label=label
+        )
         address = "/api/v1/job-logs/?" + "&".join(
             f"{name}={value}" for name, value in {"job_id": job_id, **query}.items()
         )
@@ -72,8 +76,16 @@ def test_post_of_another_attempt_experiment_or_job_is_not_the_jobs(post, make_jo
 def test_newest_posts_stay_secrets_do_not_and_all_expire(post, make_job, at, settings):
     job = make_job(1)
     for number in range(MOST_OF_A_LOG + 1):
-        post(job.job_id, f"{number} X_TOKEN=abcdefgh\n".encode(), when=at - timedelta(minutes=20 - number))
-    assert [row.data[:10] for row in PostedLog.objects.order_by("pk")] == [b"1 X_TOKEN=", b"2 X_TOKEN=", b"3 X_TOKEN="]
+        post(
+            job.job_id,
+            f"{number} X_TOKEN=abcdefgh\n".encode(),
+            when=at - timedelta(minutes=20 - number),
+        )
+    assert [row.data[:10] for row in PostedLog.objects.order_by("pk")] == [
+        b"1 X_TOKEN=",
+        b"2 X_TOKEN=",
+        b"3 X_TOKEN=",
+    ]
     assert b"abcdefgh" not in PostedLog.objects.last().data
     delete_expired(at=at + timedelta(days=settings.LOG_EXCERPT_DAYS))
     assert not PostedLog.objects.exists()
@@ -101,7 +113,9 @@ def test_posts_of_a_token_are_limited_by_bytes(post, monkeypatch):
     assert answers == [204] * 4 + [413] * 4
     assert stored_bytes() < 2.1 * 1024 * 1024
     assert post("87", label="other") == 204
-    assert "limit of a token is 2 MB; posts are deleted after" in post.answer("86_9").json()["detail"]
+    assert (
+        "limit of a token is 2 MB; posts are deleted after" in post.answer("86_9").json()["detail"]
+    )
 
 
 def test_posts_of_a_token_are_limited_by_number(post, monkeypatch):
@@ -112,7 +126,10 @@ def test_posts_of_a_token_are_limited_by_number(post, monkeypatch):
 def test_posts_of_an_experiment_are_limited_for_a_day(post, monkeypatch, at, dune):
     monkeypatch.setattr(posted_logs, "MOST_BYTES_A_DAY", 1024 * 1024)
     big, hour = os.urandom(MOST_BYTES // 2), timedelta(hours=1)
-    assert [post(str(number), big, label=str(number), when=at - hour) for number in range(2)] == [204, 204]
+    assert [post(str(number), big, label=str(number), when=at - hour) for number in range(2)] == [
+        204,
+        204,
+    ]
 
     refused = post.answer("3", label="3", when=at)
     assert refused.status_code == 429
@@ -129,8 +146,15 @@ def test_small_posts_count_for_their_rows(post, monkeypatch):
 
 def test_posts_for_jobs_that_nobody_knows_are_deleted_after_a_day(post, make_job, at, dune):
     job = make_job(1)
-    posted_for = {"known": job.job_id, "captured": "501_7", "unknown": "600", "of another experiment": job.job_id}
-    archive.store(archive.captured_job(501, cluster=job.cluster.name, scheduler=job.cluster.scheduler))
+    posted_for = {
+        "known": job.job_id,
+        "captured": "501_7",
+        "unknown": "600",
+        "of another experiment": job.job_id,
+    }
+    archive.store(
+        archive.captured_job(501, cluster=job.cluster.name, scheduler=job.cluster.scheduler)
+    )
     for label, job_id in posted_for.items():
         post(job_id, label=label, experiment=dune if "another" in label else job.experiment)
     posted_at, day = PostedLog.objects.first().posted_at, timedelta(days=1)

@@ -36,9 +36,16 @@ def test_classifiers(name):
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
 def test_known_error(pattern):
-    """Its example over and over, also cut short, in lines and in one; and what it repeats, pumped."""
+    """Its example over and over, also cut short, in lines and in one; and what it repeats,
+    pumped.
+    """
     example = pattern.example
-    parts = [example, example[:-1], re.sub(r"\d+", "9" * 1000, example), re.sub(r" +", " " * 1000, example)]
+    parts = [
+        example,
+        example[:-1],
+        re.sub(r"\d+", "9" * 1000, example),
+        re.sub(r" +", " " * 1000, example),
+    ]
     inputs = [Input("", part + end) for part in parts for end in ("\n", "")]
     assert slow_input(lambda text: built_in().classify(JobFacts(), block(text)), inputs) == ""
 
@@ -73,4 +80,6 @@ def test_reading_and_diagnosing_a_log(tmp_path: Path, log):
 
 
 def test_states_of_accounting():
-    assert slow_input(parse_state, shapes("CANCELLED by ", "OUT_OF_ME+"), refused=(ValueError,)) == ""
+    assert (
+        slow_input(parse_state, shapes("CANCELLED by ", "OUT_OF_ME+"), refused=(ValueError,)) == ""
+    )

@@ -1,4 +1,6 @@
-"""Re-classification: a preview that changes nothing, then batches that a kill interrupts and that go on."""
+"""Re-classification: a preview that changes nothing,
+then batches that a kill interrupts and that go on.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -20,14 +22,18 @@ from tests.diagnosis.test_known_errors import NEW
 
 @pytest.fixture
 def run(make_job, at, approver, monkeypatch) -> Reclassification:
-    """A preview over five failures, of which four are a known error by now, and of these one has a user's verdict."""
+    """A preview over five failures, of which four are a known error by now,
+    and of these one has a user's verdict.
+    """
     monkeypatch.setattr(reclassification, "BATCH", 2)
     for number in range(1, 6):
         made = make_job(number, log=NEW["example"] + "\n" if number < 5 else "KeyError: 'x'\n")
         queue_harvests(job_ids=[made.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=made), at=at)
     by_user = Verdict.objects.order_by("pk").first()
-    override_verdict(job=by_user.job, verdict=VerdictKind.RESOURCE, by=approver, at=at, reason="I saw it")
+    override_verdict(
+        job=by_user.job, verdict=VerdictKind.RESOURCE, by=approver, at=at, reason="I saw it"
+    )
     submit_change(known_error="GEO-GONE", values=NEW, by=approver, at=at, reason="new")
     return reclassification.start_preview(since=at - timedelta(days=9), by=approver, at=at)
 
@@ -59,14 +65,20 @@ def test_harvests_are_locked_before_verdicts_are_read(run, approver, at):
     with CaptureQueriesContext(connection) as seen:
         reclassification.reclassify_batch(run_id=run.pk, at=at)
     texts = [query["sql"] for query in seen]
-    locked = next(i for i, sql in enumerate(texts) if "diagnosis_logharvest" in sql and "FOR UPDATE" in sql)
-    assert locked < next(i for i, sql in enumerate(texts) if "diagnosis_verdict" in sql and "machine_verdict" in sql)
+    locked = next(
+        i for i, sql in enumerate(texts) if "diagnosis_logharvest" in sql and "FOR UPDATE" in sql
+    )
+    assert locked < next(
+        i for i, sql in enumerate(texts) if "diagnosis_verdict" in sql and "machine_verdict" in sql
+    )
 
 
 def test_one_run_at_a_time(run, client, approver, at):
     client.force_login(approver)
     answer = client.post(reverse("diagnosis:reclassifications"), {"days": "7"}, follow=True)
-    expected = f"Run {run.pk} of {approver} is previewing. Wait until it has finished, or cancel it."
+    expected = (
+        f"Run {run.pk} of {approver} is previewing. Wait until it has finished, or cancel it."
+    )
     assert expected in answer.content.decode()
     assert Reclassification.objects.count() == 1
     work(run, at)
@@ -121,7 +133,9 @@ def test_killed_batch_leaves_nothing_and_is_done_again(run, approver, at, monkey
 
 def test_cause_before_the_excerpt_holds(run, approver, at):
     excerpt = LogExcerpt.objects.order_by("pk").last()
-    Verdict.objects.filter(job=excerpt.harvest.job).update(cause="PY-TRACEBACK", machine_verdict="user")
+    Verdict.objects.filter(job=excerpt.harvest.job).update(
+        cause="PY-TRACEBACK", machine_verdict="user"
+    )
     excerpt.harvest.evidence.update(
         pattern="PY-TRACEBACK", role="symptom", category="experiment-code", service="python"
     )

@@ -1,4 +1,6 @@
-"""Logs on web servers: fetched from listed servers only, bounded in time and size, never redirected."""
+"""Logs on web servers: fetched from listed servers only, bounded in time and size,
+never redirected.
+"""
 
 import os
 import threading
@@ -25,7 +27,9 @@ class Logs(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append(self.path)
         kind = self.path.strip("/").partition("-")[0]
-        status = {"gone": 404, "elsewhere": 302, "broken": 500, "range": 206, "empty": 416}.get(kind, 200)
+        status = {"gone": 404, "elsewhere": 302, "broken": 500, "range": 206, "empty": 416}.get(
+            kind, 200
+        )
         self.send_response(status)
         if kind == "elsewhere":
             self.send_header("Location", "http://127.0.0.1:1/secret")
@@ -46,7 +50,9 @@ class Logs(BaseHTTPRequestHandler):
 def server(settings):
     served = ThreadingHTTPServer(("127.0.0.1", 0), Logs)
     served.asked, served.handle_error = [], lambda *_: None  # a client that gives up
-    threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    threading.Thread(
+        target=served.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    ).start()
     settings.LOG_SERVERS = [f"http://127.0.0.1:{served.server_port}"]
     yield served
     served.shutdown()
@@ -66,7 +72,11 @@ def harvested(make_job, at, server):
             harvest_batch(at=at)
             LogHarvest.objects.update(due_at=at)
         verdict = Verdict.objects.get()
-        return LogHarvest.objects.get().state, verdict.cause, [reason["text"] for reason in verdict.reasons]
+        return (
+            LogHarvest.objects.get().state,
+            verdict.cause,
+            [reason["text"] for reason in verdict.reasons],
+        )
 
     return harvest
 
@@ -74,7 +84,10 @@ def harvested(make_job, at, server):
 def test_log_is_fetched_by_the_ids_of_its_attempt(harvested, server, client, shifter):
     assert harvested("job-{raw_id}/{attempt}?s={stream}")[:2] == ("done", "XRD-AUTH")
     job = LogHarvest.objects.get().job
-    assert sorted(server.asked) == [f"/job-{job.raw_id}/1?s=stderr", f"/job-{job.raw_id}/1?s=stdout"]
+    assert sorted(server.asked) == [
+        f"/job-{job.raw_id}/1?s=stderr",
+        f"/job-{job.raw_id}/1?s=stdout",
+    ]
     client.force_login(shifter)
     page = client.get(f"/jobs/{job.pk}/log/").content.decode()
     assert "is read when the job ends. Showing the stored excerpt." in page
@@ -91,14 +104,21 @@ def test_empty_log_has_no_last_bytes(server):
 
 def test_end_of_a_large_log_is_fetched_and_keeps_its_offsets(harvested):
     assert harvested("range-{job_id}")[:2] == ("done", "XRD-AUTH")
-    assert (LogExcerpt.objects.get().first_offset, LogExcerpt.objects.get().size_bytes) == (100, 100 + len(LOG))
+    assert (LogExcerpt.objects.get().first_offset, LogExcerpt.objects.get().size_bytes) == (
+        100,
+        100 + len(LOG),
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "state", "reason"),
     [
         ("gone-{job_id}", "log_not_found", "not found (404)"),
-        ("elsewhere-{job_id}", "path_not_allowed", "redirects to http://127.0.0.1:1/secret, which is not followed"),
+        (
+            "elsewhere-{job_id}",
+            "path_not_allowed",
+            "redirects to http://127.0.0.1:1/secret, which is not followed",
+        ),
         ("broken-{job_id}", "failed", "the server answered 500"),
         ("drip-{job_id}", "failed", "did not answer in time a short time ago"),
     ],
@@ -111,14 +131,19 @@ def test_what_is_no_log_is_said(harvested, server, monkeypatch, path, state, rea
     assert "/secret" not in server.asked
 
 
-@pytest.mark.parametrize(("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY)])
+@pytest.mark.parametrize(
+    ("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY)]
+)
 def test_server_that_drips_is_cut_off_and_left_alone(monkeypatch, scheme, beginning):
     monkeypatch.setattr(remote, "LIMIT_SECONDS", 0.3)
     with dripping(beginning) as port:
         server = f"{scheme}://127.0.0.1:{port}"
         begun = time.monotonic()
         for reason in ("not all of it arrived", "did not answer in time"):
-            with pytest.raises(LogUnreadable, match=reason), remote.fetched(f"{server}/log", [server]):
+            with (
+                pytest.raises(LogUnreadable, match=reason),
+                remote.fetched(f"{server}/log", [server]),
+            ):
                 pass
         assert time.monotonic() - begun < PATIENCE_SECONDS
 
@@ -136,7 +161,14 @@ def test_what_a_job_chooses_leads_nowhere_else(make_job):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://x.org/log", "ftp://x.org/{job_id}", "https://x.org/{job_id.x}", "https://{user}/{job_id}", 1]
+    "url",
+    [
+        "https://x.org/log",
+        "ftp://x.org/{job_id}",
+        "https://x.org/{job_id.x}",
+        "https://{user}/{job_id}",
+        1,
+    ],
 )
 def test_url_without_an_id_or_with_another_field_is_refused(db, url):
     with pytest.raises(ValidationError, match="log_url: write a URL"):

@@ -1,4 +1,6 @@
-"""Logs of jobs that run are followed: they grow, shrink, are replaced, go missing, and end with the job."""
+"""Logs of jobs that run are followed: they grow, shrink, are replaced, go missing,
+and end with the job.
+"""
 
 import os
 from datetime import timedelta
@@ -20,10 +22,14 @@ from tests.factories import clusters, jobs
 
 @pytest.fixture
 def capture(db, nova, roots, at):
-    """Capture a job that runs on a Slurm cluster whose commands do not answer: paths follow from its script."""
+    """Capture a job that runs on a Slurm cluster whose commands do not answer:
+    paths follow from its script.
+    """
     cache.clear()
 
-    def capture(job_id: str = "4711", options: str = "-o run-%j.out", user: str = "prod") -> ArchivedJob:
+    def capture(
+        job_id: str = "4711", options: str = "-o run-%j.out", user: str = "prod"
+    ) -> ArchivedJob:
         cluster = clusters.cluster("alps", "slurm")
         captured = CapturedJob(
             cluster="alps",
@@ -92,14 +98,19 @@ def test_only_the_end_of_a_large_log_is_read(capture, roots, at):
     assert (len(log.lines), texts(log)[-1]) == (200, "line 999")
 
 
-def test_job_that_ends_is_no_longer_followed_one_that_starts_again_is(capture, roots, nova, at, client, liaison):
+def test_job_that_ends_is_no_longer_followed_one_that_starts_again_is(
+    capture, roots, nova, at, client, liaison
+):
     archived = located(capture(), at)
     (roots / "run-4711.out").write_text("one\n")
     client.force_login(liaison)
     address = reverse("diagnosis:running-log", args=["alps", "4711"])
     page = client.get(address)
     assert 'hx-trigger="every 3s"' in page.text
-    assert "hx-trigger" not in client.get(f"{address}?pause=yes").text.split('id="tail"')[1].split("<header")[0]
+    assert (
+        "hx-trigger"
+        not in client.get(f"{address}?pause=yes").text.split('id="tail"')[1].split("<header")[0]
+    )
     fields = {"submitted_at": at, "started_at": at, "experiment": nova}
     lost = jobs.row(archived.cluster, 4711, at=at + timedelta(hours=1), state="node_fail", **fields)
     assert running_log(archived, job_id="4711").finished is None
@@ -119,7 +130,9 @@ def test_task_of_an_array_has_its_own_log(capture, roots, at, liaison):
     assert texts(running_log(archived, job_id="4711_3", stream="stderr")) == ["<b>bad</b>"]
 
 
-def test_page_escapes_asks_a_worker_and_hides_jobs_of_others(capture, roots, at, client, liaison, other_liaison):
+def test_page_escapes_asks_a_worker_and_hides_jobs_of_others(
+    capture, roots, at, client, liaison, other_liaison
+):
     archived = capture()
     (roots / "run-4711.out").write_text("<script>alert(1)</script>\n")
     client.force_login(liaison)
@@ -134,11 +147,15 @@ def test_page_escapes_asks_a_worker_and_hides_jobs_of_others(capture, roots, at,
     assert client.get(address).status_code == 404
 
 
-def test_invented_tasks_ask_the_scheduler_once_at_a_time(capture, roots, at, client, liaison, monkeypatch):
+def test_invented_tasks_ask_the_scheduler_once_at_a_time(
+    capture, roots, at, client, liaison, monkeypatch
+):
     archived = capture(options="-o a-%a.out")
     client.force_login(liaison)
     questions = []
-    monkeypatch.setattr(running_logs, "enqueue", lambda _task, **arguments: questions.append(arguments["job_id"]))
+    monkeypatch.setattr(
+        running_logs, "enqueue", lambda _task, **arguments: questions.append(arguments["job_id"])
+    )
     for task in range(30):
         address = reverse("diagnosis:running-log", args=["alps", f"4711_{task}"])
         assert "The scheduler is being asked" in client.get(address).text
@@ -163,7 +180,10 @@ def test_log_of_the_capture_that_was_chosen_is_read(capture, approver, at):
     )
     store_jobs(jobs=[forged], by="test", at=at)
     newest = running_job(user=approver, cluster="alps", job_id="4711")
-    assert (newest.sender, running_log(newest, job_id="4711").problem) == ("farm-1", running_logs.NOT_TRUSTED)
+    assert (newest.sender, running_log(newest, job_id="4711").problem) == (
+        "farm-1",
+        running_logs.NOT_TRUSTED,
+    )
 
     choose_capture(job=first, conflict_version=1, reason="checked", by=approver, at=at)
 
@@ -176,7 +196,11 @@ def test_log_of_another_user_is_not_read_on_the_word_of_a_capture_host(capture, 
     """A forged capture names the user whose log it wants, and the path as its output."""
     archived = located(capture(), at)
     (roots / "run-4711.out").write_text("private\n")
-    for change in ({"sender": "farm-1"}, {"sender": None}, {"sender": "", "conflict": "Captures differ."}):
+    for change in (
+        {"sender": "farm-1"},
+        {"sender": None},
+        {"sender": "", "conflict": "Captures differ."},
+    ):
         ArchivedJob.objects.update(**change)
         archived.refresh_from_db()
         log = running_log(archived, job_id="4711")

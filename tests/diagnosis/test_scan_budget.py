@@ -41,8 +41,12 @@ def test_slow_pattern_is_left_out_and_the_others_are_found_after_it(patterns, mo
     assert time.thread_time() - began < 5  # of 20 s
     ids = [hit.pattern.id for hit in found.hits if hit.pattern.id != "SLOW"]
     assert ids == ["FLOOD"] * 10 + ["LOST"] + ["FLOOD"] * 10
-    reasons = [reason.text for reason in found.verdict.reasons if reason.kind == ReasonKind.CATALOGUE]
-    assert "Known errors too slow for this log, which were not searched in all of it: SLOW" in reasons
+    reasons = [
+        reason.text for reason in found.verdict.reasons if reason.kind == ReasonKind.CATALOGUE
+    ]
+    assert (
+        "Known errors too slow for this log, which were not searched in all of it: SLOW" in reasons
+    )
 
 
 def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
@@ -51,7 +55,9 @@ def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
     rows = ROWS.replace(REGEX, f"{REGEX}#").replace("ab" * 9, "ab" * 9 + "#")
     harmless_chunks = ("d" * 120 + "\n") * 3000
     text = LOG + harmless_chunks + "geometry server gone\n"
-    findings = Catalogue(read_patterns(rows, "slow.csv"), "1", fast=True).classify(JobFacts(), block(text))
+    findings = Catalogue(read_patterns(rows, "slow.csv"), "1", fast=True).classify(
+        JobFacts(), block(text)
+    )
     assert [hit.pattern.id for hit in findings.hits] == ["LOST"]
     [reason] = findings.reasons
     assert reason.text.endswith("not searched in all of it: SLOW")
@@ -59,12 +65,16 @@ def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
 
 def test_search_ends_where_everything_is_slow(patterns, monkeypatch):
     monkeypatch.setattr(scan_budget, "SECONDS", 0.0)
-    findings = Catalogue(patterns, "1").classify(JobFacts(), block("plain line\n" * 60_000 + "geometry server gone\n"))
+    findings = Catalogue(patterns, "1").classify(
+        JobFacts(), block("plain line\n" * 60_000 + "geometry server gone\n")
+    )
     assert findings.hits == ()
     [reason] = findings.reasons
     assert "Part of the log was not searched for known errors" in reason.text
 
 
 def test_log_of_nothing_but_errors_is_within_the_budget(patterns):
-    findings = Catalogue(patterns, "1").classify(JobFacts(), block("disk is full\ngeometry server gone\n" * 100_000))
+    findings = Catalogue(patterns, "1").classify(
+        JobFacts(), block("disk is full\ngeometry server gone\n" * 100_000)
+    )
     assert (len(findings.hits), findings.reasons) == (40, ())

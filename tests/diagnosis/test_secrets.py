@@ -13,7 +13,13 @@ from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
 from tests.pumps import within
 
-SECRETS = (b"hunter2", b"eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", b"alice:pa55word@", b"s3cr3t", b"geheim")
+SECRETS = (
+    b"hunter2",
+    b"eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM",
+    b"alice:pa55word@",
+    b"s3cr3t",
+    b"geheim",
+)
 BODY = ("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "BKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj", "MzEfYyji0aUjkaQ=")
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(BODY) + "\n-----END PRIVATE KEY-----\n"
 LOG = f"""export GRID_TOKEN={SECRETS[0].decode()} OTHER=fine
@@ -42,7 +48,12 @@ def test_secrets_are_not_stored_and_offsets_stay(make_job, at):
     assert hit.offset == LOG.index("[FATAL]")
     verdict = Verdict.objects.select_related("group").get()
     stored = (
-        kept.decode() + hit.text + str(verdict.reasons) + verdict.summary + verdict.group.line + verdict.group.title
+        kept.decode()
+        + hit.text
+        + str(verdict.reasons)
+        + verdict.summary
+        + verdict.group.line
+        + verdict.group.title
     )
     assert leaks(stored) == []
     assert "OTHER=fine" in stored
@@ -53,7 +64,15 @@ def test_error_far_before_the_end_of_a_large_log_is_stored_without_its_secret(ma
     harvest(make_job(log=LOG + "nothing\n" * 600_000), at)
     verdict = Verdict.objects.select_related("group").get()
     assert "Auth failed" in verdict.group.line
-    assert leaks(str(verdict.reasons) + verdict.summary + verdict.group.line + Evidence.objects.get().text) == []
+    assert (
+        leaks(
+            str(verdict.reasons)
+            + verdict.summary
+            + verdict.group.line
+            + Evidence.objects.get().text
+        )
+        == []
+    )
 
 
 def test_excerpt_of_a_successful_job_has_none_either():
@@ -112,7 +131,10 @@ def test_window_inside_a_private_key_is_starred(make_job, lines):
     body = "\n".join(BODY[:2] * 60)
     log = f"before\n-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\nafter\n"
     job = make_job(log=log)
-    for place in ({"before": log.index("\n-----END") - 300}, {"at": log.index("\n-----END") - 2000}):
+    for place in (
+        {"before": log.index("\n-----END") - 300},
+        {"at": log.index("\n-----END") - 2000},
+    ):
         view = log_view(job, stream=Stream.STDOUT, lines=lines, **place)
         assert view.lines
         assert {set(shown.line.text) == {"*"} for shown in view.lines} == {True}
@@ -121,7 +143,18 @@ def test_window_inside_a_private_key_is_starred(make_job, lines):
 PIECES = [
     *SECRETS,
     *(f"{line}\n".encode() for line in KEY.split("\n")),
-    *(b"token=", b"password: ", b"\n", b"\r\n", b" ", b"x" * 5000, b"://", b"\xff", b'"', b"--password "),
+    *(
+        b"token=",
+        b"password: ",
+        b"\n",
+        b"\r\n",
+        b" ",
+        b"x" * 5000,
+        b"://",
+        b"\xff",
+        b'"',
+        b"--password ",
+    ),
 ]
 
 
@@ -131,7 +164,9 @@ def test_length_and_lines_stay_whatever_is_starred(pieces):
     data = b"".join(pieces)
     kept = starred(data)
     assert len(kept) == len(data)
-    assert [at for at, byte in enumerate(kept) if byte == 10] == [at for at, byte in enumerate(data) if byte == 10]
+    assert [at for at, byte in enumerate(kept) if byte == 10] == [
+        at for at, byte in enumerate(data) if byte == 10
+    ]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
@@ -142,7 +177,9 @@ def test_starred_twice_is_as_starred_once(pieces):
     assert starred(once) == once
 
 
-@pytest.mark.parametrize("line", [b"A_TOKEN=abcdefgh1234\n", b"token: expired\n", b"password: x", KEY.encode()])
+@pytest.mark.parametrize(
+    "line", [b"A_TOKEN=abcdefgh1234\n", b"token: expired\n", b"password: x", KEY.encode()]
+)
 def test_log_of_nothing_but_secrets_keeps_no_worker_busy(line):
     with within():
         starred(line * (200_000 // len(line)))

@@ -37,7 +37,9 @@ NEAR = datetime(2026, 1, 2, tzinfo=UTC)
 )
 def test_times_of_lines(line, at):
     found = list(times_in(b"no time\n" + line + b"\nno time\n", 100, near=NEAR))
-    assert [(time.offset, time.at.isoformat()) for time in found] == ([] if at is None else [(108, at)])
+    assert [(time.offset, time.at.isoformat()) for time in found] == (
+        [] if at is None else [(108, at)]
+    )
 
 
 @given(
@@ -61,7 +63,10 @@ def test_clock_that_fits_no_zone_is_unknown():
 @pytest.fixture
 def job(make_job, at):
     """A job of an hour whose node is six hours behind UTC."""
-    clock = [(at + minutes * MINUTE - timedelta(hours=6)).strftime("%Y-%m-%d %H:%M:%S") for minutes in (-60, -30, -1)]
+    clock = [
+        (at + minutes * MINUTE - timedelta(hours=6)).strftime("%Y-%m-%d %H:%M:%S")
+        for minutes in (-60, -30, -1)
+    ]
     log = f"{clock[0]} start\nno time\n{clock[1]} open\n{clock[2]} FATAL: no answer\n"
     job = make_job(1, log=log, started_at=at - 60 * MINUTE)
     queue_harvests(job_ids=[job.pk], at=at)
@@ -72,14 +77,25 @@ def job(make_job, at):
 @pytest.fixture
 def incident(at, shifter):
     samweb = service("samweb", at - timedelta(days=30))
-    row = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - 40 * MINUTE)
-    return close_incident(incident=row, by=shifter, at=at, ended_at=at - 10 * MINUTE, reason="It answers.")
+    row = open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=at,
+        started_at=at - 40 * MINUTE,
+    )
+    return close_incident(
+        incident=row, by=shifter, at=at, ended_at=at - 10 * MINUTE, reason="It answers."
+    )
 
 
 def shown(job, **query):
     page = log_page(job, user=User(pk=1), stream=None, query=PageQuery(**query))
     return [
-        row.text if row.kind == "service" else "".join(piece.text for piece in row.pieces)[20:] or "no time"
+        row.text
+        if row.kind == "service"
+        else "".join(piece.text for piece in row.pieces)[20:] or "no time"
         for section in page.sections
         for row in section.rows
     ]
@@ -117,15 +133,26 @@ def test_lines_of_services_stand_between_those_of_the_job_by_time(job, incident,
 def test_other_incidents_and_notes_say_nothing(job, incident, at, shifter):
     add_log(incident=incident, text="no time at all", by=shifter, at=at)
     later = open_incident(
-        service=incident.service, state=State.DOWN, title="again", by=shifter, at=at + MINUTE, started_at=at + MINUTE
+        service=incident.service,
+        state=State.DOWN,
+        title="again",
+        by=shifter,
+        at=at + MINUTE,
+        started_at=at + MINUTE,
     )
-    add_log(incident=later, text=f"{stamp(at - 20 * MINUTE)} of another incident", by=shifter, at=at)
+    add_log(
+        incident=later, text=f"{stamp(at - 20 * MINUTE)} of another incident", by=shifter, at=at
+    )
     assert len(shown(job)) == 4
 
 
 def test_page_escapes_them_and_links_to_the_incident(client, job, incident, at, shifter):
     add_log(
-        incident=incident, text=f"{stamp(at - 20 * MINUTE)} <script>x</script>", by=shifter, at=at, origin="samweb-02"
+        incident=incident,
+        text=f"{stamp(at - 20 * MINUTE)} <script>x</script>",
+        by=shifter,
+        at=at,
+        origin="samweb-02",
     )
     client.force_login(shifter)
     html = client.get(f"/jobs/{job.pk}/log/").content.decode()

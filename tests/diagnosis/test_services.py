@@ -48,8 +48,14 @@ def test_log_is_read_into_excerpt_evidence_and_verdict(make_job, at):
     row = harvest(make_job(log=FATAL), at)
     assert (row.state, row.last_error, row.harvested_at) == ("done", "", at)
     excerpt = LogExcerpt.objects.get()
-    assert (bytes(excerpt.data), excerpt.first_offset, excerpt.first_line_number) == (FATAL.encode(), 0, 1)
-    assert list(Evidence.objects.order_by("offset").values_list("pattern", "role", "line", "offset")) == [
+    assert (bytes(excerpt.data), excerpt.first_offset, excerpt.first_line_number) == (
+        FATAL.encode(),
+        0,
+        1,
+    )
+    assert list(
+        Evidence.objects.order_by("offset").values_list("pattern", "role", "line", "offset")
+    ) == [
         ("ART-FILEOPEN", "symptom", 2, 6),
         ("XRD-AUTH", "cause", 3, 31),
     ]
@@ -84,7 +90,11 @@ def test_harvest_twice_gives_the_same_rows_once(make_job, at):
     job = make_job(log=FATAL)
     harvest(job, at)
     harvest(job, at)
-    assert (LogExcerpt.objects.count(), Evidence.objects.count(), Verdict.objects.count()) == (1, 2, 1)
+    assert (LogExcerpt.objects.count(), Evidence.objects.count(), Verdict.objects.count()) == (
+        1,
+        2,
+        1,
+    )
     assert Event.objects.filter(kind="verdict.decided").count() == 1
 
 
@@ -110,7 +120,10 @@ def test_two_workers_with_the_same_row_store_once(make_job, at):
 
 
 def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
-    jobs = [make_job(n, state=state) for n, state in enumerate(["completed", "failed", "cancelled", "preempted"])]
+    jobs = [
+        make_job(n, state=state)
+        for n, state in enumerate(["completed", "failed", "cancelled", "preempted"])
+    ]
     assert queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
 
 
@@ -156,12 +169,18 @@ def stored(job) -> tuple[list, list]:
     """Return excerpts and evidence of a job."""
     return (
         list(LogExcerpt.objects.filter(harvest__job=job).order_by("pk").values()),
-        list(Evidence.objects.filter(harvest__job=job).order_by("offset").values_list("pattern", "offset", "text")),
+        list(
+            Evidence.objects.filter(harvest__job=job)
+            .order_by("offset")
+            .values_list("pattern", "offset", "text")
+        ),
     )
 
 
 @pytest.mark.parametrize("error", [None, LogUnreadable("stale file handle")])
-def test_what_was_read_of_a_log_stays_when_the_log_is_gone(error, make_job, at, roots, shifter, monkeypatch):
+def test_what_was_read_of_a_log_stays_when_the_log_is_gone(
+    error, make_job, at, roots, shifter, monkeypatch
+):
     job = make_job(log=FATAL)
     harvest(job, at)
     before = stored(job)
@@ -254,7 +273,9 @@ def test_excerpt_of_a_large_log_is_its_last_whole_lines(make_job, at):
 
 def test_killed_harvest_starts_again(make_job, at, django_capture_on_commit_callbacks):
     row = queued(make_job(log=FATAL), at)
-    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + RUN_TIMEOUT)
+    LogHarvest.objects.filter(pk=row.pk).update(
+        state="running", attempts=1, due_at=at + RUN_TIMEOUT
+    )
     assert requeue_overdue(at=at + timedelta(minutes=5)) == 0
     with django_capture_on_commit_callbacks() as sends:
         assert requeue_overdue(at=at + timedelta(minutes=13)) == 1
@@ -295,7 +316,12 @@ def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monke
 
     assert harvest_module.survey_log(harvest=row, at=at)
     found = [(each.pattern, each.line) for each in seen.all()]
-    assert found == [("BADALLOC", 1), ("ART-FILEOPEN", 303), ("XRD-AUTH", 304), ("PY-TRACEBACK", 605)]
+    assert found == [
+        ("BADALLOC", 1),
+        ("ART-FILEOPEN", 303),
+        ("XRD-AUTH", 304),
+        ("PY-TRACEBACK", 605),
+    ]
     assert Verdict.objects.get().cause == "PY-TRACEBACK"
     assert not any(reason["text"].startswith("Only") for reason in Verdict.objects.get().reasons)
 
@@ -336,10 +362,16 @@ def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monke
 def test_person_has_the_last_word(make_job, at, liaison):
     job = make_job(log=FATAL)
     harvest(job, at)
-    override_verdict(job=job, verdict=VerdictKind.CODE, by=liaison, at=at, reason="Our proxy was wrong.")
+    override_verdict(
+        job=job, verdict=VerdictKind.CODE, by=liaison, at=at, reason="Our proxy was wrong."
+    )
     harvest(job, at + timedelta(hours=1))
     verdict = Verdict.objects.get()
-    assert (verdict.verdict, verdict.advice, verdict.machine_verdict) == ("code", "debug", "service")
+    assert (verdict.verdict, verdict.advice, verdict.machine_verdict) == (
+        "code",
+        "debug",
+        "service",
+    )
     assert (verdict.overridden_by, verdict.overridden_at) == ("nova-liaison", at)
     assert verdict.decided_at == at + timedelta(hours=1)
     event = Event.objects.get(kind="verdict.overridden")
@@ -392,7 +424,11 @@ def test_linked_jobs_are_queued_by_the_event(make_job, at):
 
     job = make_job(log=FATAL)
     event = publish(
-        kind="jobs.linked", target=job.cluster, by="test", at=at, data={"jobs": [job.pk], "after": "jobs.collected"}
+        kind="jobs.linked",
+        target=job.cluster,
+        by="test",
+        at=at,
+        data={"jobs": [job.pk], "after": "jobs.collected"},
     )
     delivery = event.deliveries.get(subscriber="diagnosis.queue_harvests")
     assert deliver(delivery_id=delivery.pk, at=at)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.user_files import Account
 from apps.diagnosis.engine import tail
 from apps.diagnosis.engine.access import LogAccess
-from apps.diagnosis.engine.tail import LogMissing, LogRefused, LogUnreadable, lines_of, open_log, read_back
+from apps.diagnosis.engine.tail import (
+    LogMissing,
+    LogRefused,
+    LogUnreadable,
+    lines_of,
+    open_log,
+    read_back,
+)
 
 
 @pytest.fixture
@@ -30,7 +37,10 @@ def own(*roots: Path) -> LogAccess:
 
 def read(path: Path, access=None, **wanted) -> list[tuple[int | None, int, str]]:
     with open_log(path, access) as descriptor:
-        return [(line.number, line.offset, line.text) for line in lines_of(read_back(descriptor, **wanted))]
+        return [
+            (line.number, line.offset, line.text)
+            for line in lines_of(read_back(descriptor, **wanted))
+        ]
 
 
 def test_whole_small_log_is_read_with_numbers_and_offsets(root):
@@ -64,8 +74,13 @@ def test_last_lines_equal_a_split_of_the_whole(tmp_path_factory, lines, closed, 
         found = read(log, lines=count)
     total = len(expected)
     assert [number for number, _, _ in found] == list(range(max(1, total - count + 1), total + 1))
-    assert [text for _, _, text in found] == [tail._display_text(line) for line in expected[-count:]]
-    assert all(data[offset:].startswith(line) for (_, offset, _), line in zip(found, expected[-count:], strict=True))
+    assert [text for _, _, text in found] == [
+        tail._display_text(line) for line in expected[-count:]
+    ]
+    assert all(
+        data[offset:].startswith(line)
+        for (_, offset, _), line in zip(found, expected[-count:], strict=True)
+    )
 
 
 def test_budget_leaves_out_the_line_it_cuts(tmp_path):
@@ -126,7 +141,16 @@ def test_log_that_grows_is_read_to_the_size_it_had(root):
 
 @pytest.mark.parametrize(
     "path",
-    ["nova/../../secret", "../secret", "nova/link", "away/job.log", "nova", "fifo", "nova/job.log/x", ""],
+    [
+        "nova/../../secret",
+        "../secret",
+        "nova/link",
+        "away/job.log",
+        "nova",
+        "fifo",
+        "nova/job.log/x",
+        "",
+    ],
 )
 def test_path_that_may_not_be_read_is_refused(root, path):
     (root / "nova/link").symlink_to(root.parent / "secret")
@@ -181,13 +205,18 @@ def test_file_that_belongs_to_another_uid_is_refused(root):
 
 def test_owner_whom_the_cluster_allows_is_read_for_any_user(root):
     service = frozenset({os.getuid()})
-    assert read(root / "nova/job.log", LogAccess((root,), "mallory", os.getuid() + 1, service), lines=1)
+    assert read(
+        root / "nova/job.log", LogAccess((root,), "mallory", os.getuid() + 1, service), lines=1
+    )
     assert read(root / "nova/job.log", LogAccess((root,), "ghost", None, service), lines=1)
 
 
 @pytest.mark.parametrize(
     ("user", "reason"),
-    [("ghost", "the job's user ghost is not an ordinary account on this host"), ("", "job has no user")],
+    [
+        ("ghost", "the job's user ghost is not an ordinary account on this host"),
+        ("", "job has no user"),
+    ],
 )
 def test_nothing_is_read_for_a_user_whom_this_host_does_not_know(root, user, reason):
     with pytest.raises(LogRefused, match=f"{reason}, and its cluster does not allow logs owned by"):
@@ -217,7 +246,11 @@ def test_hard_link_that_is_removed_while_it_is_opened_is_not_read(root, monkeypa
         return descriptor
 
     monkeypatch.setattr(os, "open", open_then_unlink)
-    error, words = (LogMissing, "no such file") if then == "gone" else (LogUnreadable, "replaced while it was opened")
+    error, words = (
+        (LogMissing, "no such file")
+        if then == "gone"
+        else (LogUnreadable, "replaced while it was opened")
+    )
     with pytest.raises(error, match=words):
         read(link, own(root))
 
@@ -227,7 +260,9 @@ def test_log_in_a_directory_that_everyone_may_write_to_is_refused(root, mode):
     (root / "nova/run").mkdir()
     (root / "nova/job.log").rename(root / "nova/run/job.log")
     (root / "nova").chmod(mode)
-    with pytest.raises(LogRefused, match=f"job.log: directory {root}/nova is writable by everyone$"):
+    with pytest.raises(
+        LogRefused, match=f"job.log: directory {root}/nova is writable by everyone$"
+    ):
         read(root / "nova/run/job.log", own(root))
 
 

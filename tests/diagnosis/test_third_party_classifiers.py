@@ -1,4 +1,6 @@
-"""Classifiers of experiments run in processes of their own: a bad one costs its own opinion, and no more."""
+"""Classifiers of experiments run in processes of their own: a bad one costs its own opinion,
+and no more.
+"""
 
 from dataclasses import replace
 from unittest.mock import Mock
@@ -29,8 +31,12 @@ def test_good_one_is_heard():
 
 def test_it_sees_the_end_of_a_large_log_from_a_whole_line():
     large = Block(b"x" * 99 + b"\n", 0, 0, 1)
-    large = replace(large, data=large.data * (registry.PLUGIN_BYTES // 50), file_bytes=registry.PLUGIN_BYTES * 2)
-    [reason] = BoundedClassifier("counts", bad_classifiers.Counts).classify(JobFacts(), large).reasons
+    large = replace(
+        large, data=large.data * (registry.PLUGIN_BYTES // 50), file_bytes=registry.PLUGIN_BYTES * 2
+    )
+    [reason] = (
+        BoundedClassifier("counts", bad_classifiers.Counts).classify(JobFacts(), large).reasons
+    )
     size, offset = (int(word) for word in reason.text.replace("bytes from ", "").split())
     assert (offset % 100, offset + size) == (0, len(large.data))
     assert registry.PLUGIN_BYTES - 100 <= size <= registry.PLUGIN_BYTES
@@ -63,7 +69,10 @@ def test_verdict_is_that_without_it(bad):
     bounded = BoundedClassifier("bad", getattr(bad_classifiers, bad))
     found = diagnose(JobFacts(), [BLOCK], classifiers={**built_in, "bad": bounded})
     assert found.hits == alone.hits
-    assert (found.verdict.verdict, found.verdict.cause) == (alone.verdict.verdict, alone.verdict.cause)
+    assert (found.verdict.verdict, found.verdict.cause) == (
+        alone.verdict.verdict,
+        alone.verdict.cause,
+    )
     assert classifier_failed("bad") in [reason.text for reason in found.verdict.reasons]
 
 

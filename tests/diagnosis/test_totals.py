@@ -64,7 +64,11 @@ def totals_of_days():
         .values_list("day", "verdict", "cause", "group")
         .annotate(*(Sum("jobs"), Sum("core_seconds"), Min("first_ended_at"), Max("last_ended_at")))
     )
-    return {(f"{day:%Y-%m-%d}", *key): figures for day, *rest in rows for key, figures in [(rest[:3], rest[3:])]}
+    return {
+        (f"{day:%Y-%m-%d}", *key): figures
+        for day, *rest in rows
+        for key, figures in [(rest[:3], rest[3:])]
+    }
 
 
 def harvest(job, at):
@@ -83,7 +87,9 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=STEPS)
 def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
     jobs = []
@@ -96,7 +102,10 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
         job = jobs[which % len(jobs)] if jobs else None
         if step == "new":
             new = make_job(
-                make_job.next_number(), log=LOGS[log], ended_at=at + timedelta(minutes=minutes), wall_seconds=minutes
+                make_job.next_number(),
+                log=LOGS[log],
+                ended_at=at + timedelta(minutes=minutes),
+                wall_seconds=minutes,
             )
             harvest(new, at)
             jobs.append(new)
@@ -135,16 +144,23 @@ def test_recount_without_a_note_changes_nothing(make_job, at):
     call_command("check_failure_totals")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(start=st.integers(0, 100), length=st.integers(0, 100))
 def test_days_and_other_hours_are_each_total_of_a_period_once(make_job, at, start, length):
     if not Verdict.objects.exists():
         for hour in (0, 1, 23, 24, 25, 47, 48, 71, 72, 95):
-            harvest(make_job(hour, log=LOGS[0], ended_at=day_of(at) + timedelta(hours=hour, minutes=1)), at)
+            harvest(
+                make_job(hour, log=LOGS[0], ended_at=day_of(at) + timedelta(hours=hour, minutes=1)),
+                at,
+            )
         recount_dirty_hours()
     begin = day_of(at) + timedelta(hours=start)
     end = begin + timedelta(hours=length)
-    parts = totals_between(CauseTotals.objects.all(), DailyCauseTotals.objects.all(), start=begin, end=end)
+    parts = totals_between(
+        CauseTotals.objects.all(), DailyCauseTotals.objects.all(), start=begin, end=end
+    )
     counted = sum(part.aggregate(n=Sum("jobs", default=0))["n"] for part in parts)
     assert counted == Verdict.objects.filter(ended_at__gte=begin, ended_at__lt=end).count()
     has_whole_days = any(begin <= day and day + timedelta(days=1) <= end for day in days_from(at))

@@ -1,4 +1,6 @@
-"""Over generated months the portal finds the outages that were planted, and no others, and what each did to jobs."""
+"""Over generated months the portal finds the outages that were planted, and no others,
+and what each did to jobs.
+"""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -26,7 +28,9 @@ def chance(request) -> random.Random:
 
 @pytest.fixture
 def planted(chance) -> list[tuple[datetime, datetime, bool]]:
-    """About two outages in five days, from the fourth day on: start, end, and whether it fails jobs."""
+    """About two outages in five days, from the fourth day on: start, end,
+    and whether it fails jobs.
+    """
     found, start = [], BEGIN + timedelta(days=4)
     while start < BEGIN + timedelta(days=DAYS - 2):
         end = start + timedelta(minutes=chance.randrange(40, 300))
@@ -53,11 +57,28 @@ def victims(chance, planted, samweb, nova, liaison) -> list[int]:
             end = start + timedelta(minutes=chance.randrange(20, 180))
             is_failed = chance.random() < rate
             for number, (begins, ends, is_harmful) in enumerate(planted):
-                if is_harmful and not is_failed and start < ends and end > begins and chance.random() < KILLED:
+                if (
+                    is_harmful
+                    and not is_failed
+                    and start < ends
+                    and end > begins
+                    and chance.random() < KILLED
+                ):
                     counts[number] += 1
                     is_failed = True
-            job = {"job_id": str(len(rows)), "raw_id": len(rows), "spool_id": str(place), "collected_at": end}
-            times = {"submitted_at": start, "started_at": start, "ended_at": end, "wall_seconds": 3600, "cpus": 1}
+            job = {
+                "job_id": str(len(rows)),
+                "raw_id": len(rows),
+                "spool_id": str(place),
+                "collected_at": end,
+            }
+            times = {
+                "submitted_at": start,
+                "started_at": start,
+                "ended_at": end,
+                "wall_seconds": 3600,
+                "cpus": 1,
+            }
             origin = {"experiment": nova, "request_key": key, "stage": "reco", "proof": "submitted"}
             state = {"state": "failed" if is_failed else "completed", "exit_code": int(is_failed)}
             rows.append(Job(cluster=cluster, **job, **times, **origin, **state))
@@ -65,25 +86,36 @@ def victims(chance, planted, samweb, nova, liaison) -> list[int]:
     return counts
 
 
-def test_planted_outages_are_found_with_what_they_did_and_none_is_invented(planted, victims, samweb, chance, shifter):
+def test_planted_outages_are_found_with_what_they_did_and_none_is_invented(
+    planted, victims, samweb, chance, shifter
+):
     messages = []
     for start, end, _ in planted:
         fires, ends = alert(start, service="samweb"), alert(start, end, service="samweb")
         told = [(start + HOUR / 60, fires), (start + HOUR / 2, fires), (end + HOUR / 60, ends)]
-        messages += chance.sample(told + chance.choices(told, k=2), k=5)  # late, repeated, in any order
+        messages += chance.sample(
+            told + chance.choices(told, k=2), k=5
+        )  # late, repeated, in any order
     for at, one in messages:
         post(samweb.source, at, one)
     incidents = list(Incident.objects.order_by("started_at"))
-    assert [(one.started_at, one.ended_at) for one in incidents] == [(start, end) for start, end, _ in planted]
+    assert [(one.started_at, one.ended_at) for one in incidents] == [
+        (start, end) for start, end, _ in planted
+    ]
 
     found = []
     for incident in incidents:
         recount_impact(incident_id=incident.pk, at=BEGIN + timedelta(days=DAYS))
         figures = impact_of(incident, shifter)
         met = Job.objects.filter(started_at__lt=incident.ended_at, ended_at__gt=incident.started_at)
-        assert (figures.exposed, figures.failed) == (met.count(), met.filter(state="failed").count())
+        assert (figures.exposed, figures.failed) == (
+            met.count(),
+            met.filter(state="failed").count(),
+        )
         found.append(figures.excess)
-    within = [excess.low <= count <= excess.high for excess, count in zip(found, victims, strict=True)]
+    within = [
+        excess.low <= count <= excess.high for excess, count in zip(found, victims, strict=True)
+    ]
     assert within.count(False) <= chance_misses(len(within)), list(zip(found, victims, strict=True))
     harmful = [one for one, (*_, is_harmful) in zip(found, planted, strict=True) if is_harmful]
     harmless = [one for one, (*_, is_harmful) in zip(found, planted, strict=True) if not is_harmful]
@@ -94,5 +126,7 @@ def test_planted_outages_are_found_with_what_they_did_and_none_is_invented(plant
 
 def chance_misses(count: int) -> int:
     """Return how many of so many intervals of 95 % miss at most, but for one time in a thousand."""
-    likely = [comb(count, misses) * 0.05**misses * 0.95 ** (count - misses) for misses in range(count + 1)]
+    likely = [
+        comb(count, misses) * 0.05**misses * 0.95 ** (count - misses) for misses in range(count + 1)
+    ]
     return next(misses for misses in range(count + 1) if sum(likely[: misses + 1]) > 0.999)

@@ -13,7 +13,15 @@ from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.scheduler_facts import parse_state
 from apps.diagnosis.engine.verdict import decide
-from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, Overlap, ReasonKind, Stream, VerdictKind
+from apps.diagnosis.enums import (
+    ADVICE_OF,
+    Category,
+    Confidence,
+    Overlap,
+    ReasonKind,
+    Stream,
+    VerdictKind,
+)
 
 FAILED = JobFacts(scheduler="slurm", state=JobState.FAILED, exit_code=1, signal=0)
 
@@ -32,7 +40,8 @@ CASES = {
     "cmssw exception whose text is a dead proxy": (
         (
             "An exception of category 'StdException' occurred while\n"
-            "[frontier.c:1135]: No more proxies. Last error was: host name proxy problem: Name or service not known\n"
+            "[frontier.c:1135]: No more proxies. Last error was: host name proxy problem: "
+            "Name or service not known\n"
         ),
         VerdictKind.SERVICE,
         "FRONTIER-NOPROXY",
@@ -40,7 +49,8 @@ CASES = {
     "stage-out broken by the site's tools": (
         (
             "Attempt 1 to stage out failed.\n"
-            "ImportError: libboost_python-mt.so.1.53.0: cannot open shared object file: No such file or directory\n"
+            "ImportError: libboost_python-mt.so.1.53.0: cannot open shared object file: No "
+            "such file or directory\n"
         ),
         VerdictKind.SERVICE,
         "GFAL-BROKEN-ENV",
@@ -52,7 +62,8 @@ CASES = {
     ),
     "output directory that is not there": (
         (
-            "\tTransfer output files failure at execution point slot1@n1 while sending files to access point s. "
+            "\tTransfer output files failure at execution point slot1@n1 while sending files "
+            "to access point s. "
             "Details: reading from file /pool/logs/: (errno 2) No such file or directory\n"
         ),
         VerdictKind.CODE,
@@ -64,7 +75,10 @@ CASES = {
         None,
     ),
     "cancelled, then a broken pipe": (
-        "slurmstepd: error: *** JOB 2 ON c1 CANCELLED AT 2020-02-20T10:05:27 ***\nBrokenPipeError: [Errno 32] pipe\n",
+        (
+            "slurmstepd: error: *** JOB 2 ON c1 CANCELLED AT 2020-02-20T10:05:27 "
+            "***\nBrokenPipeError: [Errno 32] pipe\n"
+        ),
         VerdictKind.USER,
         "SLURM-CANCELLED",
     ),
@@ -81,17 +95,25 @@ CASES = {
         (
             "slurmstepd: error: *** JOB 2 ON c1 CANCELLED AT 2020-02-20T10:05:27 ***\n"
             "Traceback (most recent call last):\n"
-            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got "
+            "signal: 15\n"
         ),
         VerdictKind.USER,
         "SLURM-CANCELLED",
     ),
     "over memory, though the sample is small": (
-        "Job has gone over cgroup memory limit of 10624 megabytes. Last measured usage: 404 megabytes.\n",
+        (
+            "Job has gone over cgroup memory limit of 10624 megabytes. Last measured usage: 404 "
+            "megabytes.\n"
+        ),
         VerdictKind.RESOURCE,
         "CONDOR-MEM-CGROUP",
     ),
-    "harmless tls line": ("TLS: Unable to create TLS context; invalid private key.\n", VerdictKind.UNKNOWN, None),
+    "harmless tls line": (
+        "TLS: Unable to create TLS context; invalid private key.\n",
+        VerdictKind.UNKNOWN,
+        None,
+    ),
     "module exception before its consequences in root": (
         (
             "An exception was thrown while processing module Foo/bar run: 1 subRun: 13 event: 9\n"
@@ -100,14 +122,21 @@ CASES = {
         VerdictKind.CODE,
         "ART-MODULE-EXC",
     ),
-    "traceback alone": ("Traceback (most recent call last):\nKeyError: 'x'\n", VerdictKind.CODE, "PY-TRACEBACK"),
+    "traceback alone": (
+        "Traceback (most recent call last):\nKeyError: 'x'\n",
+        VerdictKind.CODE,
+        "PY-TRACEBACK",
+    ),
     "traceback around a 503": (
         "urllib.error.HTTPError: HTTP Error 503: Unavailable\n",
         VerdictKind.SERVICE,
         "HTTP-5XX",
     ),
     "step cancelled for a task that failed": (
-        "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TASK FAILURE ***\n",
+        (
+            "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TASK "
+            "FAILURE ***\n"
+        ),
         VerdictKind.UNKNOWN,
         None,
     ),
@@ -163,9 +192,18 @@ def test_deciding_state_wins_over_the_log(state):
         (JobFacts(state=JobState.FAILED, exit_code=0, signal=125), VerdictKind.RESOURCE),
         (JobFacts(state=JobState.FAILED, signal=24), VerdictKind.RESOURCE),
         (JobFacts(state=JobState.FAILED, signal=10), VerdictKind.UNKNOWN),
-        (JobFacts(state=JobState.FAILED, signal=15, wall_seconds=3590, time_limit_seconds=3600), VerdictKind.RESOURCE),
-        (JobFacts(state=JobState.FAILED, signal=15, wall_seconds=10, time_limit_seconds=3600), VerdictKind.UNKNOWN),
-        (JobFacts(scheduler="slurm", state=JobState.FAILED, exit_code=0, signal=53), VerdictKind.CODE),
+        (
+            JobFacts(state=JobState.FAILED, signal=15, wall_seconds=3590, time_limit_seconds=3600),
+            VerdictKind.RESOURCE,
+        ),
+        (
+            JobFacts(state=JobState.FAILED, signal=15, wall_seconds=10, time_limit_seconds=3600),
+            VerdictKind.UNKNOWN,
+        ),
+        (
+            JobFacts(scheduler="slurm", state=JobState.FAILED, exit_code=0, signal=53),
+            VerdictKind.CODE,
+        ),
         (JobFacts(state=JobState.FAILED, exit_code=127), VerdictKind.CODE),
         (JobFacts(state=JobState.FAILED, exit_code=124), VerdictKind.RESOURCE),
         (JobFacts(state=JobState.FAILED, exit_code=1), VerdictKind.UNKNOWN),
@@ -176,29 +214,49 @@ def test_signal_and_exit_code_without_known_error(facts, verdict):
 
 
 def test_cause_in_the_log_wins_over_the_signal():
-    found = judge("terminate called: std::bad_alloc\n", JobFacts(state=JobState.FAILED, signal=6)).verdict
+    found = judge(
+        "terminate called: std::bad_alloc\n", JobFacts(state=JobState.FAILED, signal=6)
+    ).verdict
     assert found.verdict == VerdictKind.RESOURCE
 
 
 def test_signal_wins_over_a_symptom():
-    facts = JobFacts(state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100)
+    facts = JobFacts(
+        state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100
+    )
     found = judge("KeyError: 'x'\n", facts).verdict
     assert (found.verdict, found.confidence) == (VerdictKind.RESOURCE, Confidence.MEDIUM)
 
 
 def test_limit_wins_over_a_general_error_and_not_over_a_cause():
-    at_limit = JobFacts(state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100)
+    at_limit = JobFacts(
+        state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100
+    )
     assert judge("connect: Connection refused\n", at_limit).verdict.verdict == VerdictKind.RESOURCE
     assert judge("connect: Connection refused\n").verdict.verdict == VerdictKind.SERVICE
-    assert judge("IfdhError: FetchError: Retry count exceeded\n", at_limit).verdict.verdict == VerdictKind.SERVICE
+    assert (
+        judge("IfdhError: FetchError: Retry count exceeded\n", at_limit).verdict.verdict
+        == VerdictKind.SERVICE
+    )
 
 
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [
         ({"scheduler": "slurm", "wall_seconds": 0}, VerdictKind.UNKNOWN),
-        ({"scheduler": "other", "wall_seconds": 0, "reason": "DependencyNeverSatisfied"}, VerdictKind.UNKNOWN),
-        ({"scheduler": "slurm", "wall_seconds": 0, "reason": "Dependency", "cancelled_by": "ana"}, VerdictKind.USER),
+        (
+            {"scheduler": "other", "wall_seconds": 0, "reason": "DependencyNeverSatisfied"},
+            VerdictKind.UNKNOWN,
+        ),
+        (
+            {
+                "scheduler": "slurm",
+                "wall_seconds": 0,
+                "reason": "Dependency",
+                "cancelled_by": "ana",
+            },
+            VerdictKind.USER,
+        ),
         ({"scheduler": "slurm", "wall_seconds": 40, "reason": "Dependency"}, VerdictKind.USER),
         ({"scheduler": "slurm", "wall_seconds": 0, "cancelled_by": "root"}, VerdictKind.USER),
     ],
@@ -208,14 +266,18 @@ def test_job_that_the_scheduler_gave_up_is_no_persons_doing(facts, verdict):
 
 
 def test_memory_kill_in_the_log_of_a_completed_job_is_reported():
-    text = "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the processes may have been killed.\n"
+    text = (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the processes may "
+        "have been killed.\n"
+    )
     found = judge(text, JobFacts(state=JobState.COMPLETED, exit_code=0, signal=0)).verdict
     assert (found.verdict, found.cause.pattern.id) == (VerdictKind.RESOURCE, "SLURM-OOM")
 
 
 def test_recovered_error_in_the_log_of_a_completed_job_is_not():
     found = judge(
-        "Connection refused, will try again\nKeyError: 'x'\n", JobFacts(state=JobState.COMPLETED, exit_code=0)
+        "Connection refused, will try again\nKeyError: 'x'\n",
+        JobFacts(state=JobState.COMPLETED, exit_code=0),
     )
     assert found.verdict.verdict == VerdictKind.UNKNOWN
 
@@ -228,7 +290,8 @@ def test_equal_role_goes_by_time():
 
 def test_one_line_goes_by_the_more_specific():
     line = (
-        "open/create : [ERROR] Server responded with an error: [3021] Unable to get quota space; Disk quota exceeded\n"
+        "open/create : [ERROR] Server responded with an error: [3021] Unable to get quota space; "
+        "Disk quota exceeded\n"
     )
     assert judge(line).verdict.cause.pattern.id == "XRD-3021-QUOTA"
 
@@ -239,25 +302,48 @@ def outage(service: str, overlap: Overlap = Overlap.YES) -> Outage:
 
 def test_service_that_only_the_log_blames_is_less_sure():
     log = "IfdhError: FetchError: Retry count exceeded\n"
-    for outages in ([], [outage("samweb", Overlap.NO)], [outage("samweb", Overlap.UNKNOWN)], [outage("cvmfs")]):
+    for outages in (
+        [],
+        [outage("samweb", Overlap.NO)],
+        [outage("samweb", Overlap.UNKNOWN)],
+        [outage("cvmfs")],
+    ):
         found = judge(log, outages=outages).verdict
         assert (found.verdict, found.confidence) == (VerdictKind.SERVICE, Confidence.MEDIUM)
 
 
 def test_outage_confirms_an_error_of_its_service():
-    found = judge("IfdhError: FetchError: Retry count exceeded\n", outages=[outage("samweb")]).verdict
-    assert (found.verdict, found.confidence, found.service) == (VerdictKind.SERVICE, Confidence.HIGH, "samweb")
+    found = judge(
+        "IfdhError: FetchError: Retry count exceeded\n", outages=[outage("samweb")]
+    ).verdict
+    assert (found.verdict, found.confidence, found.service) == (
+        VerdictKind.SERVICE,
+        Confidence.HIGH,
+        "samweb",
+    )
     assert (
-        Reason(ReasonKind.OUTAGE, "samweb had an outage while the job ran: 12:03 to 12:40", "service:samweb")
+        Reason(
+            ReasonKind.OUTAGE,
+            "samweb had an outage while the job ran: 12:03 to 12:40",
+            "service:samweb",
+        )
         in found.reasons
     )
 
 
 def test_reasons_come_by_weight_and_only_outages_that_were_are_told():
-    outages = [outage("dcache", Overlap.UNKNOWN), outage("cvmfs", Overlap.NO), outage("alien"), outage("samweb")]
+    outages = [
+        outage("dcache", Overlap.UNKNOWN),
+        outage("cvmfs", Overlap.NO),
+        outage("alien"),
+        outage("samweb"),
+    ]
     text = "IfdhError: FetchError: Retry count exceeded\nHTTP error: 503 Service Unavailable\n"
     facts = JobFacts(state=JobState.FAILED, exit_code=65)
-    kinds = [(reason.kind, reason.target.partition(":")[2]) for reason in judge(text, facts, outages).verdict.reasons]
+    kinds = [
+        (reason.kind, reason.target.partition(":")[2])
+        for reason in judge(text, facts, outages).verdict.reasons
+    ]
     assert kinds[0][0] == "catalogue"
     assert kinds[1:4] == [("outage", "samweb"), ("outage", "alien"), ("scheduler", "")]
     assert kinds[-1] == ("outage", "dcache")
@@ -284,14 +370,20 @@ def test_job_that_waited_for_a_dead_service_until_its_limit_is_a_service_problem
 
 def test_memory_kill_stays_one_in_an_outage():
     found = judge(
-        "samweb: Timed out waiting for response\n", JobFacts(state=JobState.OUT_OF_MEMORY), [outage("samweb")]
+        "samweb: Timed out waiting for response\n",
+        JobFacts(state=JobState.OUT_OF_MEMORY),
+        [outage("samweb")],
     )
     assert found.verdict.verdict == VerdictKind.RESOURCE
 
 
 @pytest.mark.parametrize(
     ("overlap", "verdict"),
-    [(Overlap.YES, VerdictKind.SERVICE), (Overlap.NO, VerdictKind.UNKNOWN), (Overlap.UNKNOWN, VerdictKind.UNKNOWN)],
+    [
+        (Overlap.YES, VerdictKind.SERVICE),
+        (Overlap.NO, VerdictKind.UNKNOWN),
+        (Overlap.UNKNOWN, VerdictKind.UNKNOWN),
+    ],
 )
 def test_outage_alone_is_a_guess_and_only_if_it_is_known(overlap, verdict):
     found = judge("nothing special\n", outages=[outage("samweb", overlap)]).verdict
@@ -309,7 +401,9 @@ class Nova:
     name = "nova"
 
     def classify(self, facts, block):
-        return Findings(reasons=(Reason(ReasonKind.PLUGIN, "Exit code 65: file transfer or declaration"),))
+        return Findings(
+            reasons=(Reason(ReasonKind.PLUGIN, "Exit code 65: file transfer or declaration"),)
+        )
 
 
 class Broken:
@@ -322,7 +416,10 @@ class Broken:
 
 
 def test_classifier_of_an_experiment_adds_a_reason():
-    assert judge("x\n", nova=Nova()).verdict.reasons[-1].text == "Exit code 65: file transfer or declaration"
+    assert (
+        judge("x\n", nova=Nova()).verdict.reasons[-1].text
+        == "Exit code 65: file transfer or declaration"
+    )
 
 
 def test_broken_classifier_is_named_and_the_others_count():
@@ -351,9 +448,14 @@ def test_plugin_that_loops_costs_its_own_opinion_and_then_rests(monkeypatch):
         looping.classify(FAILED, Block(b"x\n", 0, 2, 1))
     monkeypatch.setattr(registry, "PLUGIN_SECONDS", 0.2)
     found = judge("loop\n---- BadAlloc BEGIN\n", looping=looping).verdict
-    assert (found.category, found.reasons[-1].text) == (Category.RESOURCE, "Log classifier looping failed")
+    assert (found.category, found.reasons[-1].text) == (
+        Category.RESOURCE,
+        "Log classifier looping failed",
+    )
     monkeypatch.setattr(registry, "POOL", None)  # it is not asked again
-    assert judge("loop\n", looping=looping).verdict.reasons[-1].text == "Log classifier looping failed"
+    assert (
+        judge("loop\n", looping=looping).verdict.reasons[-1].text == "Log classifier looping failed"
+    )
 
 
 LINES = [pattern.example for pattern in built_in().patterns[::9]] + ["nothing", "KeyError: 'x'"]

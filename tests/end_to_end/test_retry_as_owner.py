@@ -1,4 +1,6 @@
-"""Failed jobs that the portal did not submit run again as their owner, once each, whatever is killed."""
+"""Failed jobs that the portal did not submit run again as their owner, once each,
+whatever is killed.
+"""
 
 import io
 import os
@@ -41,7 +43,14 @@ pytestmark = [
 OWNER = "nobody"
 HELPER = Path(settings.BASE_DIR) / "bin" / "submit-as-owner"
 #: Binds a sudoers file where sudo looks for it, in a mount namespace that ends with the command.
-WITH_SUDOERS = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" /etc/sudoers && shift && exec "$@"', "sh")
+WITH_SUDOERS = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount --bind "$1" /etc/sudoers && shift && exec "$@"',
+    "sh",
+)
 #: Fails as long as there is no file `fixed`, and notes who ran it with what.
 SCRIPT = """#!/bin/sh
 #SBATCH --time=3
@@ -114,15 +123,22 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
 
     take_in({array: 2})
     failed = list(Verdict.objects.filter(job__spool_id=array).order_by("job__job_id"))
-    assert [(row.job.user, row.job.job_id) for row in failed] == [(OWNER, f"{array}_3"), (OWNER, f"{array}_5")]
-    batch = plan_batch(source=failed[0].group, by=approver, at=timezone.now(), step=10, pause_minutes=0)
+    assert [(row.job.user, row.job.job_id) for row in failed] == [
+        (OWNER, f"{array}_3"),
+        (OWNER, f"{array}_5"),
+    ]
+    batch = plan_batch(
+        source=failed[0].group, by=approver, at=timezone.now(), step=10, pause_minutes=0
+    )
     assert batch.jobs.filter(as_owner=True).count() == 2
 
     (place / "fixed").touch()
     release_retries()
     assert counts_of(batch) == {"released": 2}
     # sbatch has returned, and its answer is lost.
-    kill_midway("apps.clusters.schedulers.slurm.submission", "_id_in", "not done", "send_to", cluster.pk)
+    kill_midway(
+        "apps.clusters.schedulers.slurm.submission", "_id_in", "not done", "send_to", cluster.pk
+    )
     lost = RetryJob.objects.get(sending_at__isnull=False)
     assert lost.spool_id == ""
     send_to(cluster_id=cluster.pk)
@@ -141,8 +157,14 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     batch.refresh_from_db()
     assert (batch.state, counts_of(batch)) == ("finished", {"succeeded": 2})
     for task in ("3", "5"):
-        assert (place / f"ran-{task}").read_text().splitlines() == [f"{OWNER} two words {task} a b"] * 2
-    assert set(Job.objects.filter(spool_id__in=[each for each, _ in retries]).values_list("user", flat=True)) == {OWNER}
+        assert (place / f"ran-{task}").read_text().splitlines() == [
+            f"{OWNER} two words {task} a b"
+        ] * 2
+    assert set(
+        Job.objects.filter(spool_id__in=[each for each, _ in retries]).values_list(
+            "user", flat=True
+        )
+    ) == {OWNER}
 
 
 @dataclass
@@ -158,7 +180,13 @@ class TestSlurmOwnerSubmission(OwnerSubmissionContract):
 
 def owned_job(**fields):
     """Return a job to submit as its owner."""
-    values = {"name": "retry.1", "owner": OWNER, "first_id": "1", "script": b"#!/bin/sh\n", "environment": b""}
+    values = {
+        "name": "retry.1",
+        "owner": OWNER,
+        "first_id": "1",
+        "script": b"#!/bin/sh\n",
+        "environment": b"",
+    }
     return OwnedJob(**values | fields)
 
 
@@ -167,13 +195,21 @@ def test_task_is_submitted_while_its_siblings_are_there(slurm, cluster, place):
     program = "#!/bin/sh\ntest $SLURM_ARRAY_TASK_ID -ne 3 && sleep 600\n"
     (place / "siblings.sh").write_text(program)
     options = ("--parsable", "--array=3-6%2", "--time=12", "--output=/dev/null")
-    array = slurm.run("runuser", "-u", OWNER, "--", "sbatch", *options, str(place / "siblings.sh")).strip()
+    array = slurm.run(
+        "runuser", "-u", OWNER, "--", "sbatch", *options, str(place / "siblings.sh")
+    ).strip()
     slurm.wait_state(f"{array}_3", "FAILED")
 
     for running_or_queued in (4, 5, 6):
-        with pytest.raises(SubmissionRefused, match=f"{array}_{running_or_queued} is queued or runs"):
-            adapter.submit_as_owner(owned_job(name="retry.2", first_id=array, task=running_or_queued))
-    retry = adapter.submit_as_owner(owned_job(name="retry.2", first_id=array, task=3, directory=str(place)))
+        with pytest.raises(
+            SubmissionRefused, match=f"{array}_{running_or_queued} is queued or runs"
+        ):
+            adapter.submit_as_owner(
+                owned_job(name="retry.2", first_id=array, task=running_or_queued)
+            )
+    retry = adapter.submit_as_owner(
+        owned_job(name="retry.2", first_id=array, task=3, directory=str(place))
+    )
     assert adapter.find_submitted("retry.2") == retry
     slurm.run("scancel", array, retry)
 
@@ -181,10 +217,24 @@ def test_task_is_submitted_while_its_siblings_are_there(slurm, cluster, place):
 def test_nothing_is_submitted_as_root_or_while_the_first_job_is_there(slurm, cluster, place):
     adapter = adapter_of(cluster)
     waiting = slurm.run(
-        "runuser", "-u", OWNER, "--", "sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"
+        "runuser",
+        "-u",
+        OWNER,
+        "--",
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--output=/dev/null",
+        "--wrap=true",
     ).strip()
 
-    for refused in ({"owner": "root"}, {"owner": "a b"}, {"owner": "-x"}, {"arguments": ("a\nb",)}, {"name": "a;b"}):
+    for refused in (
+        {"owner": "root"},
+        {"owner": "a b"},
+        {"owner": "-x"},
+        {"arguments": ("a\nb",)},
+        {"name": "a;b"},
+    ):
         with pytest.raises(SubmissionRefused):
             adapter.submit_as_owner(owned_job(**refused))
     with pytest.raises(SubmissionRefused, match="is queued or runs"):
@@ -208,11 +258,23 @@ def test_helper_takes_no_program_or_setting_from_its_caller(slurm, place):
     intruder = place / "intruder"
     intruder.mkdir()
     for program in ("mktemp", "tar", "sbatch", "env"):
-        (intruder / program).write_text(f'#!/bin/sh\ntouch {place}/intruded\nexec /usr/bin/{program} "$@"\n')
+        (intruder / program).write_text(
+            f'#!/bin/sh\ntouch {place}/intruded\nexec /usr/bin/{program} "$@"\n'
+        )
         (intruder / program).chmod(0o755)
     result = subprocess.run(
-        ["/usr/sbin/runuser", "-u", OWNER, "--", slurm.directory / "submit-as-owner", "--output=/dev/null", "--"],
-        input=packed(f"#!/bin/sh\n/usr/bin/env > {place}/variables\n".encode(), b"COLOUR=red\0LD_PRELOAD=\0"),
+        [
+            "/usr/sbin/runuser",
+            "-u",
+            OWNER,
+            "--",
+            slurm.directory / "submit-as-owner",
+            "--output=/dev/null",
+            "--",
+        ],
+        input=packed(
+            f"#!/bin/sh\n/usr/bin/env > {place}/variables\n".encode(), b"COLOUR=red\0LD_PRELOAD=\0"
+        ),
         env={
             "PATH": f"{intruder}:/usr/bin:/bin",
             "SLURM_CONF": "/nowhere/slurm.conf",
@@ -234,7 +296,9 @@ def test_helper_takes_no_program_or_setting_from_its_caller(slurm, place):
 def test_script_that_waits_for_its_job_holds_nobody(slurm, cluster, place):
     begun = time.monotonic()
     script = b"#!/bin/sh\n#SBATCH --wait --output=/dev/null\nsleep 600\n"
-    retry = adapter_of(cluster).submit_as_owner(owned_job(name="retry.waits", script=script, directory=str(place)))
+    retry = adapter_of(cluster).submit_as_owner(
+        owned_job(name="retry.waits", script=script, directory=str(place))
+    )
     assert time.monotonic() - begun < 20
     assert slurm.states(retry)[retry] in {"PENDING", "RUNNING"}
     slurm.run("scancel", retry)
@@ -242,7 +306,9 @@ def test_script_that_waits_for_its_job_holds_nobody(slurm, cluster, place):
 
 
 def test_sbatch_that_hangs_is_ended_by_the_helper(place):
-    """Under sudo neither the portal nor its `timeout` may signal it, and a job could come after the look-up."""
+    """Under sudo neither the portal nor its `timeout` may signal it,
+    and a job could come after the look-up.
+    """
     hanging = place / "hanging"
     hanging.mkdir()
     (hanging / "sbatch").write_text(f"#!/bin/sh\nexec sleep 1000 > {place}/hangs\n")
@@ -253,7 +319,9 @@ def test_sbatch_that_hangs_is_ended_by_the_helper(place):
     helper.write_text(text.replace("--kill-after=5 50", "--kill-after=1 1"))
     helper.chmod(0o755)
     command = ["/usr/sbin/runuser", "-u", OWNER, "--", helper, "--"]
-    result = subprocess.run(command, input=packed(b"#!/bin/sh\n"), capture_output=True, timeout=20, check=False)
+    result = subprocess.run(
+        command, input=packed(b"#!/bin/sh\n"), capture_output=True, timeout=20, check=False
+    )
     assert (result.returncode, result.stdout) == (124, b"")
     assert not list(Path("/tmp").glob("submit-as-owner.*"))
 
@@ -269,9 +337,23 @@ def test_documented_rule_of_sudo_allows_the_helper_and_nothing_else(slurm, place
     sudoers.chmod(0o440)
 
     def sudo(user: str, *command: str) -> subprocess.CompletedProcess[str]:
-        words = [*WITH_SUDOERS, sudoers, "/usr/sbin/runuser", "-u", "daemon", "--", "sudo", "-n", "-u", user, *command]
+        words = [
+            *WITH_SUDOERS,
+            sudoers,
+            "/usr/sbin/runuser",
+            "-u",
+            "daemon",
+            "--",
+            "sudo",
+            "-n",
+            "-u",
+            user,
+            *command,
+        ]
         script = packed(f"#!/bin/sh\nid -un > {place}/by-sudo\n".encode())
-        result = subprocess.run(words, input=script, capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
+        result = subprocess.run(
+            words, input=script, capture_output=True, check=False, env={"PATH": os.environ["PATH"]}
+        )
         result.stdout, result.stderr = result.stdout.decode(), result.stderr.decode()
         return result
 

@@ -1,4 +1,6 @@
-"""The log of a task that runs on a real Slurm: found by asking Slurm, followed until the task ends."""
+"""The log of a task that runs on a real Slurm: found by asking Slurm,
+followed until the task ends.
+"""
 
 import time
 
@@ -25,13 +27,18 @@ def test_log_of_a_running_task_is_followed(slurm, settings, tmp_path):
     settings.LOG_ROOTS = [slurm.jobs_dir]
     cache.clear()
     options = {"conf": str(slurm.conf), "log_owners": "root"}
-    cluster = ensure_cluster(name=slurm.cluster, scheduler="slurm", by="test", at=people.LONG_AGO, options=options)
+    cluster = ensure_cluster(
+        name=slurm.cluster, scheduler="slurm", by="test", at=people.LONG_AGO, options=options
+    )
     go_on = tmp_path / "go-on"
     script = (
-        f"#!/bin/sh\necho started $SLURM_ARRAY_TASK_ID\nwhile ! test -e {go_on}; do sleep 0.1; done\necho goes on\n"
+        f"#!/bin/sh\necho started $SLURM_ARRAY_TASK_ID\nwhile ! test -e {go_on}; do sleep 0.1; "
+        "done\necho goes on\n"
     )
     # not in the script, so that only Slurm knows it
-    array = slurm.submit(script, "--array=7", f"--output={slurm.jobs_dir}/of-%x-%A_%a.log", "--job-name=followed")
+    array = slurm.submit(
+        script, "--array=7", f"--output={slurm.jobs_dir}/of-%x-%A_%a.log", "--job-name=followed"
+    )
     call_command(
         *("capture", "--once", "--cluster", cluster.name, "--scheduler", "slurm"),
         *("--spool", str(slurm.state_dir), "--journal", str(tmp_path / "journal")),

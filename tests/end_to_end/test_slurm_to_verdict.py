@@ -44,7 +44,9 @@ exit 65
 
 @dataclass
 class Submitted:
-    """Jobs by the name that the test gives them: id, script, and the environment file as Slurm wrote it."""
+    """Jobs by the name that the test gives them: id, script,
+    and the environment file as Slurm wrote it.
+    """
 
     slurm: SlurmServer
     started_at: datetime = field(default_factory=lambda: timezone.now() - timedelta(seconds=2))
@@ -72,9 +74,13 @@ def submit_all(slurm: SlurmServer) -> Submitted:
     limit = jobs.submit("limit", SLEEP, "--time=5")
     cancelled = jobs.submit("cancelled", SLEEP)
     pending = jobs.submit("pending", SLEEP, "--hold")
-    requeued = jobs.submit("requeued", '#!/bin/sh\n[ "$SLURM_RESTART_COUNT" = 1 ] && exit 4\nsleep 300\n')
+    requeued = jobs.submit(
+        "requeued", '#!/bin/sh\n[ "$SLURM_RESTART_COUNT" = 1 ] && exit 4\nsleep 300\n'
+    )
     if slurm.limits_memory:
-        jobs.submit("memory", "#!/bin/sh\nhead -c 300M /dev/zero | tail -c 250M | wc -c\n", "--mem=30")
+        jobs.submit(
+            "memory", "#!/bin/sh\nhead -c 300M /dev/zero | tail -c 250M | wc -c\n", "--mem=30"
+        )
     for job_id in (limit, cancelled, requeued):
         slurm.wait_state(job_id, "RUNNING")
     slurm.scontrol("update", f"jobid={limit}", "endtime=now")
@@ -82,7 +88,9 @@ def submit_all(slurm: SlurmServer) -> Submitted:
     slurm.run("scancel", pending)
     slurm.scontrol("requeue", requeued)
     slurm.wait_state(requeued, "PENDING", reason="BeginTime")
-    slurm.scontrol("update", f"jobid={requeued}", "starttime=now+3")  # a node refuses it in the second of its end
+    slurm.scontrol(
+        "update", f"jobid={requeued}", "starttime=now+3"
+    )  # a node refuses it in the second of its end
     slurm.wait_ended(jobs.ids.values())
     return jobs
 
@@ -112,7 +120,12 @@ def portal(slurm, settings, tmp_path) -> Callable[[], None]:
     )
 
     def run() -> None:
-        options = {"cluster": slurm.cluster, "scheduler": "slurm", "spool": slurm.state_dir, "journal": tmp_path}
+        options = {
+            "cluster": slurm.cluster,
+            "scheduler": "slurm",
+            "spool": slurm.state_dir,
+            "journal": tmp_path,
+        }
         call_command("capture", **options, once=True)
         archive_all()
         time.sleep(LAG.total_seconds() + 1)
@@ -158,17 +171,32 @@ def test_every_ending_comes_through_to_its_verdict(slurm, portal, client, capsys
             assert verdict.advice == judged[1]
 
     tasks = Job.objects.filter(spool_id=jobs.ids["array"], submitted_at__gte=jobs.started_at)
-    assert sorted((task.job_id.partition("_")[2], task.state, task.exit_code) for task in tasks) == [
+    assert sorted(
+        (task.job_id.partition("_")[2], task.state, task.exit_code) for task in tasks
+    ) == [
         ("0", "completed", 0),
         ("3", "failed", 3),
     ]
     assert len({archived_job_for(task).pk for task in tasks}) == 1
-    attempts = Job.objects.filter(job_id=jobs.ids["requeued"], ended_at__gte=jobs.started_at).order_by("attempt")
-    assert [(job.attempt, job.state, job.exit_code) for job in attempts] == [(1, "requeued", 0), (2, "failed", 4)]
+    attempts = Job.objects.filter(
+        job_id=jobs.ids["requeued"], ended_at__gte=jobs.started_at
+    ).order_by("attempt")
+    assert [(job.attempt, job.state, job.exit_code) for job in attempts] == [
+        (1, "requeued", 0),
+        (2, "failed", 4),
+    ]
 
     failed = jobs.job("known error")
-    assert (failed.request_key, failed.stage, failed.experiment.key) == ("NOVA-0042", "reco", "NOVA")
+    assert (failed.request_key, failed.stage, failed.experiment.key) == (
+        "NOVA-0042",
+        "reco",
+        "NOVA",
+    )
     client.force_login(people.person("shifter-one", ("shifter", None)))
     page = client.get(f"/jobs/{failed.pk}/").content.decode()
-    assert page.index("Service problem: retry") < page.index("declaring the output") < page.index("HTTP error: 503")
+    assert (
+        page.index("Service problem: retry")
+        < page.index("declaring the output")
+        < page.index("HTTP error: 503")
+    )
     assert "samweb" in page[page.index("HTTP error: 503") :]

@@ -1,4 +1,6 @@
-"""A request of three stages from the queue to done on a real Slurm, with a job that fails and is sent again."""
+"""A request of three stages from the queue to done on a real Slurm,
+with a job that fails and is sent again.
+"""
 
 import os
 import subprocess
@@ -60,7 +62,8 @@ stages:
     arguments: [name, release, configuration, output_dataset, events, jobs, memory_bytes, wall_seconds]
     command: ["{program}", "{configuration}", "{stage}", "{job_index}", "{first_event}", "{events_per_job}"]
 """
-#: Says what it was told, and what it made; job 1 of the stage `sim` finds a service down the first time.
+#: Says what it was told, and what it made; job 1 of the stage `sim` finds a service down the first
+#: time.
 PROGRAM = """#!/bin/bash
 echo "$@" > {jobs}/told-$OPSPORTAL_STAGE-$OPSPORTAL_JOB_INDEX
 if [ $OPSPORTAL_STAGE = sim ] && [ $3 = 1 ] && mkdir {jobs}/once
@@ -82,7 +85,12 @@ def cluster(slurm, settings):
     )
     cluster.submits = True
     output = str(slurm.jobs_dir / "%A_%a.out")
-    cluster.submission = {"directory": str(slurm.jobs_dir), "output": output, "array_size": 2, "test_events": 5}
+    cluster.submission = {
+        "directory": str(slurm.jobs_dir),
+        "output": output,
+        "array_size": 2,
+        "test_events": 5,
+    }
     cluster.save()
     return cluster
 
@@ -109,12 +117,17 @@ class Portal:
         self.cluster, self.slurm, self.journal = cluster, slurm, journal
 
     def turn(self) -> list[Submission]:
-        """Send what is due, wait for its jobs to end, and take in all that came of them; return what was sent."""
+        """Send what is due, wait for its jobs to end, and take in all that came of them;
+        return what was sent.
+        """
         send_to(cluster_id=self.cluster.pk)
         sent = list(Submission.objects.filter(settled_at=None).order_by("pk"))
         for submission in sent:
             assert submission.state == "sent", submission.last_error
-            assert dispatch.adapter_that_submits(self.cluster).find_submitted(submission.name) == submission.spool_id
+            assert (
+                dispatch.adapter_that_submits(self.cluster).find_submitted(submission.name)
+                == submission.spool_id
+            )
         call_command(
             "capture",
             cluster=self.cluster.name,
@@ -130,11 +143,15 @@ class Portal:
         return sent
 
     def collect(self, tasks: Mapping[str, int], *, seconds: float = 120) -> None:
-        """Collect until the portal has so many jobs of each array, by its id: accounting may be behind."""
+        """Collect until the portal has so many jobs of each array, by its id:
+        accounting may be behind.
+        """
         deadline = time.monotonic() + seconds
         while True:
             assert not collect_finished_jobs(cluster=self.cluster, at=timezone.now()).problem
-            collected = Counter(Job.objects.filter(spool_id__in=tasks).values_list("spool_id", flat=True))
+            collected = Counter(
+                Job.objects.filter(spool_id__in=tasks).values_list("spool_id", flat=True)
+            )
             if collected == tasks:
                 return
             assert time.monotonic() < deadline, f"{collected} of {tasks} after {seconds} s"
@@ -144,7 +161,9 @@ class Portal:
         """Do all that waits: events, logs to read, counts, what follows for requests."""
         for _ in range(3):
             core_tasks.deliver_waiting()
-            for pk in list(LogHarvest.objects.filter(state=HarvestState.QUEUED).values_list("pk", flat=True)):
+            for pk in list(
+                LogHarvest.objects.filter(state=HarvestState.QUEUED).values_list("pk", flat=True)
+            ):
                 harvest_log(harvest_id=pk)
         recompute_dirty_hours(at=timezone.now())
         count_reports(at=timezone.now())
@@ -165,7 +184,9 @@ def report(client: Client, request: Request, slurm, position: int, stage: str) -
         assert answer.status_code < 300, answer.content
 
 
-def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, liaison, approver, client, tmp_path):
+def test_three_stages_from_the_queue_to_done(
+    slurm, cluster, request_of_three, liaison, approver, client, tmp_path
+):
     portal, request = Portal(cluster, slurm, tmp_path / "journal"), request_of_three
     begun = timezone.now() - timedelta(seconds=2)
     client.force_login(liaison)
@@ -182,7 +203,10 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     ]
     assert state() == "testing"
 
-    assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [("gen", 0, 2), ("gen", 2, 1)]
+    assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [
+        ("gen", 0, 2),
+        ("gen", 2, 1),
+    ]
     assert state() == "running"
     started = Event.objects.get(kind="request.start")
     assert started.reason.startswith("The test passed. gen: ")
@@ -194,7 +218,10 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     assert (failed.job_id, failed.exit_code) == (f"{simulated[0].spool_id}_1", 65)
     assert (failed.verdict.verdict, failed.verdict.advice) == ("service", "retry")
     now = progress_now(request, at=timezone.now())
-    found = {one.row.stage: (one.row.wanted, one.row.sums.completed, one.row.sums.failed) for one in now.stages}
+    found = {
+        one.row.stage: (one.row.wanted, one.row.sums.completed, one.row.sums.failed)
+        for one in now.stages
+    }
     assert found["sim"] == (3, 2, 1)
     assert found["reco"] == (3, 0, 0)
 
@@ -210,8 +237,12 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     assert "+ exec --" in log, "its script was traced"
     report(client, request, slurm, 1, "sim")
 
-    assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [("reco", 0, 2), ("reco", 2, 1)]
-    # Nothing was reported of the last stage yet. The portal looks again each minute, as accounting may come in parts.
+    assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [
+        ("reco", 0, 2),
+        ("reco", 2, 1),
+    ]
+    # Nothing was reported of the last stage yet. The portal looks again each minute, as accounting
+    # may come in parts.
     deadline = time.monotonic() + 60
     while state() != "data_quality":
         assert time.monotonic() < deadline, "\n".join(map(str, jobs_of(request)))
@@ -225,9 +256,13 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
 
     check_jobs_and_archive(request, begun)
     check_words(slurm)
-    events = Event.objects.filter(target_type="production.request", target_id=str(request.pk), at__gte=begun)
+    events = Event.objects.filter(
+        target_type="production.request", target_id=str(request.pk), at__gte=begun
+    )
     moves = [f"request.{verb}" for verb in ("test", "start", "complete", "review", "done")]
-    assert list(events.filter(kind__in=moves).order_by("pk").values_list("kind", flat=True)) == moves
+    assert (
+        list(events.filter(kind__in=moves).order_by("pk").values_list("kind", flat=True)) == moves
+    )
     assert set(events.filter(kind__in=moves).values_list("actor", flat=True)) == {"opsportal"}
     frozen = ProductionReport.objects.get(request=request)
     stages = {one["stage"]: one for one in read_frozen(frozen)["stages"]}
@@ -236,17 +271,30 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
 
 
 def jobs_of(request: Request) -> list[tuple[object, ...]]:
-    """Return what the portal knows of the jobs that it submitted for a request, for the message of a failure."""
+    """Return what the portal knows of the jobs that it submitted for a request,
+    for the message of a failure.
+    """
     ids = request.submissions.values("spool_id")
     jobs = Job.objects.filter(spool_id__in=ids).order_by("pk")
     return list(
-        jobs.values_list("job_id", "stage", "state", "exit_code", "proof", "request_key", "submitted_at", "ended_at")
+        jobs.values_list(
+            "job_id",
+            "stage",
+            "state",
+            "exit_code",
+            "proof",
+            "request_key",
+            "submitted_at",
+            "ended_at",
+        )
     )
 
 
 def check_jobs_and_archive(request: Request, begun: datetime) -> None:
     """Every job was found by its environment, and every script kept as it was sent."""
-    jobs = Job.objects.filter(request=request, submitted_at__gte=begun)  # others used its number as well
+    jobs = Job.objects.filter(
+        request=request, submitted_at__gte=begun
+    )  # others used its number as well
     counts = Counter(jobs.values_list("stage", "state"))
     assert counts == {
         **{(f"{stage}.test", "completed"): 1 for stage in ("gen", "sim", "reco")},
@@ -257,7 +305,9 @@ def check_jobs_and_archive(request: Request, begun: datetime) -> None:
     for submission in request.submissions.all():
         archived = ArchivedJob.objects.get(job_id=submission.spool_id, submitted_at__gte=begun)
         assert read_blob(archived.script).decode() == submission.script
-        environment = dict(e.partition(b"=")[::2] for e in read_blob(archived.environment)[4:].split(b"\0"))
+        environment = dict(
+            e.partition(b"=")[::2] for e in read_blob(archived.environment)[4:].split(b"\0")
+        )
         assert environment[b"OPSPORTAL_REQUEST"].decode() == request.key
         assert environment[b"OPSPORTAL_STAGE"].decode() == archived.stage
         assert environment[b"OPSPORTAL_SUBMISSION"].decode() == str(submission.token)
@@ -283,7 +333,9 @@ def test_what_slurm_refuses_is_told(slurm, cluster, request_of_three, approver):
         request=request_of_three, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START
     )
     plan_next(assignment=assignment, at=timezone.now())
-    refused = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=timezone.now()), at=timezone.now())
+    refused = dispatch.send(
+        submission=dispatch.claim_next(cluster=cluster, at=timezone.now()), at=timezone.now()
+    )
     assert refused.state == "failed"
     assert "nvalid partition" in refused.last_error
     assert dispatch.adapter_that_submits(cluster).find_submitted(refused.name) is None
@@ -317,8 +369,14 @@ getattr(tasks, task[0])(**{"cluster_id": int(number) for number in task[1:]})
 
 
 def kill_midway(module: str, function: str, first: str, *task: object) -> None:
-    """Run a task in a worker, and kill it with -9 before or after (`first` is "done") a function has done its work."""
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    """Run a task in a worker, and kill it with -9 before or after (`first` is "done") a function
+    has done its work.
+    """
+    url = (
+        urlsplit(os.environ["DATABASE_URL"])
+        ._replace(path=f"/{connection.settings_dict['NAME']}")
+        .geturl()
+    )
     environment = os.environ | {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "opsportal.settings"}
     command = [sys.executable, "-c", WORKER, module, function, first, *map(str, task)]
     before = sessions()
@@ -337,18 +395,24 @@ def sessions() -> set[int]:
         return {pid for (pid,) in cursor.fetchall()}
 
 
-def test_victims_of_an_outage_are_retried_once_whatever_is_killed(slurm, cluster, nova, liaison, approver, tmp_path):
+def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
+    slurm, cluster, nova, liaison, approver, tmp_path
+):
     program = slurm.jobs_dir / "outage"
     program.write_text(OUTAGE.replace("{jobs}", str(tmp_path)))
     program.chmod(0o755)
     cluster.submission |= {"array_size": 4, "retries": 0}
     cluster.save()
     workflow = workflows.workflow("outage", DECLARATION.replace("{program}", str(program)))
-    stage = requests.stage("only", kind="step", jobs=4, events=40, memory_bytes=50_000_000, wall_seconds=600)
+    stage = requests.stage(
+        "only", kind="step", jobs=4, events=40, memory_bytes=50_000_000, wall_seconds=600
+    )
     request = requests.request_in(
         "queued", by=liaison, experiment=nova, approver=approver, workflow=workflow, stages=(stage,)
     )
-    assign_request(request=request, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START)
+    assign_request(
+        request=request, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START
+    )
     portal = Portal(cluster, slurm, tmp_path / "journal")
     [array] = portal.turn()
     send_to(cluster_id=cluster.pk)
@@ -373,6 +437,14 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(slurm, cluster
 
     batch.refresh_from_db()
     assert (batch.state, counts_of(batch)) == ("finished", {"succeeded": 4})
-    assert [len((tmp_path / f"ran-{index}").read_text().split()) for index in range(4)] == [2, 2, 2, 2]
-    assert sorted(Submission.objects.exclude(pk=array.pk).values_list("tasks", "attempts")) == [(2, 1), (2, 1)]
+    assert [len((tmp_path / f"ran-{index}").read_text().split()) for index in range(4)] == [
+        2,
+        2,
+        2,
+        2,
+    ]
+    assert sorted(Submission.objects.exclude(pk=array.pk).values_list("tasks", "attempts")) == [
+        (2, 1),
+        (2, 1),
+    ]
     assert RetryJob.objects.filter(submission=killed).count() == 2

@@ -11,7 +11,8 @@ from apps.statusboard.models import UnmappedAlert
 
 #: A direction, an escape sequence, an invisible character and a bell.
 CANARY = "\u202e\x1b[31m\u200b\x07"
-#: The same, as an expression that compiles and may match nothing, so that the catalogue can be used.
+#: The same, as an expression that compiles and may match nothing, so that the catalogue can be
+#: used.
 IN_EXPRESSION = "(?:\u202e\x1b\\[31m\u200b\x07)?"
 #: Text that is not free: of the portal's own choice, or checked when it is written.
 NOT_FREE = {
@@ -21,16 +22,29 @@ NOT_FREE = {
 
 
 def append_hidden_characters() -> int:
-    """Append the canary to every free text column of the portal's rows; return how many columns took it."""
+    """Append the canary to every free text column of the portal's rows;
+    return how many columns took it.
+    """
     changed = 0
     with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")  # also to rows that a trigger protects
+        cursor.execute(
+            "SET session_replication_role = replica"
+        )  # also to rows that a trigger protects
     for model in apps.get_models():
         if not model.__module__.startswith("apps."):
             continue
         for field in model._meta.concrete_fields:
-            is_text = type(field) in {models.CharField, models.TextField} and not field.choices and not field.unique
-            if is_text and field.name not in NOT_FREE and "token" not in field.name and "password" not in field.name:
+            is_text = (
+                type(field) in {models.CharField, models.TextField}
+                and not field.choices
+                and not field.unique
+            )
+            if (
+                is_text
+                and field.name not in NOT_FREE
+                and "token" not in field.name
+                and "password" not in field.name
+            ):
                 canary = IN_EXPRESSION if field.name == "regex" else CANARY
                 longest = (field.max_length or 1_000_000) - len(canary)
                 filled = model._base_manager.exclude(**{field.name: ""})
@@ -43,7 +57,9 @@ def append_hidden_characters() -> int:
         verdict.reasons = [reason | {"text": reason["text"] + CANARY} for reason in verdict.reasons]
         verdict.save()
     for excerpt in LogExcerpt.objects.all():
-        excerpt.compressed = ZstdCompressor().compress(excerpt.data.replace(b"503", f"503 {CANARY}".encode()))
+        excerpt.compressed = ZstdCompressor().compress(
+            excerpt.data.replace(b"503", f"503 {CANARY}".encode())
+        )
         excerpt.save()
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = DEFAULT")

@@ -20,4 +20,6 @@ def history(request: Request, **changes: object) -> StageHistory:
         "last_ended_at": AT,
         "last_completed_at": AT,
     }
-    return StageHistory.objects.create(request=request, experiment=request.experiment, **{**row, **changes})
+    return StageHistory.objects.create(
+        request=request, experiment=request.experiment, **{**row, **changes}
+    )

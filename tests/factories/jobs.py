@@ -31,7 +31,9 @@ def record(number: int = 1, **changes: object) -> JobRecord:
 
 
 def bare(number: int = 1, *, submitted_at: datetime, **changes: object) -> JobRecord:
-    """A completed job of which accounting knows no more than it must; it ended an hour after its submission."""
+    """A completed job of which accounting knows no more than it must;
+    it ended an hour after its submission.
+    """
     base = JobRecord(
         job_id=str(number),
         raw_id=number,
@@ -52,16 +54,22 @@ def failed(number: int = 1, **changes: object) -> JobRecord:
 
 
 def store(cluster: Cluster, *records: JobRecord, at: datetime = AT) -> list[Job]:
-    """Put these records into the database as the collector does, and return their rows in the same order."""
+    """Put these records into the database as the collector does,
+    and return their rows in the same order.
+    """
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at})
     store_records(cluster=cluster, records=records, at=at)
     return [
-        Job.objects.get(cluster=cluster, job_id=r.job_id, submitted_at=r.submitted_at, attempt=r.attempt)
+        Job.objects.get(
+            cluster=cluster, job_id=r.job_id, submitted_at=r.submitted_at, attempt=r.attempt
+        )
         for r in records
     ]
 
 
-def ran(cluster: Cluster, key: str, stage: str, *records: JobRecord, at: datetime = AT) -> list[Job]:
+def ran(
+    cluster: Cluster, key: str, stage: str, *records: JobRecord, at: datetime = AT
+) -> list[Job]:
     """The same for jobs of a stage of a request, counted at once."""
     jobs = store(cluster, *records, at=at)
     attach_origin(origins={job.pk: (key, stage) for job in jobs}, at=at)
@@ -70,7 +78,9 @@ def ran(cluster: Cluster, key: str, stage: str, *records: JobRecord, at: datetim
 
 
 def row(cluster: Cluster, number: int = 1, *, at: datetime, **fields: object) -> Job:
-    """The row of a failed job that ended at this moment, and nothing else: no event tells of it, no total counts it."""
+    """The row of a failed job that ended at this moment, and nothing else: no event tells of it,
+    no total counts it.
+    """
     values = {
         "job_id": str(number),
         "raw_id": number,

@@ -13,14 +13,21 @@ PASSWORD = "correct horse battery staple"
 
 def experiment(key: str, name: str = "") -> Experiment:
     """The experiment of this key, made as a row if missing, of which no event tells."""
-    return Experiment.objects.filter(key=key).first() or Experiment.objects.create(key=key, name=name or key)
+    return Experiment.objects.filter(key=key).first() or Experiment.objects.create(
+        key=key, name=name or key
+    )
 
 
 def person(username: str, *roles: tuple[str, Experiment | None]) -> User:
-    """A new user with these roles, pairs of role and experiment, None for all; as rows, of which no event tells."""
+    """A new user with these roles, pairs of role and experiment, None for all; as rows,
+    of which no event tells.
+    """
     is_admin = ("admin", None) in roles
     user = User.objects.create(
-        username=username, password=make_password(PASSWORD), is_staff=is_admin, is_superuser=is_admin
+        username=username,
+        password=make_password(PASSWORD),
+        is_staff=is_admin,
+        is_superuser=is_admin,
     )
     Membership.objects.bulk_create(
         Membership(user=user, role=Role(role), experiment=experiment) for role, experiment in roles

@@ -23,17 +23,23 @@ QUEUED_AT = AT + timedelta(hours=1)
 
 @dataclass
 class Produced:
-    """A request of two stages of two jobs and ten events each, in data quality, and what may happen to it."""
+    """A request of two stages of two jobs and ten events each, in data quality,
+    and what may happen to it.
+    """
 
     request: Request
     liaison: object
 
     def stage(self, position: int) -> Stage:
-        return Stage.objects.select_related("request__experiment").get(request=self.request, position=position)
+        return Stage.objects.select_related("request__experiment").get(
+            request=self.request, position=position
+        )
 
     def report(self, position: int, key: str = "all", **changes: int | None) -> None:
         values = {"files_in": 2, "events_in": 10, "files_out": 2, "events_out": 10, **changes}
-        counts.report_output(stage=self.stage(position), key=key, counts=values, by=self.liaison, at=LATER)
+        counts.report_output(
+            stage=self.stage(position), key=key, counts=values, by=self.liaison, at=LATER
+        )
         counts.count_reports(at=LATER)
 
     def name(self, position: int, *files: tuple[str, int], key: str = "all") -> None:
@@ -41,11 +47,17 @@ class Produced:
         name_files(stage=self.stage(position), key=key, files=named, by=self.liaison, at=LATER)
 
     def run_jobs(self, *, missing: int = 0, bad: int = 0) -> None:
-        """Let the jobs of both stages end: all completed but for those missing of the second one."""
+        """Let the jobs of both stages end: all completed but for those missing of the
+        second one.
+        """
         cluster = clusters.cluster("jura")
         for position, name in enumerate(("generation", "simulation")):
             good = 2 - (missing if position else 0)
-            ran = {"submitted_at": QUEUED_AT, "started_at": QUEUED_AT, "ended_at": QUEUED_AT + timedelta(minutes=40)}
+            ran = {
+                "submitted_at": QUEUED_AT,
+                "started_at": QUEUED_AT,
+                "ended_at": QUEUED_AT + timedelta(minutes=40),
+            }
             records = [record(10 * position + n + 1, **ran) for n in range(good)]
             records += [failed(100 + n, **ran) for n in range(bad if position else 0)]
             jobs = store(cluster, *records)
@@ -71,10 +83,15 @@ class Produced:
         return standing_of(self.fresh())
 
     def fresh(self) -> Request:
-        return Request.objects.select_related("experiment", "workflow__type").get(pk=self.request.pk)
+        return Request.objects.select_related("experiment", "workflow__type").get(
+            pk=self.request.pk
+        )
 
     def said(self) -> dict[tuple[int | None, str, str], str]:
-        return {(one.position, one.check_name, one.subject): one.outcome for one in self.standing().results}
+        return {
+            (one.position, one.check_name, one.subject): one.outcome
+            for one in self.standing().results
+        }
 
     def kinds(self) -> list[str]:
         return [event.kind for event in events_of(self.request)]

@@ -1,4 +1,6 @@
-"""Requests for tests: inserted as the rows that the services leave, or moved by the services themselves."""
+"""Requests for tests: inserted as the rows that the services leave,
+or moved by the services themselves.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +13,12 @@ from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
 from apps.production.domain.content.model import FIELDS, RequestContent, StageContent
 from apps.production.domain.content.serialization import plain
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    check_request,
+    submit_request,
+)
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.priority.rescoring import update_entry
@@ -92,17 +99,23 @@ REASON = "for the freeze"
 WAIVED = "Looked at by hand."
 
 
-def request_in(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
-    """A request in this state since `later`: as far as its review by its rows, from there by the services.
+def request_in(
+    state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object
+) -> Request:
+    """A request in this state since `later`: as far as its review by its rows,
+    from there by the services.
 
-    The checks do not run, so their warnings are in no event, and an approver signs, whatever groups a rule names.
-    Where that matters, use `request_moved_to`; `tests/production/test_factories.py` compares what both leave.
+    The checks do not run, so their warnings are in no event, and an approver signs, whatever groups
+    a rule names. Where that matters, use `request_moved_to`; `tests/production/test_factories.py`
+    compares what both leave.
     """
     people = {"by": by, "experiment": experiment, "approver": approver}
     return _bring_to(S(state), _insert, _waive_at_once, **people, at=later, **changes)
 
 
-def request_moved_to(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
+def request_moved_to(
+    state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object
+) -> Request:
     """A request brought to this state by the services alone."""
     people = {"by": by, "experiment": experiment, "approver": approver}
     return _bring_to(S(state), _move, _waive_one_by_one, **people, at=later, **changes)
@@ -133,10 +146,16 @@ def _bring_to(
 
 
 @transaction.atomic
-def _insert(state: RequestState, *, by, experiment, approver=None, at: datetime = LATER, **changes: object) -> Request:
-    """Write the rows that `create_draft` and the moves to the state leave; `at` is when the moves were made."""
+def _insert(
+    state: RequestState, *, by, experiment, approver=None, at: datetime = LATER, **changes: object
+) -> Request:
+    """Write the rows that `create_draft` and the moves to the state leave;
+    `at` is when the moves were made.
+    """
     if state in STATES_TO_REVIEW:
-        request = _insert(S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes)
+        request = _insert(
+            S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes
+        )
         _write_production(request, state, approver, at=at)
         return request
     assert is_liaison(by, experiment.pk)
@@ -200,25 +219,38 @@ def _write_production(request: Request, state: RequestState, approver, *, at: da
     request.save(update_fields=["state", "version", "work_began_at"])
     update_entry(request=request, at=at)
     ranks = {"rank_old": rank_before, "rank_new": rank_of(request)}
-    events = _events_of(request, moves, old=S.QUEUED, people={"approver": approver}, at=at, data={Verb.START: ranks})
+    events = _events_of(
+        request, moves, old=S.QUEUED, people={"approver": approver}, at=at, data={Verb.START: ranks}
+    )
     publish_all(events=events)
 
 
 def _insert_stages(request: Request, request_content: RequestContent) -> tuple[StageContent, ...]:
-    """Write the stages of a request with their services; return them with the services in the order of their names."""
+    """Write the stages of a request with their services;
+    return them with the services in the order of their names.
+    """
     write_stages(request, request_content)
     slugs = {slug for stage_content in request_content.stages for slug in stage_content.services}
     if not slugs:
         return request_content.stages
     ordered = list(Service.objects.filter(slug__in=slugs).values_list("slug", flat=True))
     return tuple(
-        replace(stage_content, services=tuple(slug for slug in ordered if slug in stage_content.services))
+        replace(
+            stage_content,
+            services=tuple(slug for slug in ordered if slug in stage_content.services),
+        )
         for stage_content in request_content.stages
     )
 
 
 def _events_of(
-    request: Request, moves: list[tuple], *, old: RequestState, people: dict, at: datetime, data: dict[Verb, dict]
+    request: Request,
+    moves: list[tuple],
+    *,
+    old: RequestState,
+    people: dict,
+    at: datetime,
+    data: dict[Verb, dict],
 ) -> list[Event]:
     events = []
     for verb, new, who in moves:
@@ -238,7 +270,9 @@ def _events_of(
     return events
 
 
-def _move(state: RequestState, *, by, experiment, approver, at: datetime, **changes: object) -> Request:
+def _move(
+    state: RequestState, *, by, experiment, approver, at: datetime, **changes: object
+) -> Request:
     """Create a draft and make its moves as far as the state."""
     if state in STATES_TO_REVIEW:
         request = _move(S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes)
@@ -258,7 +292,13 @@ def _move(state: RequestState, *, by, experiment, approver, at: datetime, **chan
         return request
     if state == S.APPROVED:  # the portal passes through it at once, unless it is stopped just then
         return apply_move(
-            request, Verb.APPROVE, by=approver, at=at, reason=REASON, approved_at=at, approved_by=approver
+            request,
+            Verb.APPROVE,
+            by=approver,
+            at=at,
+            reason=REASON,
+            approved_at=at,
+            approved_by=approver,
         )
     return approve_request(request=request, by=approver, at=at, reason=REASON)
 
@@ -301,6 +341,8 @@ def _waive_at_once(request: Request, approver, *, at: datetime) -> None:
         parts = [waiver.stage_name, waiver.title, waiver.subject]
         check = ": ".join(part for part in parts if part)
         data = {"waiver": waiver.pk, "check": check, "said": waiver.why, "in_part": False}
-        event = new_event(kind="request.waive", target=request, by=approver, at=at, reason=WAIVED, data=data)
+        event = new_event(
+            kind="request.waive", target=request, by=approver, at=at, reason=WAIVED, data=data
+        )
         events.append(event)
     publish_all(events=events)

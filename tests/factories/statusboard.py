@@ -20,7 +20,11 @@ def source(at: datetime, slug: str = "prometheus", **more) -> MonitoringSource:
 
 
 def alert(
-    start: datetime, end: datetime | None = None, key: str = "f404", severity: str = "critical", **labels: str
+    start: datetime,
+    end: datetime | None = None,
+    key: str = "f404",
+    severity: str = "critical",
+    **labels: str,
 ) -> dict:
     """One alert as Alertmanager posts it: resolved if it has an end."""
     return {
@@ -49,9 +53,14 @@ def post(to: MonitoringSource, at: datetime, *alerts: dict):
 
 
 def states(of: Service, since: datetime) -> list[tuple[str, float | None]]:
-    """The states from `since` on: what, and for how many minutes after `since` it begins (None: long before)."""
+    """The states from `since` on: what, and for how many minutes after `since` it begins (None:
+    long before).
+    """
     rows = StateInterval.objects.filter(service=of).overlapping(since, None).order_by("started_at")
-    return [(row.state, minutes(row.started_at - since) if row.started_at >= since else None) for row in rows]
+    return [
+        (row.state, minutes(row.started_at - since) if row.started_at >= since else None)
+        for row in rows
+    ]
 
 
 def minutes(length: timedelta) -> float:

@@ -8,7 +8,9 @@ from tests.factories.jobs import record, store
 from tests.factories.requests import AT
 
 
-def end_jobs(submission, *, failed=(), tasks=None, at=AT + timedelta(hours=1), state="failed") -> list[Job]:
+def end_jobs(
+    submission, *, failed=(), tasks=None, at=AT + timedelta(hours=1), state="failed"
+) -> list[Job]:
     """Let jobs of a submission end: completed, but for those of `failed`, by number of task."""
     submission.refresh_from_db()
     records = [

@@ -28,10 +28,14 @@ def verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object)
         "catalogue_version": "test",
         "decided_at": at,
     }
-    return Verdict.objects.create(job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes})
+    return Verdict.objects.create(
+        job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes}
+    )
 
 
-def judge(submission: Submission, kinds: dict[int, str], *, at: datetime, service: str = "") -> None:
+def judge(
+    submission: Submission, kinds: dict[int, str], *, at: datetime, service: str = ""
+) -> None:
     """Pass a verdict of some kind on tasks of an array, by their numbers."""
     jobs = {int(job.job_id.partition("_")[2]): job for job in jobs_of(submission)}
     for task, kind in kinds.items():

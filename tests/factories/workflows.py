@@ -28,9 +28,16 @@ def monte_carlo(**changes) -> RequestContent:
     generation = stage(
         "generation",
         kind="generation",
-        arguments={"generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd-v6", "output_type": "gen"},
+        arguments={
+            "generator": "GENIE",
+            "generator_version": "3_04_02",
+            "geometry": "nd-v6",
+            "output_type": "gen",
+        },
     )
-    reco = stage("reco", kind="reconstruction", arguments={"input_type": "gen", "output_type": "reco"})
+    reco = stage(
+        "reco", kind="reconstruction", arguments={"input_type": "gen", "output_type": "reco"}
+    )
     values = {
         "workflow": builtin("monte_carlo"),
         "arguments": {"run_block": "900001-904000", "first_seed": 1},
@@ -48,4 +55,6 @@ def monte_carlo_chain(**changes) -> RequestContent:
         own = {"input_type": read} if read else generator
         stages.append(stage(kind, kind=kind, arguments={**own, "output_type": written}))
         read = written
-    return monte_carlo(**{"workflow": builtin("monte_carlo", number=1), "stages": tuple(stages), **changes})
+    return monte_carlo(
+        **{"workflow": builtin("monte_carlo", number=1), "stages": tuple(stages), **changes}
+    )

@@ -42,7 +42,9 @@ job script exit status 65
 
 @dataclass
 class World:
-    """A request, a failed job of it that needs a service which was out, and all that hangs on them."""
+    """A request, a failed job of it that needs a service which was out,
+    and all that hangs on them.
+    """
 
     nova: Experiment
     request: Request
@@ -57,17 +59,28 @@ class World:
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, object]]:
-        """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
+        """What stands for each parameter of a route, by the part of the portal (`*` for all
+        others).
+        """
         archived = ArchivedJob.objects.get(pk=self.archived.pk)
         change = KnownErrorChange.objects.get(known_error__startswith="DNS")
         return {
-            "key": {"workflow": "monte_carlo", "weekly-report": self.nova.key, "*": self.request.key},
+            "key": {
+                "workflow": "monte_carlo",
+                "weekly-report": self.nova.key,
+                "*": self.request.key,
+            },
             "week": {"*": "2026-W47"},
             "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
             "kind": {"*": "job"},
             "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
-            "number": {"api:request-revision": 0, "production:comment": 0, "production:template": 0, "*": 1},
+            "number": {
+                "api:request-revision": 0,
+                "production:comment": 0,
+                "production:template": 0,
+                "*": 1,
+            },
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},
             "cluster": {"*": archived.cluster},
@@ -98,16 +111,27 @@ class World:
 
     def arguments(self, name: str, parameters: tuple[str, ...]) -> dict[str, object]:
         return {
-            parameter: next(value for part, value in self.parameters[parameter].items() if part in name or part == "*")
+            parameter: next(
+                value
+                for part, value in self.parameters[parameter].items()
+                if part in name or part == "*"
+            )
             for parameter in parameters
         }
 
 
-def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roots: Path, at: datetime) -> World:
+def build(
+    *, nova: Experiment, liaison: User, approver: User, shifter: User, roots: Path, at: datetime
+) -> World:
     """Make it all by the services that make real ones; `roots` must be among LOG_ROOTS."""
     service = statusboard.service("samweb", at - timedelta(days=3))
     incident = open_incident(
-        service=service, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(hours=1)
+        service=service,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=at,
+        started_at=at - timedelta(hours=1),
     )
     window = schedule_window(
         services=[service],
@@ -144,7 +168,11 @@ def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
     cluster = clusters.cluster()
     log = roots / "4711.out"
     log.write_text(LOG)
-    variables = (("OPSPORTAL_REQUEST", request.key), ("OPSPORTAL_STAGE", "reco"), ("EVIL", "<img src=x>"))
+    variables = (
+        ("OPSPORTAL_REQUEST", request.key),
+        ("OPSPORTAL_STAGE", "reco"),
+        ("EVIL", "<img src=x>"),
+    )
     captured = CapturedJob(
         cluster="alps",
         scheduler="simulated",
@@ -170,7 +198,10 @@ def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
     Job.objects.filter(pk=job.pk).update(log_path=str(log))
     for _ in range(3):
         tasks.deliver_waiting()
-    harvest_log(harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(job=job), at=at)
+    harvest_log(
+        harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(job=job),
+        at=at,
+    )
     recompute_dirty_hours(at=at)
     recount_dirty_hours()
     job.refresh_from_db()

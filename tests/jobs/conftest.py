@@ -11,7 +11,9 @@ from tests.jobs.planned import Planned
 def planned(monkeypatch):
     """The scheduler whose accounting the test writes, known to the registry."""
     monkeypatch.setitem(
-        SCHEDULERS._found, "planned", EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group)
+        SCHEDULERS._found,
+        "planned",
+        EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group),
     )
     for name, value in {"records": [], "asked": [], "fault": None, "fault_after": 0}.items():
         monkeypatch.setattr(Planned, name, value)

@@ -8,7 +8,9 @@ from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
 
 
 class Planned:
-    """Answers with the records that a test has put into `records`; raises `fault` after `fault_after` of them."""
+    """Answers with the records that a test has put into `records`;
+    raises `fault` after `fault_after` of them.
+    """
 
     name = "planned"
     records: list[JobRecord] = []
@@ -34,7 +36,9 @@ class Planned:
                 given += 1
                 yield record
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
         if not script:
             return None
         return LogPaths(Path("/data/out.log"), Path("/data/err.log"), "derived")

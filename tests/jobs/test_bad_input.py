@@ -1,4 +1,6 @@
-"""Wrong records, by reader: each is flagged with its reason, is kept as it came, and stops no other."""
+"""Wrong records, by reader: each is flagged with its reason, is kept as it came,
+and stops no other.
+"""
 
 import json
 from datetime import UTC, timedelta
@@ -74,7 +76,10 @@ def torque(fault, directory):
         "truncated": "",
         "milliseconds": "end=1795168800000",
         "end before start": "start=1795168800 end=1795168100",
-        "cpu": "start=1795168800 end=1795168860 exec_host=n/0 resources_used.walltime=60 resources_used.cput=99:00:00",
+        "cpu": (
+            "start=1795168800 end=1795168860 exec_host=n/0 resources_used.walltime=60 "
+            "resources_used.cput=99:00:00"
+        ),
         "nan": "start=1795168800 end=1795168860 resources_used.cput=NaN",
         "long": f"jobname={LONG}",
         "names": "jobname=a|b",
@@ -82,7 +87,9 @@ def torque(fault, directory):
     if fault not in changes:
         return None
     line = f"11/20/2026 10:20:00;E;5.srv;user=ana ctime=1795168000 {changes[fault]}"
-    Path(directory, "20261120").write_text("11/20/2026 10:20\n" if fault == "truncated" else f"{line}\n")
+    Path(directory, "20261120").write_text(
+        "11/20/2026 10:20\n" if fault == "truncated" else f"{line}\n"
+    )
     (found,) = Accounting(Path(directory), AT.tzinfo).finished_jobs(
         since=AT - timedelta(days=1), until=AT + timedelta(days=1), settled_before=AT
     )
@@ -123,7 +130,11 @@ def sacct_json(fault):
         "long": {"comment": {"job": LONG}},
         "names": {"name": "a|b\nc"},
     }.get(fault)
-    text = '{"jobs": [{"job_id": 8' if fault == "truncated" else json.dumps({"jobs": [SACCT | (change or {})]})
+    text = (
+        '{"jobs": [{"job_id": 8'
+        if fault == "truncated"
+        else json.dumps({"jobs": [SACCT | (change or {})]})
+    )
     return next(FORMATS["sacct-json"](text, UTC, AT)) if change or fault == "truncated" else None
 
 
@@ -152,7 +163,9 @@ def condor_events(fault):
     return next(FORMATS["condor-events"](changed, UTC, AT)) if changed else None
 
 
-@pytest.mark.parametrize("reader", [slurm, htcondor, torque, sent, sacct_json, jobcomp, condor_events])
+@pytest.mark.parametrize(
+    "reader", [slurm, htcondor, torque, sent, sacct_json, jobcomp, condor_events]
+)
 def test_wrong_records_are_flagged_by_every_reader(reader, tmp_path):
     tried = 0
     for fault, words in REASONS.items():
@@ -168,7 +181,9 @@ def test_wrong_records_are_flagged_by_every_reader(reader, tmp_path):
     assert tried >= 6
 
 
-def test_collector_stores_what_can_be_trusted_and_keeps_the_rest(alps, nova, planned, client, shifter):
+def test_collector_stores_what_can_be_trusted_and_keeps_the_rest(
+    alps, nova, planned, client, shifter
+):
     secret = "--export=DB_PASSWORD=hunter2"
     planned.records = [
         record(1),

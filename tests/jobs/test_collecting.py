@@ -15,7 +15,12 @@ from apps.core.domain.locks import exclusive_lock
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.domain import collection as collection_module
-from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_finished_jobs, store_records
+from apps.jobs.domain.collection import (
+    _COLLECTOR_LOCK,
+    collect_again,
+    collect_finished_jobs,
+    store_records,
+)
 from apps.jobs.domain.origin import claim_jobs, locate_log, map_account
 from apps.jobs.domain.proof import Membership
 from apps.jobs.domain.records import record_of
@@ -32,13 +37,24 @@ def test_collect_stores_each_record_with_all_its_values(alps, planned, nova):
     alps.site = Site.objects.create(name="CERN")
     alps.save()
     planned.records = [
-        failed(7, comment="a|b\nc", max_memory_bytes=3_100_000_000, requested_memory_bytes=4_000_000_000, signal=9)
+        failed(
+            7,
+            comment="a|b\nc",
+            max_memory_bytes=3_100_000_000,
+            requested_memory_bytes=4_000_000_000,
+            signal=9,
+        )
     ]
     done = collect_finished_jobs(cluster=alps, at=AT)
     assert (done.new, done.changed, done.problem, done.caught_up) == (1, 0, "", True)
     job = Job.objects.get()
     assert record_of(job) == planned.records[0]
-    assert (job.site.name, job.experiment, job.collected_at, job.is_failed) == ("CERN", nova, AT, True)
+    assert (job.site.name, job.experiment, job.collected_at, job.is_failed) == (
+        "CERN",
+        nova,
+        AT,
+        True,
+    )
 
 
 def test_site_is_that_of_the_record_else_of_the_cluster(alps, planned):
@@ -79,7 +95,9 @@ def test_late_correction_updates_only_that_job_and_both_its_hours(alps, planned)
     DirtyHour.objects.all().delete()
     later = record(2).ended_at + timedelta(hours=-1)
     planned.records = [record(1), failed(2, ended_at=later)]
-    collect_finished_jobs(cluster=alps, at=AT + timedelta(hours=2))  # an hour later the last day is looked at again
+    collect_finished_jobs(
+        cluster=alps, at=AT + timedelta(hours=2)
+    )  # an hour later the last day is looked at again
     job = Job.objects.get(job_id="2")
     assert (job.state, job.exit_code, job.ended_at) == ("failed", 1, later)
     assert events()[-1].data == {"jobs": [job.pk], "failed": [job.pk]}
@@ -121,7 +139,9 @@ def test_failure_inside_a_chunk_leaves_neither_job_nor_event_nor_note(alps, plan
     assert Collection.objects.get().collected_until < record(1).ended_at
 
 
-@pytest.mark.parametrize("fault", [SchedulerError("sacct timed out"), ZeroDivisionError("division by zero")])
+@pytest.mark.parametrize(
+    "fault", [SchedulerError("sacct timed out"), ZeroDivisionError("division by zero")]
+)
 def test_cluster_that_fails_keeps_its_place_and_says_why(alps, jura, planned, fault):
     planned.records = [record(1), record(2)]
     planned.fault, planned.fault_after = fault, 1
@@ -148,7 +168,9 @@ def test_cluster_that_stays_away_is_logged_once(alps, planned, caplog):
     planned.records, planned.fault = [record(1)], SchedulerError("no answer")
     for seconds in (0, 15, 30):
         collect_finished_jobs(cluster=alps, at=AT + timedelta(seconds=seconds))
-    assert [record.message for record in caplog.records] == ["cluster alps cannot be collected: no answer"]
+    assert [record.message for record in caplog.records] == [
+        "cluster alps cannot be collected: no answer"
+    ]
 
 
 def test_first_collection_looks_back_a_day_in_slices_that_join(alps, planned):
@@ -156,7 +178,10 @@ def test_first_collection_looks_back_a_day_in_slices_that_join(alps, planned):
     begin, end = planned.asked[0][0], planned.asked[-1][1]
     assert begin <= AT - timedelta(hours=24)
     assert AT - timedelta(seconds=10) <= end <= AT
-    assert all(until == since for (_, until), (since, _) in zip(planned.asked, planned.asked[1:], strict=False))
+    assert all(
+        until == since
+        for (_, until), (since, _) in zip(planned.asked, planned.asked[1:], strict=False)
+    )
     assert max(until - since for since, until in planned.asked) == timedelta(hours=6)
 
 
@@ -183,7 +208,10 @@ def test_attempts_of_a_requeued_job_are_rows_of_their_own(alps):
         record(1, state=JobState.REQUEUED),
         record(1, attempt=2, submitted_at=AT - timedelta(minutes=80)),
     )
-    assert list(Job.objects.order_by("attempt").values_list("attempt", "state")) == [(1, "requeued"), (2, "completed")]
+    assert list(Job.objects.order_by("attempt").values_list("attempt", "state")) == [
+        (1, "requeued"),
+        (2, "completed"),
+    ]
 
 
 def test_recycled_id_is_another_job(alps):
@@ -207,12 +235,19 @@ def test_odd_values_do_not_stop_the_others(alps):
         raw_id=2**70,
     )
     job, other = store(alps, odd, record(2))
-    assert (len(job.name), job.comment, job.cpus, job.cpu_seconds) == (1000, "nul \ufffd and half ?", 0, 0)
+    assert (len(job.name), job.comment, job.cpus, job.cpu_seconds) == (
+        1000,
+        "nul \ufffd and half ?",
+        0,
+        0,
+    )
     assert other.pk
     assert store_records(cluster=alps, records=[odd], at=AT) == (0, 0)
 
 
-@pytest.mark.parametrize(("account", "key"), [("nova", "NOVA"), ("NOVA", "NOVA"), ("other", None), ("", None)])
+@pytest.mark.parametrize(
+    ("account", "key"), [("nova", "NOVA"), ("NOVA", "NOVA"), ("other", None), ("", None)]
+)
 def test_experiment_is_the_one_named_as_the_account(alps, nova, account, key):
     (job,) = store(alps, record(1, account=account))
     assert (job.experiment and job.experiment.key) == key
@@ -243,23 +278,33 @@ def test_earlier_jobs_are_claimed_once_and_only_where_the_map_counts(alps, jura,
     AccountMap.objects.create(cluster=alps, account="pool", experiment=nova)
     map_account(account="pool", experiment=dune, cluster=None, by=admin, at=AT)  # alps has its own
     claim_jobs(experiment=dune, at=AT)
-    assert (Job.objects.get(pk=here.pk).experiment, Job.objects.get(pk=there.pk).experiment) == (None, dune)
+    assert (Job.objects.get(pk=here.pk).experiment, Job.objects.get(pk=there.pk).experiment) == (
+        None,
+        dune,
+    )
     DirtyHour.objects.all().delete()
     assert (claim_jobs(experiment=nova, at=AT), claim_jobs(experiment=nova, at=AT)) == (1, 0)
     assert Job.objects.get(pk=here.pk).experiment == nova
-    assert list(DirtyHour.objects.values_list("hour", flat=True)) == [here.ended_at.replace(minute=0)]
+    assert list(DirtyHour.objects.values_list("hour", flat=True)) == [
+        here.ended_at.replace(minute=0)
+    ]
 
 
 def test_new_experiment_gets_the_jobs_of_the_account_with_its_key(alps, nova, admin):
     own, other = store(alps, record(1, account="sbnd"), record(2, account="icarus"))
     save_experiment(experiment=Experiment(key="SBND", name="SBND"), by=admin, at=AT)
     deliver_waiting()
-    assert [Job.objects.get(pk=job.pk).experiment for job in (own, other)] == [Experiment.objects.get(key="SBND"), None]
+    assert [Job.objects.get(pk=job.pk).experiment for job in (own, other)] == [
+        Experiment.objects.get(key="SBND"),
+        None,
+    ]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, monkeypatch):
-    """The collector has read the experiments, and stores its jobs after the new one has looked for its own."""
+    """The collector has read the experiments, and stores its jobs after the new one has looked
+    for its own.
+    """
     read, claimed = threading.Event(), []
 
     class Slow(Membership):
@@ -325,7 +370,11 @@ def test_locate_log_stores_path_and_how_it_is_known(alps):
     assert locate_log(job=job, script=b"", environment={}, at=AT) is None
     locate_log(job=job, script=b"#!/bin/sh\n", environment={}, at=AT)
     job.refresh_from_db()
-    assert (job.log_path, job.error_log_path, job.log_path_source) == ("/data/out.log", "/data/err.log", "derived")
+    assert (job.log_path, job.error_log_path, job.log_path_source) == (
+        "/data/out.log",
+        "/data/err.log",
+        "derived",
+    )
     assert store_records(cluster=alps, records=[record(1)], at=AT) == (0, 0)
 
 
@@ -348,11 +397,15 @@ def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
 
 
 def test_secrets_of_the_command_line_are_masked_before_they_are_stored(alps):
-    (job,) = store(alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc"))
+    (job,) = store(
+        alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc")
+    )
     assert "geheim" not in job.submit_line
     assert job.submit_line.startswith("sbatch --export=DB_PASSWORD=<masked:")
     assert job.comment.startswith("TOKEN=<masked:")
-    (again,) = store(alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc"))
+    (again,) = store(
+        alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc")
+    )
     assert again.submit_line == job.submit_line
 
 

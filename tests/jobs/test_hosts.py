@@ -24,7 +24,9 @@ def test_listing_replaces_facts_and_keeps_hosts_that_are_gone(alps):
     assert (len(two.cpu_model), two.listed_at) == (255, AT)
 
 
-@pytest.mark.parametrize("problem", [SchedulerError("slurmctld is away"), RuntimeError("a fault of the adapter")])
+@pytest.mark.parametrize(
+    "problem", [SchedulerError("slurmctld is away"), RuntimeError("a fault of the adapter")]
+)
 def test_scheduler_that_does_not_answer_costs_nothing(alps, planned, monkeypatch, problem):
     def hosts(self):
         raise problem
@@ -37,7 +39,9 @@ def test_scheduler_that_does_not_answer_costs_nothing(alps, planned, monkeypatch
     assert Host.objects.get().cpu_model == "EPYC 7702"
 
 
-def test_job_takes_facts_of_its_host_where_its_record_has_none(alps, planned, django_assert_max_num_queries):
+def test_job_takes_facts_of_its_host_where_its_record_has_none(
+    alps, planned, django_assert_max_num_queries
+):
     store_hosts(cluster=alps, hosts=[ROME], at=AT)
     store_hosts(cluster=alps, hosts=[HostFacts("retired", "Opteron")], at=AT - timedelta(days=30))
     planned.records = [
@@ -48,7 +52,12 @@ def test_job_takes_facts_of_its_host_where_its_record_has_none(alps, planned, dj
     ]
     collect_finished_jobs(cluster=alps, at=AT)
     facts = {job.job_id: (job.cpu_model, job.host_address) for job in Job.objects.all()}
-    assert facts == {"1": ("EPYC 7702", "192.0.2.1"), "2": ("Xeon 6330", "192.0.2.9"), "3": ("", ""), "4": ("", "")}
+    assert facts == {
+        "1": ("EPYC 7702", "192.0.2.1"),
+        "2": ("Xeon 6330", "192.0.2.9"),
+        "3": ("", ""),
+        "4": ("", ""),
+    }
 
     planned.records = [record(1, host="wn1", exit_code=3)]
     collect_finished_jobs(cluster=alps, at=AT + timedelta(hours=2))

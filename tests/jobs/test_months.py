@@ -1,4 +1,6 @@
-"""Months of job records: archived as Parquet, verified, dropped and restored, with every figure as before."""
+"""Months of job records: archived as Parquet, verified, dropped and restored,
+with every figure as before.
+"""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -26,7 +28,15 @@ from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.domain.statistics.cube import Query
 from apps.jobs.domain.statistics.levels import SUMS
 from apps.jobs.enums import Counted, RecordSource
-from apps.jobs.models import ArchivedMonth, Collection, DirtyHour, FlaggedRecord, HourlyTotals, Job, StatisticsBlock
+from apps.jobs.models import (
+    ArchivedMonth,
+    Collection,
+    DirtyHour,
+    FlaggedRecord,
+    HourlyTotals,
+    Job,
+    StatisticsBlock,
+)
 from tests.factories.jobs import bare, failed, store
 from tests.factories.verdicts import verdict
 from tests.jobs.test_statistics import counted as statistics
@@ -45,8 +55,17 @@ def directory(settings, tmp_path):
 
 
 def ended(number, at, **changes):
-    values = {"cpus": 2, "wall_seconds": 600, "cpu_seconds": 1000.5, "host": "wn1", "account": "nova", **changes}
-    return bare(number, submitted_at=datetime(2026, 2, 27, tzinfo=UTC), **{"ended_at": at, **values})
+    values = {
+        "cpus": 2,
+        "wall_seconds": 600,
+        "cpu_seconds": 1000.5,
+        "host": "wn1",
+        "account": "nova",
+        **changes,
+    }
+    return bare(
+        number, submitted_at=datetime(2026, 2, 27, tzinfo=UTC), **{"ended_at": at, **values}
+    )
 
 
 def of_the_year():
@@ -63,11 +82,17 @@ def count_all():
 def everything():
     """Return all figures, and all rows of the jobs of March and of what hangs on them."""
     figures = (totals(), of_the_year(), list(CauseTotals.objects.order_by("pk").values()))
-    return figures, {table.name: list(table.model._base_manager.order_by("pk").values()) for table in tables()}
+    return figures, {
+        table.name: list(table.model._base_manager.order_by("pk").values()) for table in tables()
+    }
 
 
 def causes():
-    return sorted(map(str, CauseTotals.objects.values_list("hour", "verdict", "cause", "jobs", "core_seconds")))
+    return sorted(
+        map(
+            str, CauseTotals.objects.values_list("hour", "verdict", "cause", "jobs", "core_seconds")
+        )
+    )
 
 
 moments = st.one_of(
@@ -84,7 +109,9 @@ records = st.builds(
     host=st.sampled_from(["wn1", "wn2", ""]),
     name=st.sampled_from(["", "a\tb\nc\\N|", "\N{SNOWMAN}"]),
     max_memory_bytes=st.sampled_from([None, 1 << 40]),
-    cpu_seconds=st.integers(0, 4_000_000).map(lambda quarters: quarters / 4),  # their sums are exact in any order
+    cpu_seconds=st.integers(0, 4_000_000).map(
+        lambda quarters: quarters / 4
+    ),  # their sums are exact in any order
 )
 
 
@@ -94,9 +121,19 @@ records = st.builds(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(before=st.lists(st.lists(records, max_size=6), max_size=3), late=st.lists(records, max_size=6))
+@given(
+    before=st.lists(st.lists(records, max_size=6), max_size=3), late=st.lists(records, max_size=6)
+)
 def test_every_figure_equals_a_recount_over_dropping_and_restoring(alps, nova, before, late):
-    for model in (StatisticsBlock, HourlyTotals, CauseTotals, DailyCauseTotals, DirtyHour, ArchivedMonth, Job):
+    for model in (
+        StatisticsBlock,
+        HourlyTotals,
+        CauseTotals,
+        DailyCauseTotals,
+        DirtyHour,
+        ArchivedMonth,
+        Job,
+    ):
         model.objects.all().delete()
     Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
     for batch in before:
@@ -114,9 +151,14 @@ def test_every_figure_equals_a_recount_over_dropping_and_restoring(alps, nova, b
     complete, hours = everything(), {hour_of(job.ended_at) for job in Job.objects.all()}
     assert drop_month(month=MARCH, by="test", at=AT) == in_march
     assert not Job.objects.filter(ended_at__gte=SINCE, ended_at__lt=UNTIL).exists()
-    # Late, repeated and corrected records of the month are refused; what asks for a recount finds the same figures.
+    # Late, repeated and corrected records of the month are refused; what asks for a recount finds
+    # the same figures.
     too_late = [one for one in late if SINCE <= one.ended_at < UNTIL]
-    assert store_read(cluster=alps, read=too_late, source=RecordSource.SENT, at=AT) == (0, 0, len(too_late))
+    assert store_read(cluster=alps, read=too_late, source=RecordSource.SENT, at=AT) == (
+        0,
+        0,
+        len(too_late),
+    )
     mark_dirty(hours, Counted.JOBS, Counted.CAUSES)
     count_all()
     assert (totals(), of_the_year()) == complete[0][:2]
@@ -133,8 +175,16 @@ def test_every_figure_equals_a_recount_over_dropping_and_restoring(alps, nova, b
 
 @pytest.fixture
 def march(alps, nova):
-    """A completed and a failed job of March, the latter with a verdict, and one of April; all counted."""
-    jobs = store(alps, ended(1, SINCE), failed(2, ended_at=UNTIL - timedelta(seconds=1)), ended(3, UNTIL), at=AT)
+    """A completed and a failed job of March, the latter with a verdict, and one of April;
+    all counted.
+    """
+    jobs = store(
+        alps,
+        ended(1, SINCE),
+        failed(2, ended_at=UNTIL - timedelta(seconds=1)),
+        ended(3, UNTIL),
+        at=AT,
+    )
     mark_dirty([hour_of(verdict(jobs[1], at=AT).ended_at)], Counted.CAUSES)
     count_all()
     return jobs
@@ -148,17 +198,29 @@ def run(*args):
 
 def test_archive_is_a_parquet_file_per_table_with_every_row(march, directory):
     archive_month(month=MARCH, at=AT)
-    found = {path.stem: parquet.read_table(path) for path in (directory / "2026-03").glob("*.parquet")}
+    found = {
+        path.stem: parquet.read_table(path) for path in (directory / "2026-03").glob("*.parquet")
+    }
     assert found["jobs_job"].column("job_id").to_pylist() == ["1", "2"]
     assert found["jobs_job"].schema.field("ended_at").type.tz == "UTC"
     assert found["diagnosis_verdict"].column("job_id").to_pylist() == [march[1].pk]
-    assert json.loads((directory / "2026-03/month.json").read_text())["tables"]["jobs_job"]["rows"] == 2
+    assert (
+        json.loads((directory / "2026-03/month.json").read_text())["tables"]["jobs_job"]["rows"]
+        == 2
+    )
     assert Job.objects.count() == 3
 
 
 def test_every_row_that_hangs_on_a_job_goes_and_comes_back(march):
     harvest = LogHarvest.objects.create(job=march[1], due_at=AT)
-    values = {"role": "cause", "category": "site", "offset": 7, "text": "a\tb\\N", "stream": "stdout", "pattern": "X"}
+    values = {
+        "role": "cause",
+        "category": "site",
+        "offset": 7,
+        "text": "a\tb\\N",
+        "stream": "stdout",
+        "pattern": "X",
+    }
     Evidence.objects.create(harvest=harvest, **values)
     before = everything()
     assert drop_month(month=MARCH, by="test", at=AT) == 2
@@ -200,9 +262,15 @@ def test_month_is_not_dropped_before_it_is_over_and_counted(march):
     assert Job.objects.count() == 3
 
 
-def test_late_record_of_a_dropped_month_is_flagged_and_can_be_sent_again_after_restoring(march, alps):
+def test_late_record_of_a_dropped_month_is_flagged_and_can_be_sent_again_after_restoring(
+    march, alps
+):
     drop_month(month=MARCH, by="test", at=AT)
-    late = [ended(1, SINCE), ended(9, UNTIL - timedelta(hours=1)), ended(3, UNTIL - timedelta(days=1))]
+    late = [
+        ended(1, SINCE),
+        ended(9, UNTIL - timedelta(hours=1)),
+        ended(3, UNTIL - timedelta(days=1)),
+    ]
     done = import_read(cluster=alps, read=late, at=AT)
     assert (done.new, done.changed, done.rejected) == (0, 0, 3)
     assert set(FlaggedRecord.objects.values_list("reason", "stored")) == {
@@ -250,7 +318,10 @@ def test_killed_deletion_goes_on(march, settings, monkeypatch):
 
 
 def test_command_says_what_it_would_drop_and_drops_and_restores(march):
-    assert run("drop", "2026-03", "--dry-run") == "would archive and delete 2 jobs; nothing was changed\n"
+    assert (
+        run("drop", "2026-03", "--dry-run")
+        == "would archive and delete 2 jobs; nothing was changed\n"
+    )
     assert Job.objects.count() == 3
     assert run("drop", "2026-03").startswith("2 jobs deleted; archived in ")
     assert "2 archived, dropped" in run("months")
@@ -259,10 +330,15 @@ def test_command_says_what_it_would_drop_and_drops_and_restores(march):
         run("restore", "2026-03")
 
 
-def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client, liaison, other_liaison):
+def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(
+    march, client, liaison, other_liaison
+):
     drop_month(month=MARCH, by="test", at=AT)
     client.force_login(liaison)
-    pages = [f"/jobs/{march[1].pk}/{page}" for page in ("", "log/", "log/compare/", "log/raw/", "verdict/")]
+    pages = [
+        f"/jobs/{march[1].pk}/{page}"
+        for page in ("", "log/", "log/compare/", "log/raw/", "verdict/")
+    ]
     for page in [*pages, f"/debug-runs/{march[1].pk}/", f"/debug-runs/{march[1].pk}/bundle/"]:
         answer = client.get(page)
         assert answer.status_code == 410, page
@@ -271,10 +347,18 @@ def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client
     assert client.get(f"/jobs/{march[2].pk}/").status_code == 200
     assert client.get("/jobs/999999/").status_code == 404
     answer = client.get(f"/api/v1/jobs/{march[1].pk}/")
-    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
-    assert [client.get(f"/api/v1/jobs/{pk}/").status_code for pk in (march[2].pk, 999999, 2**70)] == [200, 404, 404]
+    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (
+        410,
+        True,
+    )
+    assert [
+        client.get(f"/api/v1/jobs/{pk}/").status_code for pk in (march[2].pk, 999999, 2**70)
+    ] == [200, 404, 404]
     answer = client.get(f"/api/v1/jobs/{march[1].pk}/log/")
-    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
+    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (
+        410,
+        True,
+    )
     client.force_login(other_liaison)
     assert client.get(f"/jobs/{march[1].pk}/").status_code == 404
     assert client.get(f"/jobs/{march[1].pk}/log/").status_code == 404
@@ -287,7 +371,9 @@ def test_job_list_names_the_months_that_it_cannot_list(march, client, liaison):
     assert "Not listed" not in client.get("/jobs/").content.decode()
     drop_month(month=MARCH, by="test", at=AT)
     assert "job records of March 2026" in client.get("/jobs/").content.decode()
-    assert "job records of March 2026" in client.get("/jobs/?ended_from=2026-03-31").content.decode()
+    assert (
+        "job records of March 2026" in client.get("/jobs/?ended_from=2026-03-31").content.decode()
+    )
     assert "Not listed" not in client.get("/jobs/?ended_from=2026-04-01T00:00:00Z").content.decode()
     assert "job records of March 2026" in client.get("/failures/jobs/").content.decode()
     april = "/failures/jobs/?start=2026-04-01T00:00:00Z"

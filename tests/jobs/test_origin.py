@@ -12,7 +12,9 @@ from tests.factories.jobs import AT, record, store
 
 @pytest.fixture
 def nova_request(nova, liaison):
-    return create_draft(experiment=nova, content=RequestContent(title="Far detector"), by=liaison, at=AT)
+    return create_draft(
+        experiment=nova, content=RequestContent(title="Far detector"), by=liaison, at=AT
+    )
 
 
 def attach(job, key, stage="reco"):
@@ -51,7 +53,12 @@ def test_unknown_request_of_the_experiment_is_kept_as_text(alps, nova):
 def test_job_of_another_experiment_is_not_counted_for_the_request(alps, dune, nova_request):
     (job,) = store(alps, record(1, account="dune"))
     attach(job, nova_request.key)
-    assert (job.claimed_key, job.request_key, job.request, job.experiment) == (nova_request.key, "", None, dune)
+    assert (job.claimed_key, job.request_key, job.request, job.experiment) == (
+        nova_request.key,
+        "",
+        None,
+        dune,
+    )
 
 
 @pytest.mark.parametrize("key", ["", "../etc", "x" * 65, "NOVA 1", "<b>", "NOVA\n", "\0"])

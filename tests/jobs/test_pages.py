@@ -1,4 +1,6 @@
-"""The job list, the progress panel, the report, the API: who sees what, and nothing that a job says is believed."""
+"""The job list, the progress panel, the report, the API: who sees what,
+and nothing that a job says is believed.
+"""
 
 import re
 from datetime import timedelta
@@ -136,7 +138,9 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
         ("job", "x" * 100),
     ],
 )
-def test_filter_with_wrong_input_says_so_beside_the_field(alps, nova, dune, as_liaison, name, value):
+def test_filter_with_wrong_input_says_so_beside_the_field(
+    alps, nova, dune, as_liaison, name, value
+):
     store(alps, record(1))
     answer = as_liaison.get(reverse("jobs:list"), {name: value})
     assert answer.status_code == 200
@@ -171,7 +175,14 @@ def test_page_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, as_lia
     now = timezone.now()
     counts = []
     for total in (1, 3):
-        store(alps, *[record(n, host=f"node{n}", ended_at=now - timedelta(minutes=n)) for n in range(total)], at=now)
+        store(
+            alps,
+            *[
+                record(n, host=f"node{n}", ended_at=now - timedelta(minutes=n))
+                for n in range(total)
+            ],
+            at=now,
+        )
         recompute_dirty_hours(at=now)
         counts.append(queries_of(as_liaison, address))
     assert counts[0] == counts[1] < 24
@@ -203,7 +214,17 @@ def test_home_parts_render_with_their_documented_context(alps, nova, liaison):
 
 
 def test_facts_tell_efficiency_and_escape_everything(alps, nova, liaison):
-    texts = ("name", "comment", "host", "user", "account", "partition", "work_dir", "submit_line", "reason")
+    texts = (
+        "name",
+        "comment",
+        "host",
+        "user",
+        "account",
+        "partition",
+        "work_dir",
+        "submit_line",
+        "reason",
+    )
     (job,) = store(alps, record(1, **dict.fromkeys(texts, HOSTILE)))
     page = render_to_string("jobs/_facts.html", {"job": jobs_for_list(liaison).first() or job})
     assert "75 %" in page
@@ -220,7 +241,9 @@ def test_attempts_and_siblings_are_of_the_same_job(alps, nova):
     )
     assert other_attempts(second) == [first]
     assert array_siblings(second) == [task]
-    page = render_to_string("jobs/_attempts.html", {"attempts": [first], "siblings": [task]}, RequestFactory().get("/"))
+    page = render_to_string(
+        "jobs/_attempts.html", {"attempts": [first], "siblings": [task]}, RequestFactory().get("/")
+    )
     assert "7_2" in page
 
 
@@ -242,7 +265,9 @@ def counted(alps, nova):
 
 
 def totals_in(html):
-    return " ".join(re.sub("<[^>]+>", "", html[html.index('<p class="notice">') : html.index("</p>")]).split())
+    return " ".join(
+        re.sub("<[^>]+>", "", html[html.index('<p class="notice">') : html.index("</p>")]).split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,10 +275,19 @@ def totals_in(html):
     [
         (
             "",
-            "4 jobs: 1 completed, 2 failed, 1 interrupted · 8.0 h of core time, 4.0 h wasted · finished in the last",
+            (
+                "4 jobs: 1 completed, 2 failed, 1 interrupted · 8.0 h of core time, 4.0 h wasted "
+                "· finished in the last"
+            ),
         ),
-        ("cluster=alps&state=any_failure", "2 jobs · 4.0 h of core time, 4.0 h wasted · finished in the last 24 hours"),
-        ("host=wn-0233", "3 jobs: 1 completed, 2 failed, 0 interrupted · 6.0 h of core time, 4.0 h wasted"),
+        (
+            "cluster=alps&state=any_failure",
+            "2 jobs · 4.0 h of core time, 4.0 h wasted · finished in the last 24 hours",
+        ),
+        (
+            "host=wn-0233",
+            "3 jobs: 1 completed, 2 failed, 0 interrupted · 6.0 h of core time, 4.0 h wasted",
+        ),
         ("host=wn-0233.fnal.gov", "2 jobs: 1 completed, 1 failed, 0 interrupted"),
     ],
 )
@@ -267,7 +301,9 @@ def test_every_total_equals_the_list_behind_it(counted, as_liaison):
     links = re.findall(r'href="([^"]+)"\s*>(\d+)', notice)
     assert len(links) == 4
     for address, count in links:
-        assert len(listed_at(as_liaison, address.removeprefix("/jobs/").replace("&amp;", "&"))) == int(count)
+        assert len(
+            listed_at(as_liaison, address.removeprefix("/jobs/").replace("&amp;", "&"))
+        ) == int(count)
 
 
 def test_list_that_is_too_long_to_count_says_so(counted, as_liaison, monkeypatch):
@@ -289,7 +325,12 @@ def test_api_lists_and_shows_own_jobs_only(alps, nova, dune, api, liaison):
     answer = api(liaison).get("/api/v1/jobs/")
     assert [job["job_id"] for job in answer.json()["results"]] == ["1"]
     one = api(liaison).get(f"/api/v1/jobs/{mine.pk}/").json()
-    assert (one["cluster"], one["experiment"], one["state"], one["request"]) == ("alps", "NOVA", "failed", "")
+    assert (one["cluster"], one["experiment"], one["state"], one["request"]) == (
+        "alps",
+        "NOVA",
+        "failed",
+        "",
+    )
     assert api(liaison).get(f"/api/v1/jobs/{theirs.pk}/").status_code == 404
 
 
@@ -302,7 +343,10 @@ def test_api_names_the_log_that_only_accounting_knows(alps, nova, liaison, api):
 
 def test_api_takes_the_filters_of_the_list(alps, nova, api, liaison):
     store(alps, failed(1), record(2))
-    assert [job["job_id"] for job in api(liaison).get("/api/v1/jobs/?state=any_failure").json()["results"]] == ["1"]
+    assert [
+        job["job_id"]
+        for job in api(liaison).get("/api/v1/jobs/?state=any_failure").json()["results"]
+    ] == ["1"]
     assert api(liaison).get("/api/v1/jobs/?exit_code=many").status_code == 400
 
 

@@ -1,4 +1,6 @@
-"""Phases that jobs report: token, API, page, and the program `ops-phase` against a running portal."""
+"""Phases that jobs report: token, API, page, and the program `ops-phase` against a running
+portal.
+"""
 
 import json
 import os
@@ -38,14 +40,19 @@ def nova(db):
 
 def token_of(cluster, experiment, **more):
     return new_phase_token(
-        cluster=cluster.pk, experiment=experiment.pk, **{"at": timezone.now(), "label": "one", **more}
+        cluster=cluster.pk,
+        experiment=experiment.pk,
+        **{"at": timezone.now(), "label": "one", **more},
     )
 
 
 def post(client, token, phases, job_id="4711_3"):
     body = json.dumps({"job_id": job_id, "host": "node01", "phases": phases})
     return client.post(
-        "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+        "/api/v1/phases/",
+        body,
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {token}"},
     )
 
 
@@ -58,7 +65,12 @@ def test_a_report_is_stored_once_and_an_end_stays(client, alps, nova):
     for late in (begun, ended, begun | {"ended_at": now}):
         assert post(client, token, [late]).json()["unchanged"] == 1
     row = JobPhase.objects.get()
-    assert (row.name, row.request_key, row.stage, row.array_id) == ("fetch input", "NOVA-1", "reco", "4711")
+    assert (row.name, row.request_key, row.stage, row.array_id) == (
+        "fetch input",
+        "NOVA-1",
+        "reco",
+        "4711",
+    )
     assert (row.ended_at - row.started_at, row.cpu_seconds) == (timedelta(seconds=30), 12.5)
 
 
@@ -66,15 +78,25 @@ def test_cpu_model_that_a_job_reports_is_that_of_its_record(client, alps, nova, 
     """Whether the phase comes before the record of the job, or after it."""
     time_machine.move_to(jobs.AT)  # phases are taken for 90 days
     other = people.experiment("DUNE")
-    early, late, foreign, known = jobs.record(1), jobs.record(2), jobs.record(3), jobs.record(4, cpu_model="EPYC 7543")
+    early, late, foreign, known = (
+        jobs.record(1),
+        jobs.record(2),
+        jobs.record(3),
+        jobs.record(4, cpu_model="EPYC 7543"),
+    )
 
     def report(number, experiment, model):
         token = token_of(alps, experiment, label=f"of {number}")
         start = jobs.record(number).started_at.timestamp()
         phase = {"name": "reco", "started_at": start + 1}
-        body = json.dumps({"job_id": str(number), "host": "n", "cpu_model": model, "phases": [phase]})
+        body = json.dumps(
+            {"job_id": str(number), "host": "n", "cpu_model": model, "phases": [phase]}
+        )
         answer = client.post(
-            "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+            "/api/v1/phases/",
+            body,
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {token}"},
         )
         assert answer.json()["new"] == 1, answer.content
 
@@ -115,7 +137,9 @@ def test_bad_phases_are_named_and_stop_no_other(client, alps, nova):
 
 def test_a_token_is_of_one_array_and_of_the_portal_and_expires(client, alps, nova):
     token, phase = token_of(alps, nova), {"name": "reco", "started_at": int(time.time())}
-    assert [post(client, token, [phase], job_id=job).status_code for job in ("4711_3", "4711_4", "4712")] == [
+    assert [
+        post(client, token, [phase], job_id=job).status_code for job in ("4711_3", "4711_4", "4712")
+    ] == [
         200,
         200,
         403,
@@ -124,14 +148,23 @@ def test_a_token_is_of_one_array_and_of_the_portal_and_expires(client, alps, nov
     assert post(client, "", [phase]).status_code == 401
     old = token_of(alps, nova, at=timezone.now() - LIFETIME)
     assert read_phase_token(old, at=timezone.now()) is None
-    assert [array_of(job) for job in ("86_3", "86[3].server", "86.0", "86", "x1")] == ["86", "86", "86", "86", "x1"]
+    assert [array_of(job) for job in ("86_3", "86[3].server", "86.0", "86", "x1")] == [
+        "86",
+        "86",
+        "86",
+        "86",
+        "x1",
+    ]
 
 
 def test_a_token_of_a_deleted_experiment_or_unknown_fields_are_refused(client, alps, nova):
     token, phase = token_of(alps, nova), {"name": "reco", "started_at": int(time.time())}
     body = {"job_id": "1", "hosts": "node01", "phases": [phase]}
     answer = client.post(
-        "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+        "/api/v1/phases/",
+        body,
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {token}"},
     )
     assert (answer.status_code, list(answer.json())) == (400, ["hosts"])
     nova.delete()
@@ -149,15 +182,26 @@ def test_a_wrong_period_is_named(client, alps, shifter):
 def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
     body = {"cluster": "alps", "experiment": "NOVA"}
     client.force_login(people.person("stranger"))
-    assert client.post("/api/v1/phases/tokens/", body, content_type="application/json").status_code == 400
+    assert (
+        client.post("/api/v1/phases/tokens/", body, content_type="application/json").status_code
+        == 400
+    )
     client.force_login(people.person("liu", (Role.LIAISON, nova)))
     answer = client.post("/api/v1/phases/tokens/", body, content_type="application/json")
     assert answer.status_code == 201
     client.logout()
-    assert post(client, answer.json()["token"], [{"name": "reco", "started_at": int(time.time())}]).status_code == 200
+    assert (
+        post(
+            client, answer.json()["token"], [{"name": "reco", "started_at": int(time.time())}]
+        ).status_code
+        == 200
+    )
     client.force_login(people.person("mara", (Role.LIAISON, nova)))
     unknown = body | {"request": "NOVA-9"}
-    assert client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code == 400
+    assert (
+        client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code
+        == 400
+    )
 
 
 def test_phases_of_an_experiment_are_limited_by_the_day(
@@ -188,7 +232,10 @@ def test_the_quota_is_counted_while_the_token_is_not_locked(client, alps, nova, 
 
     def count_locks(*_, **__):
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = "
+                "pg_backend_pid()"
+            )
             locks.append(cursor.fetchone()[0])
         return 0
 
@@ -225,7 +272,9 @@ def test_a_token_ends_with_the_role_of_its_maker(client, alps, nova):
     liu = people.person("liu", (Role.LIAISON, nova))
     client.force_login(liu)
     body = {"cluster": "alps", "experiment": "NOVA"}
-    token = client.post("/api/v1/phases/tokens/", body, content_type="application/json").json()["token"]
+    token = client.post("/api/v1/phases/tokens/", body, content_type="application/json").json()[
+        "token"
+    ]
     client.logout()
     phase = {"name": "reco", "started_at": int(time.time())}
     assert post(client, token, [phase]).status_code == 200
@@ -242,7 +291,9 @@ def test_a_token_ends_with_the_role_of_its_maker(client, alps, nova):
 
 def test_a_token_of_an_earlier_version_is_still_read(alps, nova):
     content = (alps.pk, nova.pk, "NOVA-1", "reco", "label", int(time.time()))
-    token = read_phase_token(Signer(salt="opsportal.phases").sign_object(content), at=timezone.now())
+    token = read_phase_token(
+        Signer(salt="opsportal.phases").sign_object(content), at=timezone.now()
+    )
     assert (token.label, token.maker) == ("label", 0)
 
 
@@ -253,8 +304,12 @@ def test_phases_of_one_array_are_limited_but_their_ends_are_stored(client, alps,
     assert post(client, token, phases[:2], job_id="4711_1").json()["new"] == 2
     answer = post(client, token, phases, job_id="4711_2").json()
     assert (answer["new"], answer["rejected"]) == (1, 3)
-    assert answer["problems"][0]["reason"] == "The jobs of this array have reported 3 phases already."
-    assert post(client, token, [phases[0] | {"ended_at": now}], job_id="4711_1").json()["changed"] == 1
+    assert (
+        answer["problems"][0]["reason"] == "The jobs of this array have reported 3 phases already."
+    )
+    assert (
+        post(client, token, [phases[0] | {"ended_at": now}], job_id="4711_1").json()["changed"] == 1
+    )
 
 
 def test_the_page_of_a_job_shows_its_phases_and_where_it_failed(client, alps, nova):
@@ -290,13 +345,30 @@ def test_the_page_of_a_job_shows_its_phases_and_where_it_failed(client, alps, no
 
 @pytest.fixture
 def run(tmp_path, live_server, alps, nova):
-    """Run the program under dash as a job's script does; `send_by` keeps only that program on the path."""
+    """Run the program under dash as a job's script does;
+    `send_by` keeps only that program on the path.
+    """
     tools = tmp_path / "bin"
 
     def path_with(send_by):
         tools.mkdir(exist_ok=True)
         for name in (
-            *("awk", "cat", "cut", "date", "find", "getconf", "grep", "head", "id", "ls", "mkdir", "mv", "rm", "rmdir"),
+            *(
+                "awk",
+                "cat",
+                "cut",
+                "date",
+                "find",
+                "getconf",
+                "grep",
+                "head",
+                "id",
+                "ls",
+                "mkdir",
+                "mv",
+                "rm",
+                "rmdir",
+            ),
             *("sed", "sh", "sleep", "sort", "tail", "tr", "uname", send_by),
         ):
             (tools / name).unlink(missing_ok=True)
@@ -343,12 +415,16 @@ def test_program_reports_offline_and_online_and_never_fails_a_job(run, send_by):
     assert (fetch.name, reco.name, reco.exit_code) == ("fetch _input__", "reco", 7)
     assert fetch.ended_at <= reco.ended_at
     assert reco.cpu_seconds > 0.02
-    wrong = finished(run("run", "reco", "sh", "-c", "exit 3", OPSPORTAL_PHASE_TOKEN="no", send_by=send_by))
+    wrong = finished(
+        run("run", "reco", "sh", "-c", "exit 3", OPSPORTAL_PHASE_TOKEN="no", send_by=send_by)
+    )
     assert wrong[0] == 3
     assert "refused the phases (HTTP 401)" in wrong[2]
     for arguments in (("x",), ("x", "--"), ("--",)):
         for directory in ({}, {"TMPDIR": "/proc/none"}):
-            assert finished(run("run", *arguments, "sh", "-c", "exit 4", **away | directory))[0] == 4
+            assert (
+                finished(run("run", *arguments, "sh", "-c", "exit 4", **away | directory))[0] == 4
+            )
     assert finished(run("run", TMPDIR="/proc/none"))[0] == 0
 
 
@@ -370,7 +446,10 @@ def test_a_killed_program_loses_nothing_that_was_kept(run, tmp_path):
 
 @pytest.mark.django_db(transaction=True)
 def test_python_twin_reports_what_failed(tmp_path, live_server, alps, nova):
-    script = "from ops_phase import phase\nwith phase('setup'):\n    pass\nwith phase('reco'):\n    1 / 0\n"
+    script = (
+        "from ops_phase import phase\nwith phase('setup'):\n    pass\nwith phase('reco'):\n    1 "
+        "/ 0\n"
+    )
     environment = {
         "PYTHONPATH": str(PROGRAM.parent),
         "_CONDOR_JOB_AD": str(tmp_path / "ad"),
@@ -378,17 +457,28 @@ def test_python_twin_reports_what_failed(tmp_path, live_server, alps, nova):
         "OPSPORTAL_PHASE_TOKEN": token_of(alps, nova),
     }
     (tmp_path / "ad").write_text('ClusterId = 86\nArgs = ""\nProcId = 3\n')
-    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     assert "ZeroDivisionError" in ran.stderr
     assert ran.stdout.count("==> ops-phase ") == 4
-    rows = JobPhase.objects.exclude(ended_at=None).order_by("pk").values_list("job_id", "name", "exit_code")
+    rows = (
+        JobPhase.objects.exclude(ended_at=None)
+        .order_by("pk")
+        .values_list("job_id", "name", "exit_code")
+    )
     assert list(rows) == [("86.3", "setup", 0), ("86.3", "reco", 1)]
 
 
 def test_totals_equal_a_recount_and_lead_from_stage_to_phase(client, alps, nova):
     token, now = token_of(alps, nova, request_key="NOVA-1", stage="reco"), int(time.time())
     phases = [
-        {"name": "fetch", "started_at": now - 7200 + n, "ended_at": now - 7000 + n, "exit_code": n % 2}
+        {
+            "name": "fetch",
+            "started_at": now - 7200 + n,
+            "ended_at": now - 7000 + n,
+            "exit_code": n % 2,
+        }
         | ({"cpu_seconds": 50} if n else {})
         for n in range(3)
     ]
@@ -397,7 +487,9 @@ def test_totals_equal_a_recount_and_lead_from_stage_to_phase(client, alps, nova)
     recount_phase_totals()
     assert recount_phases() == 0
     user = people.person("liu", (Role.LIAISON, nova))
-    [row] = phase_sums(user, since=timezone.now() - timedelta(days=1), request_key="NOVA-1", stage="RECO")
+    [row] = phase_sums(
+        user, since=timezone.now() - timedelta(days=1), request_key="NOVA-1", stage="RECO"
+    )
     assert (row.phases, row.failed, row.wall_seconds, row.longest_seconds) == (3, 1, 600, 200)
     assert (row.cpu_seconds, row.cpu_wall_seconds, row.mean_seconds) == (100, 400, 200)
     assert phase_sums(people.person("stranger"), since=timezone.now() - timedelta(days=1)) == []
@@ -409,17 +501,30 @@ def test_totals_equal_a_recount_and_lead_from_stage_to_phase(client, alps, nova)
 
 def test_a_phase_far_beyond_its_usual_time_is_reported_once(world, alps):
     request, at = world.request, timezone.now()
-    base = {"cluster": alps, "array_id": "1", "experiment": request.experiment, "received_at": at, "stage": "reco"}
+    base = {
+        "cluster": alps,
+        "array_id": "1",
+        "experiment": request.experiment,
+        "received_at": at,
+        "stage": "reco",
+    }
     base |= {"request_key": request.key, "name": "reco"}
     usual = [
-        JobPhase(job_id=f"1_{n}", started_at=at - timedelta(hours=9), ended_at=at - timedelta(hours=8), **base)
+        JobPhase(
+            job_id=f"1_{n}",
+            started_at=at - timedelta(hours=9),
+            ended_at=at - timedelta(hours=8),
+            **base,
+        )
         for n in range(20)
     ]
     stuck, slow, ended, went_on = (
         JobPhase(job_id=name, started_at=at - timedelta(hours=hours), **base)
         for name, hours in (("stuck", 4), ("slow", 2), ("ended", 4), ("went on", 5))
     )
-    next_one = JobPhase(job_id="went on", started_at=at - timedelta(hours=1), **base | {"name": "store"})
+    next_one = JobPhase(
+        job_id="went on", started_at=at - timedelta(hours=1), **base | {"name": "store"}
+    )
     JobPhase.objects.bulk_create([*usual, stuck, slow, ended, went_on, next_one])
     jobs.row(alps, 7, at=at - timedelta(hours=3), job_id="ended")
     assert [find_stuck_phases(at=at) for _ in range(2)] == [1, 0]

@@ -21,8 +21,22 @@ from tests.factories.requests import request_in
 from tests.pumps import MOST_SECONDS
 from tests.worst_inputs import SIZE
 
-#: Texts that keep searches with backtracking busy: assignments, quotes, URLs and tokens that never end.
-HOSTILE = ("A=", "A='", "a://b:", "eyJaaaaaaaa.", "-----BEGIN ", "TOKEN=a,", "=", "'\"", " ", "a", "\0", "\ud800")
+#: Texts that keep searches with backtracking busy: assignments, quotes, URLs and tokens that never
+#: end.
+HOSTILE = (
+    "A=",
+    "A='",
+    "a://b:",
+    "eyJaaaaaaaa.",
+    "-----BEGIN ",
+    "TOKEN=a,",
+    "=",
+    "'\"",
+    " ",
+    "a",
+    "\0",
+    "\ud800",
+)
 
 
 def pumped(part: str) -> str:
@@ -38,7 +52,9 @@ def seconds(call) -> float:
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_record_is_stored_in_no_time(alps, part):
-    hostile = record(1, submit_line=pumped(part), comment=pumped(part), name=pumped(part), work_dir=pumped(part))
+    hostile = record(
+        1, submit_line=pumped(part), comment=pumped(part), name=pumped(part), work_dir=pumped(part)
+    )
     assert seconds(lambda: columns_of([hostile])) < MOST_SECONDS
     Collection.objects.create(cluster=alps, collected_until=AT)
     assert seconds(lambda: store_records(cluster=alps, records=[hostile], at=AT)) < MOST_SECONDS
@@ -57,8 +73,13 @@ def test_known_records_are_neither_masked_nor_compared_again(alps, monkeypatch):
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_request_key_and_stage_are_read_in_no_time(alps, part):
     (job,) = store(alps, record(1))
-    assert seconds(lambda: attach_origin(origins={job.pk: ("NOVA-1", pumped(part))}, at=AT)) < MOST_SECONDS
-    assert seconds(lambda: attach_origin(origins={job.pk: (pumped(part), "x")}, at=AT)) < MOST_SECONDS
+    assert (
+        seconds(lambda: attach_origin(origins={job.pk: ("NOVA-1", pumped(part))}, at=AT))
+        < MOST_SECONDS
+    )
+    assert (
+        seconds(lambda: attach_origin(origins={job.pk: (pumped(part), "x")}, at=AT)) < MOST_SECONDS
+    )
 
 
 def test_ranges_are_read_and_written_in_no_time():
@@ -94,7 +115,10 @@ def test_script_with_many_files_is_written_in_no_time():
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_posts_are_refused_in_no_time(part, db, nova, liaison, approver):
     request = request_in("running", by=liaison, experiment=nova, approver=approver)
-    stage, text = Stage.objects.select_related("request__experiment").get(request=request, position=0), pumped(part)
+    stage, text = (
+        Stage.objects.select_related("request__experiment").get(request=request, position=0),
+        pumped(part),
+    )
     by_and_at = {"by": liaison, "at": AT}
 
     def post():

@@ -1,4 +1,6 @@
-"""What waits and runs, by request and stage: which jobs are believed, and what is said where nobody knows."""
+"""What waits and runs, by request and stage: which jobs are believed,
+and what is said where nobody knows.
+"""
 
 import json
 from dataclasses import replace
@@ -77,7 +79,13 @@ def stored():
 
 
 def test_counts_are_by_request_and_stage(alps, captured):
-    found = [now("1", RUNNING, 3), now("1", QUEUED, 90), now("2", HELD, 2), now("3", RUNNING), now("9", RUNNING)]
+    found = [
+        now("1", RUNNING, 3),
+        now("1", QUEUED, 90),
+        now("2", HELD, 2),
+        now("3", RUNNING),
+        now("9", RUNNING),
+    ]
     store(alps, found)
     assert stored() == [("generation", 90, 3, 0), ("simulation", 0, 0, 2)]
     store(alps, [now("2", RUNNING, 2)])
@@ -106,10 +114,14 @@ def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
     assert QueueReading.objects.get().at is None
 
 
-def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(alps, captured, tmp_path):
+def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(
+    alps, captured, tmp_path
+):
     seconds = int(AT.timestamp())
     record_array(cluster=alps, spool_id="1", request=captured, sent_at=AT, at=AT)
-    ads = [{"ClusterId": 1, "ProcId": number, "JobStatus": 1, "QDate": seconds} for number in range(3)]
+    ads = [
+        {"ClusterId": 1, "ProcId": number, "JobStatus": 1, "QDate": seconds} for number in range(3)
+    ]
     write_program(tmp_path / "condor_q", f"echo '{json.dumps(ads)}'")
     alps.scheduler, alps.options = "htcondor", {"bin": str(tmp_path)}
     alps.save()
@@ -137,7 +149,10 @@ line 9 N/A nova RUNNING None
 
 def test_squeue_is_counted_by_submission_and_state(tmp_path):
     write_program(tmp_path / "squeue", SQUEUE)
-    found = sorted(Slurm("alps", {"bin": str(tmp_path)}).current_jobs(), key=lambda one: (one.spool_id, one.state))
+    found = sorted(
+        Slurm("alps", {"bin": str(tmp_path)}).current_jobs(),
+        key=lambda one: (one.spool_id, one.state),
+    )
     assert [(one.spool_id, one.state, one.jobs) for one in found] == [
         ("7", QUEUED, 2),
         ("7", RUNNING, 1),
@@ -152,11 +167,20 @@ def test_squeue_is_counted_by_submission_and_state(tmp_path):
 
 
 def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, captured):
-    found = [now("1", QUEUED, 3, reason="Priority"), now("2", HELD, 2, reason="JobHeldUser"), now("9", RUNNING, 4)]
+    found = [
+        now("1", QUEUED, 3, reason="Priority"),
+        now("2", HELD, 2, reason="JobHeldUser"),
+        now("9", RUNNING, 4),
+    ]
     named = {("1", AT): (captured.pk, "generation")}
     assert store_live(cluster=alps, jobs=found, named=named) == 3
     assert store_live(cluster=alps, jobs=found, named=named) == 0
-    assert store_live(cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named) == 2
+    assert (
+        store_live(
+            cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named
+        )
+        == 2
+    )
     rows = LiveJobs.objects.order_by("state").values_list("state", "reason", "jobs", "request")
     assert list(rows) == [("held", "JobHeldUser", 2, None), ("queued", "Priority", 2, captured.pk)]
 
@@ -187,17 +211,23 @@ def test_queued_tab_shows_how_long_jobs_were_queued(alps, nova, client, liaison)
 
 
 @pytest.mark.parametrize(("longest", "is_log"), [(90, False), (60_000, True)])
-def test_queue_times_that_spread_widely_have_a_logarithmic_scale(longest, is_log, alps, nova, client, liaison):
+def test_queue_times_that_spread_widely_have_a_logarithmic_scale(
+    longest, is_log, alps, nova, client, liaison
+):
     today = timezone.now()
     for number, minutes in enumerate([1, longest]):
         ended = today - timedelta(hours=3 + number)
         started = ended - timedelta(minutes=30)
         submitted = started - timedelta(minutes=minutes)
-        store_finished(alps, record(number, submitted_at=submitted, started_at=started, ended_at=ended))
+        store_finished(
+            alps, record(number, submitted_at=submitted, started_at=started, ended_at=ended)
+        )
     recompute_dirty_hours(at=today)
     client.force_login(liaison)
     page = client.get("/jobs/?tab=queued").content.decode()
-    assert page.count("logarithmic scale") == 2 * is_log, "in the heading, and in the sentence of the chart"
+    assert page.count("logarithmic scale") == 2 * is_log, (
+        "in the heading, and in the sentence of the chart"
+    )
     assert ('>0.1</text><line class="g"' in page) == is_log
 
 
@@ -208,6 +238,8 @@ def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, clie
     page = client.get("/jobs/?tab=queued").content.decode()
     assert "Higher-priority jobs first" in page
     assert captured.key in page
-    assert "Input transfer failed" not in client.get("/jobs/?tab=held").content.decode()  # those are of DUNE
+    assert (
+        "Input transfer failed" not in client.get("/jobs/?tab=held").content.decode()
+    )  # those are of DUNE
     assert [tab["jobs"] for tab in client.get("/jobs/").context["tabs"]] == [3, 0, 0, 0]
     assert reason_of("QOSMaxJobsPerUserLimit").words == "Limit of the account or QOS reached"

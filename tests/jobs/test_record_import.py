@@ -37,12 +37,21 @@ BAD = {
 
 
 def test_batch_is_idempotent_and_bad_records_stop_no_others(alps, nova):
-    texts = [json.dumps(GOOD), '{"job_id": "4712", "sta', *(json.dumps(GOOD | change) for change in BAD.values())]
+    texts = [
+        json.dumps(GOOD),
+        '{"job_id": "4712", "sta',
+        *(json.dumps(GOOD | change) for change in BAD.values()),
+    ]
     done = import_records(cluster=alps, records=lines_of(texts), at=AT)
     assert (done.new, done.rejected) == (1, 1 + len(BAD))
     assert all(word in reason for word, (_, reason) in zip(BAD, done.problems[1:], strict=True))
     job = Job.objects.get()
-    assert (job.raw_id, job.wall_seconds, job.cpu_model, job.name) == (4711, 10_200, "EPYC 7543", "a|b\nc")
+    assert (job.raw_id, job.wall_seconds, job.cpu_model, job.name) == (
+        4711,
+        10_200,
+        "EPYC 7543",
+        "a|b\nc",
+    )
     again = import_records(cluster=alps, records=lines_of(texts), at=AT)
     assert (again.new, again.changed, again.unchanged) == (0, 0, 1)
     assert FlaggedRecord.objects.count() == 1 + len(BAD)
@@ -52,13 +61,18 @@ def test_batch_is_idempotent_and_bad_records_stop_no_others(alps, nova):
 def test_api_takes_json_and_ndjson_from_the_opg_alone(alps, nova, client, shifter, liaison):
     batch = {"cluster": "alps", "records": [GOOD, {"job_id": 7}]}
     client.force_login(liaison)
-    assert client.post("/api/v1/job-records/", batch, content_type="application/json").status_code == 403
+    assert (
+        client.post("/api/v1/job-records/", batch, content_type="application/json").status_code
+        == 403
+    )
     client.force_login(shifter)
     answer = client.post("/api/v1/job-records/", batch, content_type="application/json")
     assert answer.json()["new"] == answer.json()["rejected"] == 1, answer.content
     assert answer.json()["problems"] == [{"record": 2, "reason": "state is missing."}]
     lines = json.dumps(GOOD) + "\nnot json\n"
-    answer = client.post("/api/v1/job-records/?cluster=alps", lines, content_type="application/x-ndjson")
+    answer = client.post(
+        "/api/v1/job-records/?cluster=alps", lines, content_type="application/x-ndjson"
+    )
     assert (answer.json()["unchanged"], answer.json()["rejected"]) == (1, 1), answer.content
 
 
@@ -76,7 +90,13 @@ def test_command_imports_a_file(alps, nova, tmp_path, capsys, name):
 def test_command_imports_what_a_scheduler_wrote(alps, nova, tmp_path, capsys):
     path = tmp_path / "events.log"
     path.write_text(EVENTS)
-    call_command("import_jobs", str(path), "--cluster=alps", "--format=condor-events", "--time-zone=Europe/Berlin")
+    call_command(
+        "import_jobs",
+        str(path),
+        "--cluster=alps",
+        "--format=condor-events",
+        "--time-zone=Europe/Berlin",
+    )
     assert capsys.readouterr().out == "1 records: 1 new, 0 changed, 0 unchanged, 0 rejected\n"
     assert Job.objects.get().ended_at.hour == 9
     with pytest.raises(CommandError, match="not a time zone"):

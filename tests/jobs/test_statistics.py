@@ -21,13 +21,24 @@ from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.levels import DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.questions import MEASURES, Question
-from apps.jobs.domain.statistics.windows import hour_of_week, portal_zone, window_names, window_of, windows_of_week
+from apps.jobs.domain.statistics.windows import (
+    hour_of_week,
+    portal_zone,
+    window_names,
+    window_of,
+    windows_of_week,
+)
 from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
 
 SINCE, UNTIL = AT - timedelta(days=4), AT + timedelta(hours=1)
-FIELD = {"experiment": "experiment_id", "request": "request_key", "cluster": "cluster__name", "site": "site__name"}
+FIELD = {
+    "experiment": "experiment_id",
+    "request": "request_key",
+    "cluster": "cluster__name",
+    "site": "site__name",
+}
 GB = 1 << 30
 
 records = st.builds(
@@ -45,20 +56,30 @@ records = st.builds(
     requested_memory_bytes=st.sampled_from([None, 2 * GB]),
     attempt=st.integers(1, 2),
 )
-dimensions = st.lists(st.sampled_from([*STORED, "hour", "weekday", "window", TIME]), max_size=3, unique=True)
+dimensions = st.lists(
+    st.sampled_from([*STORED, "hour", "weekday", "window", TIME]), max_size=3, unique=True
+)
 
 
 def recount(query):
     found = defaultdict(lambda: defaultdict(int))
-    texts = [FIELD.get(name, name) for name in query.by if name in STORED and name not in ("verdict", "cause")]
-    for job, values in zip(Job.objects.order_by("pk"), Job.objects.order_by("pk").values(*texts), strict=True):
+    texts = [
+        FIELD.get(name, name)
+        for name in query.by
+        if name in STORED and name not in ("verdict", "cause")
+    ]
+    for job, values in zip(
+        Job.objects.order_by("pk"), Job.objects.order_by("pk").values(*texts), strict=True
+    ):
         if not query.since <= job.ended_at < query.until:
             continue
         at = job.ended_at.replace(minute=0, second=0, microsecond=0)
         local = at.astimezone(portal_zone())
         of_hour = {"hour": local.hour, "weekday": local.weekday(), "window": window_of(at)}
         of_hour |= {TIME: int(at.timestamp() // 3600 // query.step_hours * query.step_hours)}
-        key = tuple(of_hour[n] if n in of_hour else str(values.get(FIELD.get(n, n)) or "") for n in query.by)
+        key = tuple(
+            of_hour[n] if n in of_hour else str(values.get(FIELD.get(n, n)) or "") for n in query.by
+        )
         known = job.max_memory_bytes is not None and job.requested_memory_bytes is not None
         one = {
             "jobs": 1,
@@ -86,7 +107,9 @@ def counted(query):
     names = [name for name in cells if name not in query.by]
     found = {}
     for row in range(len(cells["jobs"])):
-        key = tuple(texts[int(cells[n][row])] if n in STORED else int(cells[n][row]) for n in query.by)
+        key = tuple(
+            texts[int(cells[n][row])] if n in STORED else int(cells[n][row]) for n in query.by
+        )
         key = tuple(
             "" if (n, text) in {("exit_code", "0"), ("signal", "0")} else text
             for n, text in zip(query.by, key, strict=True)
@@ -95,8 +118,14 @@ def counted(query):
     return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(batches=st.lists(st.lists(records, max_size=6), max_size=4), by=dimensions, step=st.sampled_from([1, 24]))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    batches=st.lists(st.lists(records, max_size=6), max_size=4),
+    by=dimensions,
+    step=st.sampled_from([1, 24]),
+)
 def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     alps, nova, dune, shifter, batches, by, step
 ):
@@ -106,7 +135,9 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     for batch in batches:
         store_records(cluster=alps, records=batch, at=AT)
         recompute_dirty_hours(at=AT)
-    query = Query(SINCE + timedelta(hours=5), UNTIL, tuple(by), sums=frozenset(SUMS), step_hours=step)
+    query = Query(
+        SINCE + timedelta(hours=5), UNTIL, tuple(by), sums=frozenset(SUMS), step_hours=step
+    )
     assert counted(query) == recount(query)
     by_host = Question(MEASURES["failure_rate"], ("host",), query.since, query.until)
     found = {row.label[0]: row.expected for row in Explorer(shifter).answer(by_host, limit=10).rows}
@@ -117,14 +148,20 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
 
 
 def expected_by_host(query):
-    """Count each job as failed in part: as its experiment's share of failed jobs (stage and release are not set)."""
+    """Count each job as failed in part: as its experiment's share of failed jobs (stage and
+    release are not set).
+    """
     jobs = [
         (job.experiment_id, job.host or "no data", job.state == JobState.FAILED)
         for job in Job.objects.filter(ended_at__gte=query.since, ended_at__lt=query.until)
     ]
     found = {}
     for host in {host for _, host, _ in jobs}:
-        alike = [[failed for at, _, failed in jobs if at == own] for own, at_host, _ in jobs if at_host == host]
+        alike = [
+            [failed for at, _, failed in jobs if at == own]
+            for own, at_host, _ in jobs
+            if at_host == host
+        ]
         found[host] = sum(sum(each) / len(each) for each in alike) / len(alike)
     return found
 
@@ -167,11 +204,16 @@ def counted_jobs(alps, nova, dune):
     recompute_dirty_hours(at=now)
 
 
-def test_explorer_counts_the_jobs_that_a_user_sees_and_links_to_exactly_those(client, counted_jobs, liaison):
+def test_explorer_counts_the_jobs_that_a_user_sees_and_links_to_exactly_those(
+    client, counted_jobs, liaison
+):
     client.force_login(liaison)
     page = ask(client, "?measure=failure_rate&by=host,exit_code")
     answer = page.context["answer"]
-    assert [(row.label, row.failed, row.jobs) for row in answer.rows] == [(["wn2", "65"], 2, 2), (["wn1", "0"], 0, 7)]
+    assert [(row.label, row.failed, row.jobs) for row in answer.rows] == [
+        (["wn2", "65"], 2, 2),
+        (["wn1", "0"], 0, 7),
+    ]
     assert answer.all.jobs == 9
     for shown in page.context["rows"]:
         linked = client.get("/jobs/" + shown["query"]).context["page"].rows
@@ -196,14 +238,19 @@ def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, 
     for shown in page.context["rows"]:
         answer = client.get("/jobs/" + shown["query"])
         assert len(answer.context["page"].rows) == shown["row"].jobs, shown["query"]
-    assert client.get(f"/statistics/{query}&format=csv").content.startswith(page.context["question"].by[0].encode())
+    assert client.get(f"/statistics/{query}&format=csv").content.startswith(
+        page.context["question"].by[0].encode()
+    )
 
 
 @pytest.mark.parametrize(
     ("dimension", "value"),
     [
         *((name, "plain") for name in DIMENSIONS),
-        *(("host", text) for text in ("with.dot", "with/slash", "a b&c=d", "//example.org", "-", "")),
+        *(
+            ("host", text)
+            for text in ("with.dot", "with/slash", "a b&c=d", "//example.org", "-", "")
+        ),
     ],
 )
 def test_filter_of_the_form_becomes_part_of_the_address(client, db, liaison, dimension, value):
@@ -226,7 +273,9 @@ def test_filter_of_the_form_becomes_part_of_the_address(client, db, liaison, dim
         ("weekday", ["Sun", "sunday", "7"], "Sun"),
     ],
 )
-def test_hours_and_weekdays_may_be_typed_in_several_ways(client, db, liaison, dimension, texts, value):
+def test_hours_and_weekdays_may_be_typed_in_several_ways(
+    client, db, liaison, dimension, texts, value
+):
     client.force_login(liaison)
     answers = [client.get("/statistics/", {"filter": dimension, "value": text}) for text in texts]
     assert {answer["Location"] for answer in answers} == {f"?{dimension}={value}"}
@@ -245,7 +294,11 @@ def test_filter_that_is_given_twice_costs_no_error(client, db, liaison):
 def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, counted_jobs, shifter):
     client.force_login(shifter)
     ledger = ask(client, "?measure=wasted_core_hours&by=user").context["ledger"]
-    assert sum(each["seconds"] for each in ledger["verdicts"]) == ledger["all"].wasted_core_seconds == 3 * 7200
+    assert (
+        sum(each["seconds"] for each in ledger["verdicts"])
+        == ledger["all"].wasted_core_seconds
+        == 3 * 7200
+    )
     assert (ledger["accounted"], ledger["difference"]) == (10 * 7200, 0)
 
 
@@ -295,10 +348,15 @@ def test_every_panel_of_the_dashboard_asks_what_the_api_answers(alps, nova, clie
         "${__to:date:iso}": "2026-11-21T00:00:00Z",
         "${experiment}": "",
     }
-    targets = [target for panel in dashboard["panels"] for target in panel["targets"] if "url" in target]
+    targets = [
+        target for panel in dashboard["panels"] for target in panel["targets"] if "url" in target
+    ]
     assert len(targets) >= 8
     for target in targets:
-        query = {each["key"]: period.get(each["value"], each["value"]) for each in target["url_options"]["params"]}
+        query = {
+            each["key"]: period.get(each["value"], each["value"])
+            for each in target["url_options"]["params"]
+        }
         answer = client.get(target["url"], query).json()
         rows = answer[target["root_selector"]]
         for row in rows if isinstance(rows, list) else [rows]:

@@ -25,14 +25,18 @@ SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds", "retried")
 def counted():
     rows = HourlyTotals.objects.all()
     return {
-        (t.hour, t.cluster_id, t.experiment_id, t.request_key, t.stage, t.state): tuple(getattr(t, s) for s in SUMS)
+        (t.hour, t.cluster_id, t.experiment_id, t.request_key, t.stage, t.state): tuple(
+            getattr(t, s) for s in SUMS
+        )
         for t in rows
     }
 
 
 def counted_ends():
     rows = HourlyEnds.objects.all()
-    return {(e.hour, e.cluster_id, e.experiment_id, e.state): (e.jobs, e.core_seconds) for e in rows}
+    return {
+        (e.hour, e.cluster_id, e.experiment_id, e.state): (e.jobs, e.core_seconds) for e in rows
+    }
 
 
 def recount_ends():
@@ -46,7 +50,14 @@ def recount_ends():
 def recount():
     sums = defaultdict(lambda: (0, 0, 0, 0, 0))
     for job in Job.objects.all():
-        key = (hour_of(job.ended_at), job.cluster_id, job.experiment_id, job.request_key, job.stage, job.state)
+        key = (
+            hour_of(job.ended_at),
+            job.cluster_id,
+            job.experiment_id,
+            job.request_key,
+            job.stage,
+            job.state,
+        )
         one = (1, job.wall_seconds, job.core_seconds, job.cpu_seconds, int(job.attempt > 1))
         sums[key] = tuple(a + b for a, b in zip(sums[key], one, strict=True))
     return dict(sums)
@@ -68,7 +79,9 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=st.lists(steps, max_size=12))
 def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, script):
     for model in (DirtyHour, HourlyTotals, HourlyEnds, Job):
@@ -79,7 +92,13 @@ def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, scr
             number, state, minutes, cpus, account, attempt = values
             end = AT - timedelta(minutes=minutes)
             changed = record(
-                number, state=state, ended_at=end, cpus=cpus, account=account, cpu_seconds=0.5, attempt=attempt
+                number,
+                state=state,
+                ended_at=end,
+                cpus=cpus,
+                account=account,
+                cpu_seconds=0.5,
+                attempt=attempt,
             )
             store_records(cluster=alps, records=[changed], at=AT)
         elif kind == "attach":

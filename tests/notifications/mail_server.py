@@ -1,8 +1,9 @@
 """A real mail server on a real port, in a process of its own that can be killed:
 `python -m tests.notifications.mail_server PORT DIR`.
 
-Each mail that it says yes to is a file in DIR. What the file `mode` there says it does instead: `refuse` the
-recipient for good, `defer` it, `reject` the contents, or `vanish` after the mail was kept, before the yes.
+Each mail that it says yes to is a file in DIR. What the file `mode` there says it does instead:
+`refuse` the recipient for good, `defer` it, `reject` the contents, or `vanish` after the mail was
+kept, before the yes.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ class Keeper:
         return path.read_text() if path.exists() else ""
 
     async def handle_RCPT(self, server, session, envelope, address, options):  # noqa: N802
-        if (answer := {"refuse": "550 no such person", "defer": "450 later"}.get(self.mode())) is not None:
+        if (
+            answer := {"refuse": "550 no such person", "defer": "450 later"}.get(self.mode())
+        ) is not None:
             return answer
         envelope.rcpt_tos.append(address)
         return "250 ok"
@@ -57,7 +60,9 @@ class MailServerProcess:
 
     def start(self) -> None:
         module = "tests.notifications.mail_server"
-        self.process = subprocess.Popen([sys.executable, "-m", module, str(self.port), str(self.directory)], cwd=ROOT)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, str(self.port), str(self.directory)], cwd=ROOT
+        )
         until = time.monotonic() + 60
         while time.monotonic() < until:
             try:
@@ -92,7 +97,9 @@ async def serve(port: int, directory: Path) -> None:
     from aiosmtpd.smtp import SMTP
 
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: SMTP(Keeper(directory), hostname="test"), "127.0.0.1", port)
+    server = await loop.create_server(
+        lambda: SMTP(Keeper(directory), hostname="test"), "127.0.0.1", port
+    )
     await server.serve_forever()
 
 

@@ -1,4 +1,6 @@
-"""Notifications over the API: read, chosen, followed, fed; secrets are told once and kept by nobody."""
+"""Notifications over the API: read, chosen, followed, fed;
+secrets are told once and kept by nobody.
+"""
 
 import pytest
 
@@ -30,9 +32,13 @@ def test_notifications_are_listed_and_marked_as_read(as_liaison, told, liaison):
     rows = as_liaison.get("/api/v1/notifications/").json()["results"]
     assert rows[0]["request"] == told.key
     assert as_liaison.get("/api/v1/notifications/", {"unread": "true"}).json()["results"] == rows
-    read = as_liaison.post("/api/v1/notifications/read/", {"only": rows[0]["id"]}, content_type=JSON)
+    read = as_liaison.post(
+        "/api/v1/notifications/read/", {"only": rows[0]["id"]}, content_type=JSON
+    )
     assert read.json()["read"] == 1
-    rest = as_liaison.post("/api/v1/notifications/read/", {"until": rows[0]["id"]}, content_type=JSON)
+    rest = as_liaison.post(
+        "/api/v1/notifications/read/", {"until": rows[0]["id"]}, content_type=JSON
+    )
     assert rest.json()["read"] == len(rows) - 1
     assert as_liaison.get("/api/v1/notifications/", {"unread": "true"}).json()["results"] == []
     assert as_liaison.post("/api/v1/notifications/read/", {}, content_type=JSON).status_code == 400
@@ -58,7 +64,13 @@ def test_preferences_are_what_was_chosen(as_liaison):
     [
         ({"digest_hour": 24}, "digest_hour"),
         ({"digest_hour": 1, "quiet_from": "22:00"}, "quiet_until"),
-        ({"digest_hour": 1, "rules": [{"channel": "webhook", "group": "turn", "when": "digest"}]}, "rules.0.when"),
+        (
+            {
+                "digest_hour": 1,
+                "rules": [{"channel": "webhook", "group": "turn", "when": "digest"}],
+            },
+            "rules.0.when",
+        ),
     ],
 )
 def test_preferences_that_make_no_sense_are_told(as_liaison, wrong, field):
@@ -105,6 +117,8 @@ def test_webhooks_of_experiments_are_the_opgs(as_liaison, nova):
 def test_a_request_is_watched_and_muted(as_liaison, nova, liaison, dune):
     address = f"/api/v1/requests/{draft(liaison, nova).key}/follow/"
     for level in ("watching", "muted", ""):
-        assert as_liaison.put(address, {"level": level}, content_type=JSON).json() == {"level": level}
+        assert as_liaison.put(address, {"level": level}, content_type=JSON).json() == {
+            "level": level
+        }
         assert as_liaison.get(address).json() == {"level": level}
     assert as_liaison.put(address, {"level": "loud"}, content_type=JSON).status_code == 400

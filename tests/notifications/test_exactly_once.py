@@ -1,6 +1,8 @@
-"""Whatever happens, in whatever order: each mail that is due arrives once, none in quiet hours, nothing is lost.
+"""Whatever happens, in whatever order: each mail that is due arrives once, none in quiet hours,
+nothing is lost.
 
-The mail server is a real one on a real port, in this process, so that it can go and come back many times.
+The mail server is a real one on a real port, in this process, so that it can go and come back many
+times.
 """
 
 import email
@@ -32,9 +34,14 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("event"), st.sampled_from(KINDS)),
         st.tuples(
-            st.just("rule"), st.sampled_from(PEOPLE), st.sampled_from(Group.values), st.sampled_from(When.values)
+            st.just("rule"),
+            st.sampled_from(PEOPLE),
+            st.sampled_from(Group.values),
+            st.sampled_from(When.values),
         ),
-        st.tuples(st.just("quiet"), st.sampled_from(PEOPLE), st.integers(0, 23), st.integers(0, 23)),
+        st.tuples(
+            st.just("quiet"), st.sampled_from(PEOPLE), st.integers(0, 23), st.integers(0, 23)
+        ),
         st.tuples(st.just("server"), st.sampled_from(["up", "down", "defer"])),
         st.tuples(st.just("die"), st.sampled_from(["digest", "before", "after"])),
         st.tuples(st.just("wait"), st.sampled_from([1, 20, 300, 1400])),
@@ -79,7 +86,13 @@ class Play:
         getattr(self, f"do_{name}")(*arguments)
 
     def do_event(self, kind) -> None:
-        event = publish(kind=kind, target=self.request, by="somebody", at=self.at, reason=f"mark{len(self.published)}.")
+        event = publish(
+            kind=kind,
+            target=self.request,
+            by="somebody",
+            at=self.at,
+            reason=f"mark{len(self.published)}.",
+        )
         self.published[event.pk] = event.reason
         deliver(self.at)
 
@@ -99,7 +112,9 @@ class Play:
         if state == "down":
             self.stop()
         elif self.server is None:
-            self.server = Controller(self.keeper, hostname="127.0.0.1", port=self.port, ready_timeout=60)
+            self.server = Controller(
+                self.keeper, hostname="127.0.0.1", port=self.port, ready_timeout=60
+            )
             self.server.start()
 
     def stop(self) -> None:
@@ -118,7 +133,9 @@ class Play:
             assert not hours_of(user).is_quiet(self.at)
 
     def do_die(self, where) -> None:
-        """The worker is killed: while it makes a digest, before it hands a mail over, or after the server's yes."""
+        """The worker is killed: while it makes a digest, before it hands a mail over,
+        or after the server's yes.
+        """
 
         def die(*_, **__):
             raise Dies
@@ -142,7 +159,9 @@ class Play:
                 self.twice += where == "after" and len(self.keeper.kept) > before
 
     def finish(self) -> None:
-        """Let the server run and all waits end, then wait and send once more: nothing may arrive again."""
+        """Let the server run and all waits end, then wait and send once more:
+        nothing may arrive again.
+        """
         self.do_server("up")
         for _ in range(150):  # three days, in steps that meet every hour
             if not self.is_waiting():
@@ -174,7 +193,10 @@ def test_each_due_mail_arrives_once(steps, port, nova, liaison, approver, monkey
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
     keeper = Keeper()
     with transaction.atomic():
-        users = {user.username: user for user in (liaison, approver, person("nova-two", ("liaison", nova)))}
+        users = {
+            user.username: user
+            for user in (liaison, approver, person("nova-two", ("liaison", nova)))
+        }
         with_address(*users.values())
         play = Play(keeper, port, users, draft(liaison, nova), monkeypatch)
         deliver()
@@ -198,7 +220,10 @@ def check(play: Play) -> None:
     )
     distinct = {mail["Message-ID"]: (to, mail) for to, mail in play.keeper.kept}
     arrived = Counter(
-        (to, mark) for to, mail in distinct.values() for mark in play.published.values() if mark in text_of(mail)
+        (to, mark)
+        for to, mail in distinct.values()
+        for mark in play.published.values()
+        if mark in text_of(mail)
     )
     assert arrived == wanted
     assert set(wanted.values()) <= {1}
@@ -217,9 +242,13 @@ def test_two_workers_at_once_send_each_mail_once(transactional_db, port, setting
     user = person("opg-one", ("approver", None))
     with_address(user)
     for _ in range(20):
-        mail = Message.objects.create(channel=Channel.MAIL, user=user, created_at=FRIDAY, due_at=FRIDAY)
+        mail = Message.objects.create(
+            channel=Channel.MAIL, user=user, created_at=FRIDAY, due_at=FRIDAY
+        )
         event = publish(kind="webhook.disabled", target=user, by="x", at=FRIDAY)
-        Notification.objects.create(user=user, event=event, group=Group.TROUBLE, at=FRIDAY, message=mail)
+        Notification.objects.create(
+            user=user, event=event, group=Group.TROUBLE, at=FRIDAY, message=mail
+        )
     assert delivery.due_mail(FRIDAY).count() == 20
 
     def work(_):

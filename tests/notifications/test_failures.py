@@ -40,7 +40,13 @@ def told():
 
 def failed_group(*experiments, owner=""):
     group = FailureGroup.objects.create(
-        fingerprint="f", verdict="service", title="samweb", status_at=AT, first_seen_at=AT, last_seen_at=AT, owner=owner
+        fingerprint="f",
+        verdict="service",
+        title="samweb",
+        status_at=AT,
+        first_seen_at=AT,
+        last_seen_at=AT,
+        owner=owner,
     )
     for number, experiment in enumerate(experiments, 1):
         job = jobs.row(clusters.cluster(f"c{number}"), number, at=AT, experiment=experiment)
@@ -49,13 +55,20 @@ def failed_group(*experiments, owner=""):
     return group
 
 
-def test_new_group_is_told_to_the_opg_and_those_who_may_triage_it(nova, liaison, other_liaison, shifter, approver):
+def test_new_group_is_told_to_the_opg_and_those_who_may_triage_it(
+    nova, liaison, other_liaison, shifter, approver
+):
     group = failed_group(nova, owner=other_liaison.username)
     publish(kind="group.new", target=group, by="diagnosis", at=AT)
     publish(kind="group.moved", target=group, by=liaison, at=AT)
     deliver()
     people_told = {name for name, kind in told() if kind == Group.FAILURES}
-    assert people_told == {liaison.username, other_liaison.username, shifter.username, approver.username}
+    assert people_told == {
+        liaison.username,
+        other_liaison.username,
+        shifter.username,
+        approver.username,
+    }
     assert Notification.objects.count() == 4, "a change of status is told to nobody"
     assert not visible_notifications(other_liaison).exists(), "the owner has no access any more"
     assert visible_notifications(shifter).get().get_absolute_url() == group.get_absolute_url()
@@ -75,7 +88,12 @@ def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison)
     samweb = statusboard.service("samweb", people.LONG_AGO)
     farm = clusters.cluster(service=samweb)
     incident = open_incident(
-        service=samweb, state=State.DOWN, title="503", by=shifter, at=AT, started_at=AT - timedelta(hours=1)
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=AT,
+        started_at=AT - timedelta(hours=1),
     )
     for number in (1, 2):
         job = jobs.row(farm, number, at=AT + timedelta(minutes=5), experiment=nova)
@@ -83,7 +101,10 @@ def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison)
     close_incident(incident=incident, by=shifter, at=AT + timedelta(hours=1), reason="Restarted.")
     deliver()
     deliver()  # what the first round published
-    assert Event.objects.get(kind="impact.retryable").reason == "samweb is back: 1 failed job was not retried."
+    assert (
+        Event.objects.get(kind="impact.retryable").reason
+        == "samweb is back: 1 failed job was not retried."
+    )
     assert told() == [(shifter.username, Group.FAILURES)]
     assert Notification.objects.get().get_absolute_url() == f"/retries/incident/{incident.pk}/"
 
@@ -100,9 +121,13 @@ def test_assignee_of_a_group_is_told(nova, liaison, shifter):
     assert Notification.objects.count() == 1, "nobody is told what they did themselves"
 
 
-def test_approvers_are_told_of_a_proposed_known_error_and_its_author_of_the_decision(liaison, approver, shifter):
+def test_approvers_are_told_of_a_proposed_known_error_and_its_author_of_the_decision(
+    liaison, approver, shifter
+):
     values = KNOWN_ERROR | {"regex": "pool [0-9]+ is read-only", "example": "pool 7 is read-only"}
-    change = submit_change(known_error="POOL", values=values, by=liaison, at=AT, reason="Seen twice.")
+    change = submit_change(
+        known_error="POOL", values=values, by=liaison, at=AT, reason="Seen twice."
+    )
     deliver()
     assert told() == [(approver.username, Group.TURN)]
     assert Notification.objects.get().get_absolute_url() == change.get_absolute_url()

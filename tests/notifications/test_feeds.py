@@ -1,4 +1,6 @@
-"""Atom feeds open with their token alone, show what the person may see now, and spare the reader what it has."""
+"""Atom feeds open with their token alone, show what the person may see now,
+and spare the reader what it has.
+"""
 
 from datetime import timedelta
 
@@ -48,7 +50,8 @@ def test_inbox_has_what_concerns_the_person(read, token, asked):
 
 def test_request_and_experiment_have_every_event_newest_first(read, token, asked):
     wanted = [
-        f"{asked} {words}" for words in ("is awaiting approval", "is being checked", "was submitted", "was created")
+        f"{asked} {words}"
+        for words in ("is awaiting approval", "is being checked", "was submitted", "was created")
     ]
     assert titles(read(f"/feeds/{token}/requests/{asked}.atom")) == wanted
     assert titles(read(f"/feeds/{token}/experiments/NOVA.atom")) == wanted
@@ -76,7 +79,8 @@ def other_digit(digit: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda t: t[:-1], lambda t: t + "0", lambda t: other_digit(t[0]) + t[1:], lambda _: "é" * 56]
+    "change",
+    [lambda t: t[:-1], lambda t: t + "0", lambda t: other_digit(t[0]) + t[1:], lambda _: "é" * 56],
 )
 def test_token_is_not_to_be_guessed(read, token, change):
     assert read(f"/feeds/{change(token)}/inbox.atom").status_code == 404
@@ -92,8 +96,16 @@ def test_new_address_and_revoking_shut_the_old_one(read, token, liaison):
 
 
 def test_token_opens_nothing_but_feeds(token, asked):
-    assert Client().get(f"/requests/{asked}/", headers={"Authorization": f"Bearer {token}"}).status_code == 302
-    assert Client().get("/api/v1/requests/", headers={"Authorization": f"Token {token}"}).status_code == 401
+    assert (
+        Client()
+        .get(f"/requests/{asked}/", headers={"Authorization": f"Bearer {token}"})
+        .status_code
+        == 302
+    )
+    assert (
+        Client().get("/api/v1/requests/", headers={"Authorization": f"Token {token}"}).status_code
+        == 401
+    )
 
 
 def test_reader_that_has_it_is_told_so(read, token, asked):

@@ -1,4 +1,6 @@
-"""Mail, feeds and webhooks show control, direction and invisible characters by their code points."""
+"""Mail, feeds and webhooks show control, direction and invisible characters by their code
+points.
+"""
 
 import json
 
@@ -20,7 +22,9 @@ CANARY = "\u202e\x1b[2J\u200b\x07\ufffe"
 @pytest.fixture
 def event(asked):
     by, reason = f"mallory{CANARY}", f"line one\r\nline two {CANARY}"
-    event = publish(kind="request.approve", target=asked, by=by, at=AT, reason=reason, old=CANARY, new=CANARY)
+    event = publish(
+        kind="request.approve", target=asked, by=by, at=AT, reason=reason, old=CANARY, new=CANARY
+    )
     deliver()
     return event
 

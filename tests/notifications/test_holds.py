@@ -1,4 +1,6 @@
-"""Holds of all production or an experiment, and their end, are told once to each person with requests under them."""
+"""Holds of all production or an experiment, and their end,
+are told once to each person with requests under them.
+"""
 
 from datetime import timedelta
 
@@ -26,7 +28,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def bring(nova, dune, liaison, other_liaison, approver):
-    """Return a function that makes a request of NOvA, or of DUNE, in a state, of which everybody was told."""
+    """Return a function that makes a request of NOvA, or of DUNE, in a state,
+    of which everybody was told.
+    """
 
     def request(state="queued", experiment=nova):
         by = liaison if experiment == nova else other_liaison
@@ -53,7 +57,9 @@ def trouble(*names):
     return [(name, Group.TROUBLE) for name in names]
 
 
-def test_hold_of_an_experiment_is_told_once_to_each_of_its_people_and_so_is_its_end(bring, nova, dune, shifter):
+def test_hold_of_an_experiment_is_told_once_to_each_of_its_people_and_so_is_its_end(
+    bring, nova, dune, shifter
+):
     for state in ("queued", "running", "awaiting_approval"):
         bring(state)
     bring("running", dune)
@@ -66,7 +72,9 @@ def test_hold_of_an_experiment_is_told_once_to_each_of_its_people_and_so_is_its_
     assert told() == [("nova-liaison", Group.PROGRESS), ("nova-two", Group.PROGRESS)]
 
 
-def test_hold_of_all_production_is_told_to_those_with_requests_under_way(bring, dune, nova, shifter):
+def test_hold_of_all_production_is_told_to_those_with_requests_under_way(
+    bring, dune, nova, shifter
+):
     bring("running")
     bring("draft", dune)
     bring("done", dune)
@@ -74,7 +82,9 @@ def test_hold_of_all_production_is_told_to_those_with_requests_under_way(bring, 
     assert told() == trouble("nova-liaison")
 
 
-def test_all_experiments_are_told_of_a_hold_of_all_production_but_whoever_placed_it_is_not(bring, nova, dune):
+def test_all_experiments_are_told_of_a_hold_of_all_production_but_whoever_placed_it_is_not(
+    bring, nova, dune
+):
     bring("running")
     bring("queued", dune)
     hold(person("two-hats", ("shifter", None), ("liaison", dune)))
@@ -87,7 +97,9 @@ def test_hold_of_a_stage_is_told_once_as_before(bring, shifter):
     assert Notification.objects.get().request is not None
 
 
-def test_whoever_muted_all_requests_under_it_is_not_told_and_watchers_are(bring, liaison, shifter, approver, nova):
+def test_whoever_muted_all_requests_under_it_is_not_told_and_watchers_are(
+    bring, liaison, shifter, approver, nova
+):
     one, two = bring("running"), bring("queued")
     follow_request(request=one, user=liaison, level=Level.MUTED)
     follow_request(request=one, user=approver, level=Level.WATCHING)
@@ -106,11 +118,16 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     bring("running")
     bring("running", dune)
     rules = {(Channel.MAIL, Group.TROUBLE): When.NEVER}
-    save_preferences(user=other_liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=rules)
+    save_preferences(
+        user=other_liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=rules
+    )
     placed = hold(shifter)
     assert send(AT)
     (mail,) = mail_server.mails
-    assert (mail["X-To"], mail["Subject"]) == ("nova-liaison@example.org", "[opsportal] All production")
+    assert (mail["X-To"], mail["Subject"]) == (
+        "nova-liaison@example.org",
+        "[opsportal] All production",
+    )
     for words in (
         "All production is on hold: no new jobs start",
         "Power cut.",
@@ -120,7 +137,10 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     lift_hold(hold=placed, by=shifter, at=AT)
     deliver()
     assert send(AT + timedelta(days=1))
-    assert [mail["X-To"] for mail in mail_server.mails[1:]] == ["nova-liaison@example.org", "dune-liaison@example.org"]
+    assert [mail["X-To"] for mail in mail_server.mails[1:]] == [
+        "nova-liaison@example.org",
+        "dune-liaison@example.org",
+    ]
     assert "All production is no longer on hold" in text_of(mail_server.mails[1])
 
 
@@ -148,7 +168,10 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     opened = browse(liaison).get(f"/notifications/{row.pk}/")
     assert opened["Location"] == "/requests/holds/"
     rows = browse(liaison).get("/api/v1/notifications/").json()["results"]
-    assert {(row["about"], row["request"]) for row in rows} == {("NOvA", None), ("All production", None)}
+    assert {(row["about"], row["request"]) for row in rows} == {
+        ("NOvA", None),
+        ("All production", None),
+    }
     held = ["All production is on hold: no new jobs start", "NOvA is on hold: no new jobs start"]
     for user, key, wanted in ((liaison, "NOVA", held), (other_liaison, "DUNE", held[:1])):
         make_feed_address(user=user, by=user, at=AT)
@@ -169,13 +192,18 @@ def test_told_once_and_in_as_many_queries_however_many_there_are(
             bring("queued")
             some = person(f"nova-{number}", ("liaison", nova))
             with_address(some)
-            Webhook.objects.create(user=some, url="https://a.example.org/", created_at=AT, created_by=some)
+            Webhook.objects.create(
+                user=some, url="https://a.example.org/", created_at=AT, created_by=some
+            )
         Notification.objects.all().delete()
         Message.objects.all().delete()
         with django_assert_num_queries(15):
             assert notify(event=event) == last + 1
         assert notify(event=event) == 0
-        sent = [Message.objects.filter(channel=channel).count() for channel in (Channel.MAIL, Channel.WEBHOOK)]
+        sent = [
+            Message.objects.filter(channel=channel).count()
+            for channel in (Channel.MAIL, Channel.WEBHOOK)
+        ]
         assert (sent, len(told())) == ([last, last], last + 1)
 
 
@@ -191,5 +219,9 @@ def test_who_is_reminded_of_a_hold_is_told_and_nobody_else(bring, mail_server, s
     assert told() == [("shift-one", Group.TURN)] * 3
     assert send(AT + timedelta(days=4))
     texts = [text_of(mail) for mail in mail_server.mails]
-    for words in ("All production is still on hold", "NOvA is still on hold", "has a stage still on hold"):
+    for words in (
+        "All production is still on hold",
+        "NOvA is still on hold",
+        "has a stage still on hold",
+    ):
         assert any(words in text for text in texts), words

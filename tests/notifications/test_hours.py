@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from apps.notifications.domain.quiet_hours import Hours
 
 BERLIN = ZoneInfo("Europe/Berlin")
-ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/Chicago", "Asia/Kathmandu", "Australia/Lord_Howe"]).map(
-    ZoneInfo
-)
+ZONES = st.sampled_from(
+    ["UTC", "Europe/Berlin", "America/Chicago", "Asia/Kathmandu", "Australia/Lord_Howe"]
+).map(ZoneInfo)
 # Around both changes of the clocks of 2026 in Europe and North America.
 MOMENTS = st.one_of(
-    st.integers(0, 4 * 24 * 60).map(lambda minutes: datetime(2026, 3, 27, tzinfo=UTC) + timedelta(minutes=minutes)),
-    st.integers(0, 11 * 24 * 60).map(lambda minutes: datetime(2026, 10, 23, tzinfo=UTC) + timedelta(minutes=minutes)),
+    st.integers(0, 4 * 24 * 60).map(
+        lambda minutes: datetime(2026, 3, 27, tzinfo=UTC) + timedelta(minutes=minutes)
+    ),
+    st.integers(0, 11 * 24 * 60).map(
+        lambda minutes: datetime(2026, 10, 23, tzinfo=UTC) + timedelta(minutes=minutes)
+    ),
 )
 TIMES = st.none() | st.times().map(lambda clock: clock.replace(second=0, microsecond=0))
 

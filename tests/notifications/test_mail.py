@@ -27,7 +27,9 @@ def later(**delta):
     return AT + timedelta(**delta)
 
 
-def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_server, asked, liaison, approver, browse):
+def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(
+    mail_server, asked, liaison, approver, browse
+):
     assert send(AT)
     (mail,) = mail_server.mails
     assert mail["X-To"] == mail["To"] == "opg-one@example.org"
@@ -47,7 +49,9 @@ def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_ser
     assert "Digest: 1 event" in digest["Subject"]
 
 
-def test_reason_comes_along_escaped_and_the_thread_holds_together(mail_server, asked, liaison, approver):
+def test_reason_comes_along_escaped_and_the_thread_holds_together(
+    mail_server, asked, liaison, approver
+):
     SERVICES["request-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
     deliver()
     assert send(AT)
@@ -87,7 +91,9 @@ def test_server_that_dies_before_its_yes_gets_the_same_message_id_again(mail_ser
     assert first["Message-ID"] == second["Message-ID"]
 
 
-def test_worker_that_dies_before_the_commit_sends_the_same_message_id(mail_server, asked, monkeypatch):
+def test_worker_that_dies_before_the_commit_sends_the_same_message_id(
+    mail_server, asked, monkeypatch
+):
     def die(*args):
         raise KeyboardInterrupt
 
@@ -103,7 +109,9 @@ def test_worker_that_dies_before_the_commit_sends_the_same_message_id(mail_serve
 
 
 @pytest.mark.parametrize("mode", ["refuse", "defer", "reject"])
-def test_refused_mail_keeps_no_other_back_and_is_set_aside_in_the_end(mail_server, asked, mode, liaison):
+def test_refused_mail_keeps_no_other_back_and_is_set_aside_in_the_end(
+    mail_server, asked, mode, liaison
+):
     mail_server.behave(mode)
     at = AT
     for _ in range(delivery.MAX_REFUSALS):
@@ -145,7 +153,11 @@ def test_no_mail_to_what_is_no_address(mail_server, waiting, approver, address):
 
 def test_title_and_reason_cannot_add_a_header(mail_server, asked, approver):
     publish(
-        kind="request.approve", target=asked, by="x\r\nBcc: evil@x.example", at=AT, reason="a\r\nBcc: b@x.example\x01"
+        kind="request.approve",
+        target=asked,
+        by="x\r\nBcc: evil@x.example",
+        at=AT,
+        reason="a\r\nBcc: b@x.example\x01",
     )
     deliver()
     assert send(AT)
@@ -156,7 +168,9 @@ def test_title_and_reason_cannot_add_a_header(mail_server, asked, approver):
 
 def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, asked, approver):
     User.objects.update(time_zone="UTC")
-    save_preferences(user=approver, digest_hour=8, quiet_from=time(20), quiet_until=time(7), rules={})
+    save_preferences(
+        user=approver, digest_hour=8, quiet_from=time(20), quiet_until=time(7), rules={}
+    )
     mail_server.kill()
     assert not send(AT)
     mail_server.start()
@@ -170,7 +184,9 @@ def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, as
 def test_zone_of_the_person_counts(mail_server, waiting, approver):
     approver.time_zone = "America/Chicago"
     approver.save()
-    save_preferences(user=approver, digest_hour=8, quiet_from=time(0), quiet_until=time(8), rules={})
+    save_preferences(
+        user=approver, digest_hour=8, quiet_from=time(0), quiet_until=time(8), rules={}
+    )
     deliver()  # 12:00 UTC is 06:00 there
     assert Message.objects.get().due_at == AT.replace(hour=14)
 
@@ -186,10 +202,14 @@ def test_rules_say_who_is_told_when(mail_server, waiting, approver, liaison):
     assert send(later(hours=1))
     assert send(later(days=2))
     assert [mail["X-To"] for mail in mail_server.mails] == ["opg-one@example.org"]
-    assert Notification.objects.filter(user=liaison).exists()  # in the list of the portal all the same
+    assert Notification.objects.filter(
+        user=liaison
+    ).exists()  # in the list of the portal all the same
 
 
-def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(mail_server, nova, dune, liaison, approver):
+def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(
+    mail_server, nova, dune, liaison, approver
+):
     with_address(liaison)
     accounts.grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
     for experiment in (nova, nova, dune):
@@ -202,7 +222,9 @@ def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(mail
     assert send(later(days=2))
     (mail,) = mail_server.mails
     text = text_of(mail)
-    assert [text.count(f"{key} is awaiting approval") for key in ("NOVA-0001", "NOVA-0002", "DUNE-0001")] == [1, 1, 0]
+    assert [
+        text.count(f"{key} is awaiting approval") for key in ("NOVA-0001", "NOVA-0002", "DUNE-0001")
+    ] == [1, 1, 0]
 
 
 def test_without_mail_server_nothing_is_planned(waiting, approver, settings):

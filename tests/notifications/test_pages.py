@@ -33,11 +33,15 @@ def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
     publish(kind="request.done", target=asked, by="x", at=AT)
     deliver()
     client.post("/notifications/read/", {"until": first.pk, "only": first.pk})
-    assert list(Notification.objects.filter(user=liaison, read_at=None).values_list("event__kind", flat=True)) == [
-        "request.done"
-    ]
+    assert list(
+        Notification.objects.filter(user=liaison, read_at=None).values_list(
+            "event__kind", flat=True
+        )
+    ) == ["request.done"]
     client.post("/notifications/read/", {"until": first.pk})
-    assert Notification.objects.filter(user=liaison, read_at=None).count() == 1  # it came after the page
+    assert (
+        Notification.objects.filter(user=liaison, read_at=None).count() == 1
+    )  # it came after the page
     client.post("/notifications/read/", {"until": 2**60})
     assert "No unread notifications" in page(client, "/notifications/?show=unread")
     assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()
@@ -70,7 +74,9 @@ def test_mention_shows_what_was_said_until_it_is_withdrawn(browse, asked, liaiso
     assert "Why so few jobs?" not in client.get("/api/v1/notifications/").content.decode()
 
 
-@pytest.mark.parametrize("data", [{}, {"until": "x"}, {"until": -1}, {"until": 2**70}, {"until": 1, "only": "\0"}])
+@pytest.mark.parametrize(
+    "data", [{}, {"until": "x"}, {"until": -1}, {"until": 2**70}, {"until": 1, "only": "\0"}]
+)
 def test_nonsense_marks_nothing(browse, asked, liaison, data):
     assert browse(liaison).post("/notifications/read/", data).status_code == 302
     assert Notification.objects.filter(read_at__isnull=False).count() == 0
@@ -116,7 +122,9 @@ def test_bad_settings_come_back_with_what_is_wrong(browse, liaison, changes, sai
 
 def test_webhook_secret_is_shown_once(browse, liaison):
     client = browse(liaison)
-    response = client.post("/notifications/settings/webhooks/", {"url": "https://chat.example.org/hook/s3cret"})
+    response = client.post(
+        "/notifications/settings/webhooks/", {"url": "https://chat.example.org/hook/s3cret"}
+    )
     secret = response.context["new_secret"]
     assert secret in response.content.decode()
     text = page(client, "/notifications/settings/")
@@ -126,22 +134,38 @@ def test_webhook_secret_is_shown_once(browse, liaison):
 
 
 def test_webhook_of_the_inside_is_refused_beside_its_field(browse, liaison):
-    response = browse(liaison).post("/notifications/settings/webhooks/", {"url": "https://127.0.0.1/"})
+    response = browse(liaison).post(
+        "/notifications/settings/webhooks/", {"url": "https://127.0.0.1/"}
+    )
     assert response.status_code == 400
     assert "WEBHOOK_NETWORKS" in response.content.decode()
     assert not Webhook.objects.exists()
 
 
-def test_liaison_adds_none_for_an_experiment_and_changes_none_of_others(browse, liaison, shifter, nova):
+def test_liaison_adds_none_for_an_experiment_and_changes_none_of_others(
+    browse, liaison, shifter, nova
+):
     client = browse(shifter)
-    client.post("/notifications/settings/webhooks/", {"url": "https://a.example.org/", "experiment": "NOVA"})
+    client.post(
+        "/notifications/settings/webhooks/", {"url": "https://a.example.org/", "experiment": "NOVA"}
+    )
     hook = Webhook.objects.get()
     assert hook.experiment == nova
     client = browse(liaison)
-    client.post("/notifications/settings/webhooks/", {"url": "https://b.example.org/", "experiment": "NOVA"})
+    client.post(
+        "/notifications/settings/webhooks/", {"url": "https://b.example.org/", "experiment": "NOVA"}
+    )
     assert Webhook.objects.exclude(pk=hook.pk).get().user == liaison
-    assert client.post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"}).status_code == 404
-    assert browse(shifter).post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"}).status_code == 302
+    assert (
+        client.post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"}).status_code
+        == 404
+    )
+    assert (
+        browse(shifter)
+        .post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"})
+        .status_code
+        == 302
+    )
     assert not Webhook.objects.filter(pk=hook.pk).exists()
 
 
@@ -171,7 +195,9 @@ def test_request_is_watched_and_muted_by_post_alone(browse, liaison, asked):
 
 
 def test_page_of_the_request_has_the_card(browse, liaison, asked):
-    card = page(browse(liaison), f"/requests/{asked}/").partition(f'action="/notifications/requests/{asked}/"')[2]
+    card = page(browse(liaison), f"/requests/{asked}/").partition(
+        f'action="/notifications/requests/{asked}/"'
+    )[2]
     assert "Watch" in card
 
 
@@ -202,7 +228,9 @@ def test_admin_sends_again_what_was_refused(client, admin, liaison):
 
 def test_health_page_tells_of_channels(client, shifter, liaison, settings):
     settings.EMAIL_HOST = ""
-    Message.objects.create(channel="mail", user=liaison, created_at=AT, due_at=AT, attempts=3, last_error="451 <later>")
+    Message.objects.create(
+        channel="mail", user=liaison, created_at=AT, due_at=AT, attempts=3, last_error="451 <later>"
+    )
     client.force_login(shifter)
     text = page(client, "/health/")
     assert "no mail server" in text

@@ -38,13 +38,22 @@ def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(aske
     assert told == {"opg-one": Group.TURN, "nova-liaison": Group.PROGRESS}
 
 
-def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_approver(waiting, approver, nova):
-    convener, stand_in = person("convener", ("shifter", nova)), person("stand-in", ("shifter", nova))
+def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_approver(
+    waiting, approver, nova
+):
+    convener, stand_in = (
+        person("convener", ("shifter", nova)),
+        person("stand-in", ("shifter", nova)),
+    )
     group = approvals.group("Physics of NOvA", convener, experiment=nova)
     approvals.rule(group, experiment=nova)
     delegate(by=convener, to_user=stand_in, from_at=AT, until_at=AT + timedelta(days=1), at=AT)
     deliver()
-    told = dict(Notification.objects.filter(event__kind="request.pass").values_list("user__username", "group"))
+    told = dict(
+        Notification.objects.filter(event__kind="request.pass").values_list(
+            "user__username", "group"
+        )
+    )
     assert told == {"convener": Group.TURN, "stand-in": Group.TURN, "nova-liaison": Group.PROGRESS}
 
 
@@ -58,17 +67,28 @@ def test_requester_who_may_approve_is_not_asked(waiting, nova):
     assert told["nova-liaison"] == Group.PROGRESS
 
 
-def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(asked, nova, dune, approver):
+def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(
+    asked, nova, dune, approver
+):
     person("nova-two", ("liaison", nova))
     person("dune-one", ("liaison", dune))
-    assert happen(asked, "request.approve", by=approver) == {"nova-liaison": Group.OUTCOME, "nova-two": Group.OUTCOME}
+    assert happen(asked, "request.approve", by=approver) == {
+        "nova-liaison": Group.OUTCOME,
+        "nova-two": Group.OUTCOME,
+    }
     assert happen(asked, "request.hold", by="nova-two") == {"nova-liaison": Group.TROUBLE}
 
 
-def test_kind_that_is_no_longer_declared_is_told_to_requester_and_watchers(asked, approver, shifter, monkeypatch):
+def test_kind_that_is_no_longer_declared_is_told_to_requester_and_watchers(
+    asked, approver, shifter, monkeypatch
+):
     follow_request(request=asked, user=shifter, level=Level.WATCHING)
     with monkeypatch.context() as earlier:
-        earlier.setitem(event_kinds._kinds, "request.split_up", EventKind("request.split_up", "split it", "was split"))
+        earlier.setitem(
+            event_kinds._kinds,
+            "request.split_up",
+            EventKind("request.split_up", "split it", "was split"),
+        )
         event = publish(kind="request.split_up", target=asked, by="x", at=AT)
     deliver()
     told = dict(Notification.objects.filter(event=event).values_list("user__username", "group"))

@@ -23,7 +23,9 @@ INPUTS = shapes("\u202e", "<b>", "&amp;", "\r\n", "\x1b[31m")
 
 @pytest.mark.django_db
 def test_mail_feed_and_call(asked, approver):
-    message = Message(channel=Channel.MAIL, user=approver, created_at=AT, due_at=AT + timedelta(hours=1))
+    message = Message(
+        channel=Channel.MAIL, user=approver, created_at=AT, due_at=AT + timedelta(hours=1)
+    )
     reverse("notifications:settings")  # the routes are read once
     for name in ("mail.txt", "mail.html"):
         get_template(f"notifications/{name}").render({})
@@ -31,7 +33,10 @@ def test_mail_feed_and_call(asked, approver):
 
     def write(text: str) -> None:
         event.reason = text.replace("\0", "\x01")
-        compose(message, [Notification(pk=1, user=approver, event=event, request=asked, group="outcome", at=AT)])
+        compose(
+            message,
+            [Notification(pk=1, user=approver, event=event, request=asked, group="outcome", at=AT)],
+        )
         atom(title="x", path="/x/", feed_path="/x.atom", entries=[(event, "/x/")])
         payload(event, asked)
 

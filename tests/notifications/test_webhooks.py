@@ -1,4 +1,6 @@
-"""Webhooks call a real HTTP server, signed, once; never an address of the inside that is not allowed."""
+"""Webhooks call a real HTTP server, signed, once;
+never an address of the inside that is not allowed.
+"""
 
 import hashlib
 import hmac
@@ -90,7 +92,11 @@ def test_call_is_signed_and_made_once(receiver, hook, waiting):
     assert stamp == str(int(AT.timestamp()))
     told = json.loads(body)
     assert told["id"] == Event.objects.get(kind="request.pass").pk
-    assert (told["kind"], told["request"], told["actor"]) == ("request.pass", waiting.key, "opsportal")
+    assert (told["kind"], told["request"], told["actor"]) == (
+        "request.pass",
+        waiting.key,
+        "opsportal",
+    )
     assert told["url"] == f"https://portal.example.org/requests/{waiting.key}/"
     assert Message.objects.get().state == MessageState.SENT
 
@@ -114,8 +120,12 @@ def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
         ("NOvA is on hold: no new jobs start", "Power cut."),
         ("All production is on hold: no new jobs start", "Farm is full."),
     ]
-    assert sorted((one["text"], one["reason"]) for one in told) == sorted(wanted * 2), "a person's and an experiment's"
-    assert {(one["request"], one["url"]) for one in told} == {(None, "https://portal.example.org/requests/holds/")}
+    assert sorted((one["text"], one["reason"]) for one in told) == sorted(wanted * 2), (
+        "a person's and an experiment's"
+    )
+    assert {(one["request"], one["url"]) for one in told} == {
+        (None, "https://portal.example.org/requests/holds/")
+    }
     assert Message.objects.get(webhook__user=other_liaison).state == MessageState.DROPPED
 
 
@@ -125,7 +135,8 @@ def certificate(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("host", "trusted", "arrives"), [("localhost", True, True), ("localhost", False, False), ("127.0.0.1", True, False)]
+    ("host", "trusted", "arrives"),
+    [("localhost", True, True), ("localhost", False, False), ("127.0.0.1", True, False)],
 )
 def test_tls_is_judged_by_the_name_and_not_the_pinned_address(
     receiver, hook, certificate, settings, monkeypatch, host, trusted, arrives
@@ -137,7 +148,9 @@ def test_tls_is_judged_by_the_name_and_not_the_pinned_address(
     Webhook.objects.update(url=f"https://{host}:{receiver.server_port}/")
     call(AT)
     assert bool(receiver.told) is arrives
-    assert Webhook.objects.get().last_error.startswith("" if arrives else "SSLCertVerificationError")
+    assert Webhook.objects.get().last_error.startswith(
+        "" if arrives else "SSLCertVerificationError"
+    )
 
 
 def test_secret_is_in_no_table(hook):
@@ -154,7 +167,9 @@ def test_failure_is_tried_again_later(receiver, hook, status):
     receiver.status = 204
     call(AT + timedelta(seconds=10))
     assert len(receiver.told) == 2
-    assert receiver.told[0][0]["X-Opsportal-Delivery"] == receiver.told[1][0]["X-Opsportal-Delivery"]
+    assert (
+        receiver.told[0][0]["X-Opsportal-Delivery"] == receiver.told[1][0]["X-Opsportal-Delivery"]
+    )
     assert Webhook.objects.get().failing_since is None
 
 
@@ -169,7 +184,9 @@ def test_one_message_that_is_refused_keeps_no_other_back(receiver, hook, waiting
     assert Message.objects.filter(state=MessageState.SENT).count() == 2
 
 
-def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(receiver, hook, approver, waiting):
+def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(
+    receiver, hook, approver, waiting
+):
     receiver.shutdown()
     receiver.server_close()
     call(AT)
@@ -184,7 +201,9 @@ def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(recei
     assert again.told == []
     enable_webhook(webhook=Webhook.objects.get(), by=approver, at=AT + timedelta(days=4))
     call(AT + timedelta(days=4))
-    assert [json.loads(body)["kind"] for _, body in again.told] == ["request.pass"]  # what waited was not lost
+    assert [json.loads(body)["kind"] for _, body in again.told] == [
+        "request.pass"
+    ]  # what waited was not lost
     again.shutdown()
     again.server_close()
 
@@ -206,7 +225,9 @@ def test_removed_member_is_told_no_more(receiver, hook, approver):
 
 
 @pytest.mark.parametrize("leaves", ["role", "account"])
-def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(receiver, waiting, nova, shifter, approver, leaves):
+def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(
+    receiver, waiting, nova, shifter, approver, leaves
+):
     hook = add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
     deliver()
     if leaves == "role":
@@ -226,7 +247,9 @@ def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(receiver, wai
 
 def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):
     User.objects.update(time_zone="UTC")
-    save_preferences(user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={})
+    save_preferences(
+        user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={}
+    )
     call(AT)
     assert receiver.told == []
     call(AT + timedelta(hours=1))
@@ -245,7 +268,9 @@ def test_drip_of_a_tls_handshake_is_cut_off(receiver, monkeypatch):
     monkeypatch.setattr("apps.notifications.domain.webhook_posts.LIMIT_SECONDS", 0.3)
     begun = monotonic()
     with dripping(TLS_HANDSHAKE) as port, pytest.raises(TimedOut):
-        post_signed(url=f"https://127.0.0.1:{port}/", secret="s", body=b"", timestamp=0, delivery="1")
+        post_signed(
+            url=f"https://127.0.0.1:{port}/", secret="s", body=b"", timestamp=0, delivery="1"
+        )
     assert monotonic() - begun < PATIENCE_SECONDS
 
 
@@ -290,7 +315,10 @@ def test_bad_address_is_refused(url, settings):
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("https://localhost:1/", "localhost is not on the public internet. An admin can allow its network in"),
+        (
+            "https://localhost:1/",
+            "localhost is not on the public internet. An admin can allow its network in",
+        ),
         ("https://nothing.invalid/", "nothing.invalid cannot be resolved: "),
     ],
 )

@@ -18,7 +18,9 @@ def with_address(*users):
 
 def deliver(at=FRIDAY):
     """Hand every event that waits to its subscribers."""
-    for pk in Delivery.objects.filter(delivered_at=None).order_by("pk").values_list("pk", flat=True):
+    for pk in (
+        Delivery.objects.filter(delivered_at=None).order_by("pk").values_list("pk", flat=True)
+    ):
         assert outbox.deliver(delivery_id=pk, at=at), Delivery.objects.get(pk=pk).last_error
 
 

@@ -55,15 +55,26 @@ def test_missing_and_bad_are_named_together(given):
         Environment.read()
     first, second = str(error.value).splitlines()
     assert first == "DATABASE_URL is not set."
-    assert second.startswith("SECRET_KEY: must have at least 50 random characters; generate it with: python3 -c")
+    assert second.startswith(
+        "SECRET_KEY: must have at least 50 random characters; generate it with: python3 -c"
+    )
 
 
 @pytest.mark.parametrize(
-    "key", ["k" * 50, "changeme" * 8, "1234567890" * 6, "my very secret key " * 3, f"django-insecure-{'x7Qp-2Lz' * 6}"]
+    "key",
+    [
+        "k" * 50,
+        "changeme" * 8,
+        "1234567890" * 6,
+        "my very secret key " * 3,
+        f"django-insecure-{'x7Qp-2Lz' * 6}",
+    ],
 )
 def test_guessable_key_is_refused(given, key):
     given(**{**GOOD, "SECRET_KEY": key})
-    with pytest.raises(BadEnvironment, match="SECRET_KEY: must have at least 50 random characters") as error:
+    with pytest.raises(
+        BadEnvironment, match="SECRET_KEY: must have at least 50 random characters"
+    ) as error:
         Environment.read()
     assert key not in str(error.value)
 
@@ -105,7 +116,10 @@ def test_bad_value_is_named_and_not_shown(given, name, value):
 def test_value_from_a_file_loses_only_its_line_end(given, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text(f" {GOOD['SECRET_KEY']} \n")
-    given(**{name: value for name, value in GOOD.items() if name != "SECRET_KEY"}, SECRET_KEY_FILE=str(secret))
+    given(
+        **{name: value for name, value in GOOD.items() if name != "SECRET_KEY"},
+        SECRET_KEY_FILE=str(secret),
+    )
     read = Environment.read().SECRET_KEY.get_secret_value()
     assert read == f" {GOOD['SECRET_KEY']} "
 
@@ -117,7 +131,10 @@ def test_both_a_value_and_its_file_is_an_error(given, tmp_path):
 
 
 def test_missing_file_is_named(given, tmp_path):
-    given(**{name: value for name, value in GOOD.items() if name != "REDIS_URL"}, REDIS_URL_FILE=str(tmp_path / "none"))
+    given(
+        **{name: value for name, value in GOOD.items() if name != "REDIS_URL"},
+        REDIS_URL_FILE=str(tmp_path / "none"),
+    )
     with pytest.raises(BadEnvironment, match=r"REDIS_URL_FILE: .*No such file"):
         Environment.read()
 

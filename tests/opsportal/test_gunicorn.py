@@ -1,4 +1,7 @@
-"""The web server with its settings of gunicorn.conf.py: what clients send it, and what it logs. Needs no database."""
+"""The web server with its settings of gunicorn.conf.py: what clients send it, and what it logs.
+
+Needs no database.
+"""
 
 import os
 import signal
@@ -36,11 +39,31 @@ def server(tmp_path_factory) -> Iterator[tuple[int, Path]]:
     config = directory / "gunicorn.conf.py"
     config.write_text(settings.replace(PAUSE, f"CLIENT_PAUSE_SECONDS = {SHORT_PAUSE}"))
     port = free_port()
-    command = [sys.executable, "-W", "ignore", "-m", "gunicorn", "opsportal.wsgi", "--config", str(config)]
-    command += ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "4", "--access-logfile", "-"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "gunicorn",
+        "opsportal.wsgi",
+        "--config",
+        str(config),
+    ]
+    command += [
+        "--bind",
+        f"127.0.0.1:{port}",
+        "--workers",
+        "1",
+        "--threads",
+        "4",
+        "--access-logfile",
+        "-",
+    ]
     environment = {"PATH": os.environ["PATH"], **SETTINGS}
     with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         wait_until_served(process, port)
         yield port, log
@@ -50,7 +73,9 @@ def server(tmp_path_factory) -> Iterator[tuple[int, Path]]:
 
 
 def wait_until_served(process: "subprocess.Popen[bytes]", port: int) -> None:
-    """Wait for the first answer: it comes once the worker, which is ready long after the master, has loaded Django."""
+    """Wait for the first answer: it comes once the worker, which is ready long after the master,
+    has loaded Django.
+    """
     ends = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -84,17 +109,27 @@ def test_no_header_changes_the_environment(server, header):
 
 
 def test_scheme_is_not_what_a_client_claims(server):
-    assert b"Strict-Transport-Security" not in ask(server[0], get("/healthz", "X-Forwarded-Proto: https"))
+    assert b"Strict-Transport-Security" not in ask(
+        server[0], get("/healthz", "X-Forwarded-Proto: https")
+    )
 
 
 def test_chunked_form_is_refused_unread(server):
-    head = get("/accounts/login/", "Content-Type: multipart/form-data; boundary=x", "Transfer-Encoding: chunked")
+    head = get(
+        "/accounts/login/",
+        "Content-Type: multipart/form-data; boundary=x",
+        "Transfer-Encoding: chunked",
+    )
     answer = ask(server[0], head.replace(b"GET", b"POST", 1) + b"5\r\nhello\r\n0\r\n\r\n")
     assert b"411" in answer.splitlines()[0]
 
 
 def test_large_form_is_refused_unread(server):
-    head = get("/accounts/login/", "Content-Type: multipart/form-data; boundary=x", "Content-Length: 600000000")
+    head = get(
+        "/accounts/login/",
+        "Content-Type: multipart/form-data; boundary=x",
+        "Content-Length: 600000000",
+    )
     assert b"413" in ask(server[0], head.replace(b"GET", b"POST", 1)).splitlines()[0]
 
 
@@ -109,5 +144,7 @@ def test_secret_urls_are_in_no_log(server):
 @pytest.mark.slow
 def test_client_that_pauses_is_dropped(server):
     began = time.monotonic()
-    assert b"200 OK" not in ask(server[0], b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-Ending: ")
+    assert b"200 OK" not in ask(
+        server[0], b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-Ending: "
+    )
     assert time.monotonic() - began > SHORT_PAUSE - 0.5

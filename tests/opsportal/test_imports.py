@@ -1,7 +1,7 @@
 """What each process loads at its start: every package takes CPU time and memory in all of them.
 
-A package that is missing in `MAY_LOAD` costs a process time that it does not use. Import it in the function that needs
-it, or let the process have it here.
+A package that is missing in `MAY_LOAD` costs a process time that it does not use. Import it in the
+function that needs it, or let the process have it here.
 """
 
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Prints which packages and parts of the portal a program has loaded, of those that Python does not bring.
+#: Prints which packages and parts of the portal a program has loaded, of those that Python does not
+#: bring.
 REPORT = """
 import json, os, sys, sysconfig
 
@@ -35,13 +36,17 @@ STARTS = {
     "worker": "from opsportal.celery import app; app.Worker(pool='prefork', concurrency=1)",
     "beat": "from opsportal.celery import app; app.Beat().init_loader()",
     "check": "import manage; sys.argv = ['manage.py', 'check']; manage.main()",
-    "command": "import manage; sys.argv = ['manage.py', 'showmigrations', '--help']; sys.exit = report; manage.main()",
+    "command": (
+        "import manage; sys.argv = ['manage.py', 'showmigrations', '--help']; sys.exit = report; "
+        "manage.main()"
+    ),
     # It ends by giving its place to the program that captures.
     "first start of capture": "import manage; sys.argv = ['manage.py', 'capture', '--cluster', 'c', '--spool', '.'];"
     "os.execv = report; manage.main()",
     "capture": "import apps.archive.capture.main",
 }
-#: Heavy parts of the portal and of Django: all pages, all of the admin, the domain behind tasks, GeoDjango, its tests.
+#: Heavy parts of the portal and of Django: all pages, all of the admin, the domain behind tasks,
+#: GeoDjango, its tests.
 PARTS = (
     "opsportal.urls",
     "apps.jobs.admin",
@@ -53,19 +58,24 @@ PARTS = (
 
 #: Packages that come together, and parts.
 GROUPS = {
-    "settings": "annotated_types asgiref csp dj_database_url django pydantic pydantic_core sqlparse typing_extensions"
+    "settings": "annotated_types asgiref csp dj_database_url django pydantic pydantic_core sqlparse "
+    "typing_extensions"
     " typing_inspection",
-    "models": "axes django_filters django_htmx drf_spectacular drf_spectacular_sidecar knox packaging psycopg"
+    "models": "axes django_filters django_htmx drf_spectacular drf_spectacular_sidecar knox packaging "
+    "psycopg"
     " psycopg_binary re2 rest_framework zstandard",
-    # Celery loads some of these only where they are installed, redis async_timeout only before Python 3.11.3.
-    "celery": "amqp async_timeout billiard celery cffi click colorama cryptography dateutil greenlet kombu msgpack"
+    # Celery loads some of these only where they are installed, redis async_timeout only before
+    # Python 3.11.3.
+    "celery": "amqp async_timeout billiard celery cffi click colorama cryptography dateutil greenlet "
+    "kombu msgpack"
     " psutil redis six"
     " tzlocal vine yaml",
     "domain": "dateutil hyperscan orjson six urllib3 yaml",
     "tasks": "apps.jobs.tasks",
     "subscribers": "apps.diagnosis.subscribers",
     # The REST framework and drf-spectacular load most of these.
-    "pages": "certifi charset_normalizer defusedxml idna inflection jinja2 markupsafe pygments requests uritemplate"
+    "pages": "certifi charset_normalizer defusedxml idna inflection jinja2 markupsafe pygments "
+    "requests uritemplate"
     " whitenoise opsportal.urls apps.jobs.admin django.test",
     "statistics": "numpy",
     "capture": "re2 watchdog zstandard",
@@ -84,7 +94,11 @@ MAY_LOAD = {
 @pytest.mark.parametrize("process", STARTS)
 def test_process_loads_only_what_it_uses(process, tmp_path):
     code = f"{REPORT}\n{STARTS[process]}\nreport()"
-    environment = os.environ | {"PARTS": json.dumps(PARTS), "VAR_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "PARTS": json.dumps(PARTS),
+        "VAR_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,

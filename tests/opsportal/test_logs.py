@@ -21,7 +21,9 @@ def clock(monkeypatch):
 
 
 def record(text: str, error: Exception | None = None) -> logging.LogRecord:
-    return logging.LogRecord("x", logging.ERROR, "f", 1, text, (), (type(error), error, None) if error else None)
+    return logging.LogRecord(
+        "x", logging.ERROR, "f", 1, text, (), (type(error), error, None) if error else None
+    )
 
 
 def wrapped() -> Exception:
@@ -46,7 +48,8 @@ def test_one_short_line_for_each_outage(clock):
         kept += [logging.Formatter().format(each) for each in records if outage.filter(each)]
     assert len(kept) == 2
     assert kept[0] == (
-        "The queue (Redis) is away; more of this is not logged. consumer: Cannot connect to redis://: gone."
+        "The queue (Redis) is away; more of this is not logged. consumer: Cannot connect to "
+        "redis://: gone."
     )
 
 

@@ -14,7 +14,12 @@ from opsportal.checkout import adopt_settings
 from opsportal.version import VERSION
 
 ROOT = Path(__file__).parents[2]
-DEMO = {"DATABASE_URL": "postgresql:///demo", "SECRET_KEY": "demo", "LOG_LEVEL": "INFO", "PATH": "/demo"}
+DEMO = {
+    "DATABASE_URL": "postgresql:///demo",
+    "SECRET_KEY": "demo",
+    "LOG_LEVEL": "INFO",
+    "PATH": "/demo",
+}
 
 
 @pytest.fixture
@@ -29,7 +34,11 @@ def checkout(tmp_path):
 def test_settings_of_the_run_fill_an_environment_that_has_none(checkout):
     environment = {"PATH": "/usr/bin", "LOG_LEVEL": "DEBUG"}
     adopt_settings(checkout, environment)
-    assert environment == DEMO | {"VAR_DIR": str(checkout / "var"), "PATH": "/usr/bin", "LOG_LEVEL": "DEBUG"}
+    assert environment == DEMO | {
+        "VAR_DIR": str(checkout / "var"),
+        "PATH": "/usr/bin",
+        "LOG_LEVEL": "DEBUG",
+    }
 
 
 @pytest.mark.parametrize("absolute", [False, True])
@@ -39,7 +48,9 @@ def test_var_chooses_the_run(checkout, absolute):
     assert environment["VAR_DIR"] == str(checkout / "second")
 
 
-@pytest.mark.parametrize("name", ["DATABASE_URL", "SECRET_KEY_FILE", "MASKING_KEY", "CAPTURE_SPOOL", "PORTAL_URL"])
+@pytest.mark.parametrize(
+    "name", ["DATABASE_URL", "SECRET_KEY_FILE", "MASKING_KEY", "CAPTURE_SPOOL", "PORTAL_URL"]
+)
 def test_one_setting_of_another_portal_keeps_the_environment_as_it_is(checkout, name):
     environment = {name: "given"}
     adopt_settings(checkout, environment)
@@ -54,7 +65,8 @@ def test_nothing_is_taken_where_nothing_was_set_up(tmp_path):
 
 def test_manage_needs_no_sourcing(checkout):
     write_exports(
-        checkout / "var/env", {name: os.environ[name] for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")}
+        checkout / "var/env",
+        {name: os.environ[name] for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")},
     )
     code = "from django.conf import settings; print(settings.DATABASES['default']['ENGINE'])"
     done = run(ROOT / "manage.py", "shell", "--no-imports", "-c", code, VAR=str(checkout / "var"))
@@ -73,7 +85,10 @@ def test_manage_goes_on_with_the_python_of_the_checkout(bare):
 def test_manage_without_packages_says_how_to_install_them(bare):
     done = run(bare / "manage.py", "migrate", isolated=True)
     assert done.returncode == 1
-    assert done.stderr == "error: the packages of the portal are not installed: make install, or see README.md\n"
+    assert (
+        done.stderr
+        == "error: the packages of the portal are not installed: make install, or see README.md\n"
+    )
 
 
 def test_version_is_that_of_the_project():
@@ -89,7 +104,11 @@ def bare(tmp_path):
     return tmp_path
 
 
-def run(script, *arguments: str, isolated: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    script, *arguments: str, isolated: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a script with these variables alone; `isolated`: with a Python that has no packages."""
     command = [sys.executable, *(["-S"] if isolated else []), str(script), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )

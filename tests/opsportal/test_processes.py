@@ -1,4 +1,6 @@
-"""Real workers and beat: what the health page knows of them, and what they log while Redis is away."""
+"""Real workers and beat: what the health page knows of them,
+and what they log while Redis is away.
+"""
 
 import os
 import re
@@ -26,11 +28,28 @@ SECONDS = 90  # far more than a start takes on a busy machine
 @contextmanager
 def running(log: Path, *command: str, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process of Celery on the test's own database."""
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-    environment = os.environ | {"DATABASE_URL": url, "VAR_DIR": str(log.parent), "LOG_LEVEL": "INFO"} | variables
+    url = (
+        urlsplit(os.environ["DATABASE_URL"])
+        ._replace(path=f"/{connection.settings_dict['NAME']}")
+        .geturl()
+    )
+    environment = (
+        os.environ
+        | {"DATABASE_URL": url, "VAR_DIR": str(log.parent), "LOG_LEVEL": "INFO"}
+        | variables
+    )
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *command, "--loglevel=INFO"],
+            [
+                sys.executable,
+                "-m",
+                "celery",
+                "--quiet",
+                "-A",
+                "opsportal",
+                *command,
+                "--loglevel=INFO",
+            ],
             cwd=ROOT,
             env=environment,
             stdout=output,
@@ -52,7 +71,9 @@ def wait_for(condition) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_worker_that_is_stopped_is_forgotten_and_one_that_is_killed_is_shown_as_dead(tmp_path):
-    stopped, killed = (Heartbeat.objects.filter(name=f"worker default@{name}") for name in ("stopped", "killed"))
+    stopped, killed = (
+        Heartbeat.objects.filter(name=f"worker default@{name}") for name in ("stopped", "killed")
+    )
     with (
         running(tmp_path / "stopped", *WORKER, "--hostname=default@stopped") as worker_to_stop,
         running(tmp_path / "killed", *WORKER, "--hostname=default@killed") as worker_to_kill,
@@ -75,13 +96,22 @@ def test_beat_has_a_heartbeat_and_logs_one_line_as_a_worker_does_while_redis_is_
     beat_log, worker_log = tmp_path / "beat", tmp_path / "worker"
     beat = ("beat", "--pidfile=", f"--schedule={tmp_path / 'schedule'}")
     away = {"REDIS_URL": "redis://127.0.0.1:1/0"}
-    with running(beat_log, *beat, **away), running(worker_log, *WORKER, "--hostname=default@w1", **away):
+    with (
+        running(beat_log, *beat, **away),
+        running(worker_log, *WORKER, "--hostname=default@w1", **away),
+    ):
         wait_for(Heartbeat.objects.filter(name="beat").exists)
         wait_for(lambda: "is away" in beat_log.read_text() and "is away" in worker_log.read_text())
-        time.sleep(8)  # tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds
+        time.sleep(
+            8
+        )  # tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds
     lines = beat_log.read_text().splitlines()
     assert len(lines) == 1
     assert re.match(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: The queue \(Redis\) is away;", lines[0]
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: The queue \(Redis\) is away;",
+        lines[0],
     )
-    assert len([line for line in worker_log.read_text().splitlines() if re.match(r"\d{4}-", line)]) == 1
+    assert (
+        len([line for line in worker_log.read_text().splitlines() if re.match(r"\d{4}-", line)])
+        == 1
+    )

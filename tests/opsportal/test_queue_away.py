@@ -28,7 +28,10 @@ def test_sender_tries_a_queue_that_is_away_once():
         thread.start()
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
-        with Connection(url, transport_options=options) as connection, pytest.raises(OperationalError):
+        with (
+            Connection(url, transport_options=options) as connection,
+            pytest.raises(OperationalError),
+        ):
             connection.default_channel.client.ping()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -7,7 +7,9 @@ from opsportal.celery import app
 
 
 def test_worker_that_fails_waits_for_no_task(monkeypatch):
-    """Else it would live on, deaf, until its last task ended: after Redis was killed under it, for example."""
+    """Else it would live on, deaf, until its last task ended: after Redis was killed under it,
+    for example.
+    """
     done = []
     monkeypatch.setattr(WorkController, "terminate", lambda *_: done.append("terminate"))
     monkeypatch.setattr(WorkController, "stop", lambda *_: done.append("stop"))

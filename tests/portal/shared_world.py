@@ -1,4 +1,5 @@
-"""One of everything, built once for the tests of a module: each begins with it, and is rolled back to it.
+"""One of everything, built once for the tests of a module: each begins with it,
+and is rolled back to it.
 
 A module imports all of these fixtures. Its tests must not commit.
 """
@@ -40,7 +41,9 @@ def shared_world(django_db_setup, django_db_blocker, tmp_path_factory):
         approver = people.approver()
         shifter = people.shifter()
         with override_settings(LOG_ROOTS=[roots]):
-            world = build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=roots, at=AT)
+            world = build(
+                nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=roots, at=AT
+            )
         yield SharedWorld(world, dune, liaison, approver, shifter, roots)
         transaction.set_rollback(True)
 

@@ -43,7 +43,10 @@ def words_of(slack) -> str:
         return ""
     if not slack.days:
         return "on time"
-    return f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'} {'late' if slack.is_late else 'early'}"
+    return (
+        f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'} "
+        f"{'late' if slack.is_late else 'early'}"
+    )
 
 
 def text_of(client, url: str) -> str:
@@ -70,7 +73,9 @@ def requests(nova, liaison, approver):
     requested=st.sampled_from(["low", "normal", "urgent"]),
     starts=st.sampled_from([0, 5, 30]),
 )
-def test_all_places_agree(requests, nova, liaison, approver, browse, deadlines, classes, requested, starts):
+def test_all_places_agree(
+    requests, nova, liaison, approver, browse, deadlines, classes, requested, starts
+):
     at, today = timezone.now(), timezone.localdate()
     with transaction.atomic():
         for request, days in zip(requests, deadlines, strict=True):
@@ -86,7 +91,9 @@ def test_all_places_agree(requests, nova, liaison, approver, browse, deadlines, 
 
         queued = list(in_line().select_related("experiment", "queue_entry"))
         lines = {line.request.pk: line for line in queue_lines(user=approver, at=at).rows}
-        api = {row["key"]: row for row in browse(liaison).get("/api/v1/requests/").json()["results"]}
+        api = {
+            row["key"]: row for row in browse(liaison).get("/api/v1/requests/").json()["results"]
+        }
         late_in_report = {row["request"] for row in _late_in_report(nova, at)}
         for rank, request in enumerate(queued, start=1):
             forecast = forecast_of(request)
@@ -101,7 +108,9 @@ def test_all_places_agree(requests, nova, liaison, approver, browse, deadlines, 
             page = text_of(browse(liaison), request.get_absolute_url())
             assert f"expected {forecast.end[1]:%-d %b %Y}" in page
             assert words_of(slack) in page
-            estimate = facts_for(content_of(request), experiment=nova, at=at, request=request).estimate
+            estimate = facts_for(
+                content_of(request), experiment=nova, at=at, request=request
+            ).estimate
             assert (estimate.begins, estimate.finish) == (forecast.start, forecast.end)
             _check_late(request, slack, forecast, late_in_report)
 
@@ -125,24 +134,36 @@ def _check_late(request, slack, forecast, late_in_report):
     attention = Attention.objects.filter(request=request, kind="late").first()
     assert (attention is not None, request.key in late_in_report) == (is_late, is_late)
     if attention is not None and slack.end > request.deadline:
-        mail = Event.objects.filter(kind="request.late", target_id=str(request.pk)).latest("id").reason
+        mail = (
+            Event.objects.filter(kind="request.late", target_id=str(request.pk)).latest("id").reason
+        )
         assert f"{forecast.end[1]:%-d %b %Y}" in mail
         assert f"{slack.days_late:,} day" in mail
 
 
 def _check_unapproved(request, approver, browse, at):
-    """The desk, its open sheet, the request's page, the checks and the API assume its approval in one class."""
+    """The desk, its open sheet, the request's page,
+    the checks and the API assume its approval in one class.
+    """
     row = desk_of(approver, at=at).rows[0]
     assert row.request == request
     sheet = sheet_of(row, user=approver, at=at)
     forecast = sheet.prospects[request.requested_priority].forecast
     assert row.slack == slack_of(request.deadline, forecast, today=timezone.localdate(at))
     assert forecast.assumption.startswith("if approved now")
-    estimate = facts_for(content_of(request), experiment=request.experiment, at=at, request=request).estimate
+    estimate = facts_for(
+        content_of(request), experiment=request.experiment, at=at, request=request
+    ).estimate
     for shown in (row.estimate, sheet.row.estimate, estimate):
         assert (shown.begins, shown.finish) == (forecast.start, forecast.end)
-        assert (shown.priority_class, shown.assumption) == (request.requested_priority, forecast.assumption)
-    expected = f"Expected {forecast.end[1]:%-d %b %Y} in class {request.requested_priority}, {forecast.assumption}."
+        assert (shown.priority_class, shown.assumption) == (
+            request.requested_priority,
+            forecast.assumption,
+        )
+    expected = (
+        f"Expected {forecast.end[1]:%-d %b %Y} in class {request.requested_priority}, "
+        f"{forecast.assumption}."
+    )
     assert expected in text_of(browse(approver), request.get_absolute_url())
 
 
@@ -163,7 +184,10 @@ def test_database_finds_the_late_ones(requests):
     offsets = (None, -1, 0, 1)
     for deadline in offsets:
         for end in offsets:
-            days = [None if offset is None else today + timedelta(days=offset) for offset in (deadline, end)]
+            days = [
+                None if offset is None else today + timedelta(days=offset)
+                for offset in (deadline, end)
+            ]
             Request.objects.filter(pk=request.pk).update(deadline=days[0], expected_end=days[1])
             slack = slack_until(*days, today=today)
             late = Request.objects.filter(is_late_on(today), pk=request.pk)

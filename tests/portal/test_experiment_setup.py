@@ -1,4 +1,6 @@
-"""Setting up an experiment: on one page, in one transaction, with its effect shown before it is saved."""
+"""Setting up an experiment: on one page, in one transaction,
+with its effect shown before it is saved.
+"""
 
 import pytest
 from django.urls import reverse
@@ -58,14 +60,22 @@ def save(office, **changes):
 
 
 def everything():
-    return [sorted(model.objects.values_list()) for model in (Experiment, AccountMap, Membership, ExperimentShare)] + [
+    return [
+        sorted(model.objects.values_list())
+        for model in (Experiment, AccountMap, Membership, ExperimentShare)
+    ] + [
         User.objects.count(),
         Event.objects.count(),
     ]
 
 
 def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
-    jobs.store(clusters.cluster(), record(1, account="sbndpool"), record(2, account="sbnd"), record(3, account="other"))
+    jobs.store(
+        clusters.cluster(),
+        record(1, account="sbndpool"),
+        record(2, account="sbnd"),
+        record(3, account="other"),
+    )
     before = everything()
     assert office.get(ADDRESS).context["form"]["weight"].value() == 100
     page = check(office)
@@ -73,11 +83,20 @@ def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
     assert everything() == before
     assert (effect.share, effect.after) == (0.2, {nova.pk: 0.4, dune.pk: 0.4})
     assert (effect.new_users, effect.earlier_jobs) == (["new.person"], 2)
-    for text in ("Nothing is saved yet", "50 %", "40 %", "20 %", "2 earlier jobs", "adds users: new.person"):
+    for text in (
+        "Nothing is saved yet",
+        "50 %",
+        "40 %",
+        "20 %",
+        "2 earlier jobs",
+        "adds users: new.person",
+    ):
         assert text in text_of(page)
 
 
-def test_experiment_is_set_up_as_a_whole(office, nova, dune, liaison, settings, django_capture_on_commit_callbacks):
+def test_experiment_is_set_up_as_a_whole(
+    office, nova, dune, liaison, settings, django_capture_on_commit_callbacks
+):
     settings.EMAIL_HOST = "mail.example.org"
     cluster = clusters.cluster()
     (job,) = jobs.store(cluster, record(1, account="sbndpool"))
@@ -94,10 +113,24 @@ def test_experiment_is_set_up_as_a_whole(office, nova, dune, liaison, settings, 
         (liaison.pk, "liaison"),
         (new.pk, "approver"),
     }
-    assert dict(ExperimentShare.objects.values_list("experiment", "weight")) == {sbnd.pk: 50, dune.pk: 30}
+    assert dict(ExperimentShare.objects.values_list("experiment", "weight")) == {
+        sbnd.pk: 50,
+        dune.pk: 30,
+    }
     kinds = set(Event.objects.filter(actor="admin-one").values_list("kind", flat=True))
-    assert {"experiment.created", "account.mapped", "membership.granted", "share.set", "user.created"} <= kinds
-    assert Event.objects.filter(kind="account.password_reset_requested", target_label="new.person").count() == 1
+    assert {
+        "experiment.created",
+        "account.mapped",
+        "membership.granted",
+        "share.set",
+        "user.created",
+    } <= kinds
+    assert (
+        Event.objects.filter(
+            kind="account.password_reset_requested", target_label="new.person"
+        ).count()
+        == 1
+    )
     deliver_waiting()
     assert Job.objects.get(pk=job.pk).experiment == sbnd
 
@@ -145,7 +178,11 @@ def test_key_that_another_admin_takes_at_the_same_time_is_reported(office, nova,
     page = office.post(ADDRESS, sent() | {"checked": checked})
     assert "An experiment has this key already" in text_of(page)
     monkeypatch.setattr(Experiment, "full_clean", lambda *_, **__: None)
-    page = office.post(f"/admin/accounts/experiment/{dune.pk}/change/", {"key": "NOVA", "name": "DUNE"}, follow=True)
+    page = office.post(
+        f"/admin/accounts/experiment/{dune.pk}/change/",
+        {"key": "NOVA", "name": "DUNE"},
+        follow=True,
+    )
     assert "An experiment has this key already" in text_of(page)
     assert everything()[1:] == before[1:]
     assert sorted(Experiment.objects.values_list("key", flat=True)) == ["DUNE", "NOVA", "sbnd"]
@@ -157,7 +194,10 @@ def test_save_without_or_with_an_outdated_check_shows_the_effect_again(office, n
     for changes in ({"weight": "500"}, {"p-0-role": "admin"}, {f"weight-{nova.pk}": "1"}):
         page = office.post(ADDRESS, sent(**changes) | {"checked": checked})
         assert "have changed since the check" in text_of(page)
-    office.post("/requests/shares/", {"do": "save", "share-NOVA": "7", "share-DUNE": "100", "reason": "other"})
+    office.post(
+        "/requests/shares/",
+        {"do": "save", "share-NOVA": "7", "share-DUNE": "100", "reason": "other"},
+    )
     changed = everything()
     page = office.post(ADDRESS, sent() | {"checked": checked})
     assert "have changed since the check" in text_of(page)

@@ -1,4 +1,6 @@
-"""The health page tells those who run the portal what is wrong with it; the system check tells of plugins."""
+"""The health page tells those who run the portal what is wrong with it;
+the system check tells of plugins.
+"""
 
 from datetime import timedelta
 from importlib.metadata import EntryPoint
@@ -29,10 +31,15 @@ def page_of(client, user) -> str:
 @pytest.fixture
 def broken(monkeypatch):
     """A kind of plugins in which one is broken and one repeats a name."""
-    third_party = [EntryPoint("path", "other:Path", "x"), EntryPoint("lost", "no_such_module:Thing", "x")]
+    third_party = [
+        EntryPoint("path", "other:Path", "x"),
+        EntryPoint("lost", "no_such_module:Thing", "x"),
+    ]
     monkeypatch.setattr(plugins, "entry_points", lambda group: third_party)
     monkeypatch.setattr(plugins, "REGISTRIES", [])
-    monkeypatch.setattr(health, "PLUGINS", (Registry(group="test.kind", builtins={"path": "pathlib:Path"}),))
+    monkeypatch.setattr(
+        health, "PLUGINS", (Registry(group="test.kind", builtins={"path": "pathlib:Path"}),)
+    )
 
 
 def test_every_kind_of_plugin_is_judged():
@@ -61,7 +68,10 @@ def test_page_shows_what_capture_says_of_itself(client, shifter):
 
 
 def test_page_takes_any_heartbeat(client, shifter):
-    for name, detail in {"capture a": [1], "capture b": {"behind": [1], "host": 7, "unreadable": {"x": None}}}.items():
+    for name, detail in {
+        "capture a": [1],
+        "capture b": {"behind": [1], "host": 7, "unreadable": {"x": None}},
+    }.items():
         Heartbeat.objects.create(name=name, at=timezone.now(), detail=detail)
     assert "capture b" in page_of(client, shifter)
 
@@ -121,7 +131,8 @@ def test_settings_lead_the_opg_to_the_page(client, shifter, liaison):
 
 
 @pytest.mark.parametrize(
-    ("trusted", "demo", "warned"), [(False, False, True), (True, False, False), (False, True, False)]
+    ("trusted", "demo", "warned"),
+    [(False, False, True), (True, False, False), (False, True, False)],
 )
 def test_missing_trust_in_the_proxy_is_shown_at_start_on_the_page_and_by_the_check(
     client, shifter, settings, caplog, capsys, trusted, demo, warned
@@ -131,9 +142,9 @@ def test_missing_trust_in_the_proxy_is_shown_at_start_on_the_page_and_by_the_che
     settings.DEMO = demo
     assert ("TRUST_PROXY is not set" in page_of(client, shifter)) is warned
     warm_up.load_ahead()
-    assert [record.levelname for record in caplog.records if "TRUST_PROXY is not set" in record.message] == (
-        ["WARNING"] * warned
-    )
+    assert [
+        record.levelname for record in caplog.records if "TRUST_PROXY is not set" in record.message
+    ] == (["WARNING"] * warned)
     call_command("check", deploy=True)
     assert ("(opsportal.W001) TRUST_PROXY is not set" in capsys.readouterr().err) is warned
     call_command("check")

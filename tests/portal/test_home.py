@@ -12,7 +12,16 @@ from opsportal.version import VERSION
 from tests.factories import statusboard
 from tests.factories.jobs import failed, record, store
 from tests.pages import count_queries, page_of
-from tests.portal.shared_world import approver, dune, liaison, nova, now, shared_world, shifter, world
+from tests.portal.shared_world import (
+    approver,
+    dune,
+    liaison,
+    nova,
+    now,
+    shared_world,
+    shifter,
+    world,
+)
 
 __all__ = ["approver", "dune", "liaison", "nova", "now", "shared_world", "shifter", "world"]
 
@@ -33,7 +42,9 @@ def test_home_counts_what_failed_and_links_to_it(world, now, client, shifter):
     assert "4711" in page_of(client, shifter, link)
 
 
-def test_home_counts_the_jobs_that_a_service_hit_today_and_links_to_them(world, now, client, shifter, other_liaison):
+def test_home_counts_the_jobs_that_a_service_hit_today_and_links_to_them(
+    world, now, client, shifter, other_liaison
+):
     page = page_of(client, shifter, "/")
     services = page[page.index('id="services"') :]
     link = services[services.index('href="/failures/jobs/') + 6 :]
@@ -78,7 +89,9 @@ def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, cl
 
 
 @pytest.mark.parametrize("name", ["liaison", "approver", "shifter", "admin", "newcomer"])
-def test_every_link_that_home_and_the_search_offer_opens(world, client, request, django_user_model, name):
+def test_every_link_that_home_and_the_search_offer_opens(
+    world, client, request, django_user_model, name
+):
     made = {"newcomer": lambda: django_user_model.objects.create_user("newcomer")}
     user = made[name]() if name in made else request.getfixturevalue(name)
     links = set(re.findall(r'href="(/[^"#]*)', page_of(client, user, "/"))) - {"/accounts/logout/"}

@@ -43,14 +43,24 @@ def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):
         open_incident(service=service(name, at), state=State.DOWN, title="503", by=shifter, at=at)
     post_announcement(title="Stop", by=shifter, at=at, experiments=[dune], do_not_submit=True)
     services = "what needs a, b, c and 1 more"
-    assert words() == [f"Yes, except jobs of DUNE and {services}", f"Yes, except {services}", "No: do not submit"]
+    assert words() == [
+        f"Yes, except jobs of DUNE and {services}",
+        f"Yes, except {services}",
+        "No: do not submit",
+    ]
 
 
 def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
     now = timezone.now()
     for number in range(MOST_BANDS + 2):
         began_at = now - timedelta(hours=number + 1)
-        open_incident(service=service(f"s{number}", began_at), state=State.DOWN, title="503", by=shifter, at=began_at)
+        open_incident(
+            service=service(f"s{number}", began_at),
+            state=State.DOWN,
+            title="503",
+            by=shifter,
+            at=began_at,
+        )
     assert failures_by_hour(user=shifter, at=now).outages_left_out == 2
     client.force_login(shifter)
     assert "2 earlier outages not marked" in text_of(client.get("/"))
@@ -59,7 +69,9 @@ def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
 def test_home_says_when_the_jobs_of_an_outage_are_being_counted(client, shifter):
     now = timezone.now()
     samweb = statusboard.service("samweb", now)
-    outage = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
+    outage = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now
+    )
     assert "Failed jobs are being counted." in page_of(client, shifter, "/")
     recount_impact(incident_id=outage.pk, at=now)
     page = page_of(client, shifter, "/")

@@ -12,7 +12,8 @@ __all__ = ["approver", "dune", "liaison", "nova", "shared_world", "shifter", "wo
 def test_job_page_says_the_verdict_before_the_evidence(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
     places = [
-        page.index(text) for text in ("Service problem: retry", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
+        page.index(text)
+        for text in ("Service problem: retry", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
     ]
     assert places == sorted(places)
     assert "failed · exit 65" in page
@@ -54,7 +55,11 @@ def test_job_page_hides_a_request_of_another_experiment(world, client, other_lia
 
 def test_job_page_asks_no_more_for_more_tasks(world, client, shifter):
     client.force_login(shifter)
-    times = {"submitted_at": world.job.submitted_at, "ended_at": world.job.ended_at, "spool_id": world.job.spool_id}
+    times = {
+        "submitted_at": world.job.submitted_at,
+        "ended_at": world.job.ended_at,
+        "spool_id": world.job.spool_id,
+    }
     store(world.job.cluster, failed(1, **times))
     path = f"/jobs/{world.job.pk}/"
     count_queries(client, path)

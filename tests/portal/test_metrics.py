@@ -32,7 +32,10 @@ def read(client, **headers):
 def test_stranger_needs_the_token(client, db, settings, given):
     settings.METRICS_TOKEN = "right"
     response = client.get("/metrics", headers={"Authorization": given})
-    assert (response.status_code, response.headers["WWW-Authenticate"]) == (401, 'Bearer realm="metrics"')
+    assert (response.status_code, response.headers["WWW-Authenticate"]) == (
+        401,
+        'Bearer realm="metrics"',
+    )
 
 
 def test_no_token_set_opens_to_no_token(client, db, settings):
@@ -57,20 +60,35 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     detail |= {"behind": 7, "lag_seconds": 90.5, "handed_over": 5, "refused": 2}
     beat_heart(name='capture alps on a"b\n', at=at, detail=detail)
     Heartbeat.objects.create(name="capture odd on ctl1", at=at, detail=[1])
-    open_incident(service=service("samweb", at - timedelta(days=1)), state="down", title="503", by=shifter, at=at)
+    open_incident(
+        service=service("samweb", at - timedelta(days=1)),
+        state="down",
+        title="503",
+        by=shifter,
+        at=at,
+    )
     service("castor", at, monitoring="none")
     event = publish(kind="experiment.created", target=nova, by="test", at=at)
     Delivery.objects.all().delete()  # those of subscribers to these kinds of events
     for attempts in (0, 2):
-        Delivery.objects.create(event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts)
+        Delivery.objects.create(
+            event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts
+        )
     cluster = clusters.cluster("alps", "slurm")
-    Collection.objects.create(cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer")
+    Collection.objects.create(
+        cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer"
+    )
     client.force_login(shifter)
     found = read(client)
-    states = {key[1:] for key, value in found.items() if key[0] == "opsportal_service_state" and value}
+    states = {
+        key[1:] for key, value in found.items() if key[0] == "opsportal_service_state" and value
+    }
     assert states == {("samweb", "down"), ("castor", "unknown")}
     assert 0 <= found[("opsportal_service_state_age_seconds", "samweb")] < 90
-    assert [found[("opsportal_service_open_incidents", slug)] for slug in ("samweb", "castor")] == [1, 0]
+    assert [found[("opsportal_service_open_incidents", slug)] for slug in ("samweb", "castor")] == [
+        1,
+        0,
+    ]
     place = ("alps", 'a"b\n')
     assert {name: found[(name, *place)] for name, *labels in found if tuple(labels) == place} == {
         "opsportal_capture_captured_total": 12,
@@ -84,7 +102,10 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     }
     assert found[("opsportal_capture_waiting", "odd", "ctl1")] == 0
     assert 29 < found[("opsportal_heartbeat_age_seconds", "beat")] < 90
-    assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (2, 1)
+    assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (
+        2,
+        1,
+    )
     assert found[("opsportal_accounting_ok", "alps")] == 0
     assert found[("opsportal_accounting_lag_seconds", "alps")] >= 3600
     assert found[("opsportal_plugin_problems", "opsportal.archive_sinks")] == 0
@@ -94,4 +115,6 @@ def test_no_jobs_are_counted(client, shifter, django_assert_max_num_queries):
     client.force_login(shifter)
     with django_assert_max_num_queries(15) as asked:
         read(client)
-    assert not any(re.search(ArchivedJob._meta.db_table + "|jobs_job", query["sql"]) for query in asked)
+    assert not any(
+        re.search(ArchivedJob._meta.db_table + "|jobs_job", query["sql"]) for query in asked
+    )

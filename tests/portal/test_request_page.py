@@ -1,4 +1,6 @@
-"""The page of a request: what would bring it forward, what it used of its estimate, and what it has written."""
+"""The page of a request: what would bring it forward, what it used of its estimate,
+and what it has written.
+"""
 
 import json
 from datetime import timedelta
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def made(nova, liaison, approver):
-    return lambda state, **changes: request_in(state, by=liaison, experiment=nova, approver=approver, **changes)
+    return lambda state, **changes: request_in(
+        state, by=liaison, experiment=nova, approver=approver, **changes
+    )
 
 
 def page(request, user):
@@ -51,7 +55,9 @@ def history(request, *, name="reco", wall, memory):
 def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liaison):
     first, second, third = (made("queued", title=f"Sample {n}") for n in range(3))
     for one, level in ((first, "high"), (second, "normal"), (third, "low")):
-        set_priority(request=one, priority_class=level, priority=None, reason="agreed", by=approver, at=LATER)
+        set_priority(
+            request=one, priority_class=level, priority=None, reason="agreed", by=approver, at=LATER
+        )
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
@@ -62,7 +68,14 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     ]
     expected = Request.objects.get(pk=third.pk).expected_end
     assert all(one.days > 0 and one.end == expected - timedelta(days=one.days) for one in changes)
-    set_priority(request=third, priority_class="urgent", priority=None, reason="agreed", by=approver, at=LATER)
+    set_priority(
+        request=third,
+        priority_class="urgent",
+        priority=None,
+        reason="agreed",
+        by=approver,
+        at=LATER,
+    )
     assert page(third, liaison)["earlier"] == []
 
 
@@ -84,14 +97,20 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     place_hold(by=shifter, at=AT, reason="Wrong seeds.", stage=one.stages.get())
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
     release, up = page(one, liaison)["earlier"]
-    assert (release.why, up.what, up.why) == ("on hold: Wrong seeds.", "samweb up again", "down, needed by reco")
+    assert (release.why, up.what, up.why) == (
+        "on hold: Wrong seeds.",
+        "samweb up again",
+        "down, needed by reco",
+    )
     client.force_login(liaison)
     text = client.get(one.get_absolute_url()).text
     assert "What would bring it forward" in text
     assert "samweb up again" in text
 
 
-def test_use_is_compared_with_past_jobs_of_other_requests(made, liaison, client, settings, tmp_path):
+def test_use_is_compared_with_past_jobs_of_other_requests(
+    made, liaison, client, settings, tmp_path
+):
     past = made("done", stages=(stage("reco"),), title="Earlier")
     history(past, wall=600.0, memory=2e9)
     known = [{"name": "nova.mc.past", "events": 100, "size_bytes": 1000}]
@@ -111,7 +130,12 @@ def test_use_is_compared_with_past_jobs_of_other_requests(made, liaison, client,
     assert uses["Events"] == (1000, 400, False)
     assert uses["Disk"][1] == 5_000_000_000
     output = shown["outputs"][0]
-    assert (output.dataset, output.files, output.events, output.size) == ("nova.mc.now", 2, 400, 5_000_000_000)
+    assert (output.dataset, output.files, output.events, output.size) == (
+        "nova.mc.now",
+        2,
+        400,
+        5_000_000_000,
+    )
     client.force_login(liaison)
     text = client.get(one.get_absolute_url()).text
     assert all(words in text for words in ("Estimate and actual", "nova.mc.now", "5 GB"))
@@ -127,4 +151,6 @@ def test_use_within_a_tenth_of_the_estimate_is_not_marked():
 def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, liaison, state):
     request = made(state)
     client.force_login(liaison)
-    assert "Expected end unknown: it is being computed." in text_of(client.get(request.get_absolute_url()))
+    assert "Expected end unknown: it is being computed." in text_of(
+        client.get(request.get_absolute_url())
+    )

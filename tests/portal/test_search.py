@@ -12,7 +12,16 @@ from apps.jobs.domain.jobs import jobs_for_list, matches_host
 from apps.jobs.models import Job
 from tests.factories.jobs import failed, record, store
 from tests.pages import count_queries
-from tests.portal.shared_world import approver, dune, liaison, nova, now, shared_world, shifter, world
+from tests.portal.shared_world import (
+    approver,
+    dune,
+    liaison,
+    nova,
+    now,
+    shared_world,
+    shifter,
+    world,
+)
 
 __all__ = ["approver", "dune", "liaison", "nova", "now", "shared_world", "shifter", "world"]
 
@@ -37,11 +46,17 @@ def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liai
 def array(world):
     """Two tasks of an array, which ran on hosts with a domain."""
     host = {"spool_id": "8443211", "host": "wn-0301.fnal.gov"}
-    return store(world.job.cluster, failed(1, job_id="8443211_1", **host), record(2, job_id="8443211_2", **host))
+    return store(
+        world.job.cluster,
+        failed(1, job_id="8443211_1", **host),
+        record(2, job_id="8443211_2", **host),
+    )
 
 
 @pytest.mark.parametrize("words", ["8443211", "wn-0301", "wn-0301.fnal.gov"])
-def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(array, client, liaison, other_liaison, words):
+def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(
+    array, client, liaison, other_liaison, words
+):
     client.force_login(liaison)
     html = client.get("/find/", {"q": words}).content.decode()
     assert (">8443211_1<" in html, ">8443211_2<" in html) == (True, True)
@@ -57,7 +72,11 @@ def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, o
     html = client.get("/find/", {"q": "samweb-5"}).content.decode()
     link = re.search(r'href="([^"]+)">SAMWEB-5XX</a>', html) or re.search(r"^(.*)$", "")
     response = client.get("/find/", {"q": "SAMWEB-5XX"})
-    address = response.headers["Location"] if response.status_code == 302 else link[1].replace("&amp;", "&")
+    address = (
+        response.headers["Location"]
+        if response.status_code == 302
+        else link[1].replace("&amp;", "&")
+    )
     assert "4711" in client.get(address).content.decode()
     client.force_login(other_liaison)
     assert "4711" not in client.get("/find/", {"q": "samweb-5xx"}, follow=True).content.decode()
@@ -67,7 +86,9 @@ def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, o
 def test_search_finds_words_of_scripts(world, client, liaison, other_liaison, words):
     index_batch(at=timezone.now())
     client.force_login(liaison)
-    assert client.get("/find/", {"q": words}).headers["Location"] == f"/archive/{world.archived.pk}/"
+    assert (
+        client.get("/find/", {"q": words}).headers["Location"] == f"/archive/{world.archived.pk}/"
+    )
     client.force_login(other_liaison)
     assert "No results" in client.get("/find/", {"q": words}).content.decode()
 
@@ -75,12 +96,18 @@ def test_search_finds_words_of_scripts(world, client, liaison, other_liaison, wo
 def test_search_finds_an_archived_job_that_has_not_finished(world, client, liaison):
     world.job.delete()
     client.force_login(liaison)
-    assert client.get("/find/", {"q": "4711"}).headers["Location"] == f"/archive/{world.archived.pk}/"
+    assert (
+        client.get("/find/", {"q": "4711"}).headers["Location"] == f"/archive/{world.archived.pk}/"
+    )
 
 
 @pytest.mark.parametrize(
     ("condition", "index"),
-    [(matches_host("wn-1"), "job_on_host"), (matches_host("wn-1.b"), "job_on_host"), (Q(spool_id="1"), "job_in_spool")],
+    [
+        (matches_host("wn-1"), "job_on_host"),
+        (matches_host("wn-1.b"), "job_on_host"),
+        (Q(spool_id="1"), "job_in_spool"),
+    ],
 )
 def test_search_reads_jobs_by_an_index(world, shifter, condition, index):
     other = {
@@ -107,7 +134,10 @@ def test_search_asks_no_more_for_more_jobs(world, client, shifter):
     count_queries(client, "/find/?q=nothing")
     for number in (2, 5):
         for task in range(number):
-            store(world.job.cluster, failed(number * 10 + task, job_id=f"99_{number}{task}", spool_id="99"))
+            store(
+                world.job.cluster,
+                failed(number * 10 + task, job_id=f"99_{number}{task}", spool_id="99"),
+            )
         counts.append(count_queries(client, "/find/?q=99"))
     assert counts[0] == counts[1]
 
@@ -126,7 +156,9 @@ def test_search_takes_any_words(world, client, shifter, words):
     assert "<script>alert" not in response.content.decode()
 
 
-@pytest.mark.parametrize("path", ["/find/?q=%00", "/requests/NOVA%00/", "/jobs/?user=%00", "/archive/?job=a%00b"])
+@pytest.mark.parametrize(
+    "path", ["/find/?q=%00", "/requests/NOVA%00/", "/jobs/?user=%00", "/archive/?job=a%00b"]
+)
 def test_nul_in_an_address_is_refused(client, shifter, path):
     client.force_login(shifter)
     assert client.get(path).status_code == 400

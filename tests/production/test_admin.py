@@ -48,7 +48,8 @@ def test_action_asks_for_a_reason_first(submitted, signing_admin, browse):
 
 
 @pytest.mark.parametrize(
-    ("action", "state"), [("approve", "queued"), ("request_changes", "changes_requested"), ("reject", "rejected")]
+    ("action", "state"),
+    [("approve", "queued"), ("request_changes", "changes_requested"), ("reject", "rejected")],
 )
 def test_action_moves_by_the_service(action, state, submitted, signing_admin, browse):
     page = act(browse(signing_admin), action, submitted, reason="seen")

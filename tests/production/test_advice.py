@@ -24,7 +24,9 @@ def samweb(at, nova, liaison):
 
 
 def told(user, at, hours: float = 0, stage: str = "reco"):
-    advice = submit_advice(user=user, at=at, length=hours * HOUR, services=services_of_stage(stage, user))
+    advice = submit_advice(
+        user=user, at=at, length=hours * HOUR, services=services_of_stage(stage, user)
+    )
     return advice.submit, advice.until, [reason.submit for reason in advice.reasons]
 
 
@@ -32,7 +34,9 @@ def test_a_job_waits_for_maintenance_that_it_would_meet(at, samweb, shifter, lia
     assert told(liaison, at, 12) == ("yes", None, [])
     times = {"starts_at": at + 10 * HOUR, "ends_at": at + 14 * HOUR}
     schedule_window(services=[samweb], title="Move", by=shifter, at=at, **times)
-    schedule_window(services=[samweb], title="Look", by=shifter, at=at, effect=Effect.AT_RISK, **times)
+    schedule_window(
+        services=[samweb], title="Look", by=shifter, at=at, effect=Effect.AT_RISK, **times
+    )
     assert told(liaison, at, 10) == ("yes", None, [])
     assert told(liaison, at, 12) == ("wait", at + 14 * HOUR, ["wait", "yes"])
     assert told(liaison, at + 11 * HOUR) == ("wait", at + 14 * HOUR, ["wait"])
@@ -54,7 +58,9 @@ def test_degraded_is_told_down_and_an_announcement_forbid(at, samweb, shifter, l
     assert slow.is_open
 
 
-def test_a_request_waits_by_the_time_limit_of_the_stage_that_needs_the_service(at, samweb, shifter, liaison, nova):
+def test_a_request_waits_by_the_time_limit_of_the_stage_that_needs_the_service(
+    at, samweb, shifter, liaison, nova
+):
     service("dcache", at - 90 * HOUR)
     times = {"starts_at": at + 10 * HOUR, "ends_at": at + 14 * HOUR}
     schedule_window(services=[samweb], title="Move", by=shifter, at=at, **times)
@@ -64,7 +70,9 @@ def test_a_request_waits_by_the_time_limit_of_the_stage_that_needs_the_service(a
             requests.stage("gen", services=("dcache",), wall_seconds=other * 3600),
         )
         written = requests.content(stages=stages)
-        assert request_advice(content=written, experiment=nova, user=liaison, at=at).submit == submit
+        assert (
+            request_advice(content=written, experiment=nova, user=liaison, at=at).submit == submit
+        )
 
 
 def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, nova, browse):
@@ -72,12 +80,18 @@ def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, no
     stages = (requests.stage("reco", services=("samweb",)),)
     made = requests.draft(liaison, nova, stages=stages)
     addresses = (f"{made.get_absolute_url()}edit/?check=1", made.get_absolute_url())
-    assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [0, 0]
+    assert [
+        text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses
+    ] == [0, 0]
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
-    assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [1, 1]
+    assert [
+        text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses
+    ] == [1, 1]
 
 
-def test_announcement_for_one_experiment_stops_only_its_jobs(at, samweb, shifter, liaison, other_liaison, nova, dune):
+def test_announcement_for_one_experiment_stops_only_its_jobs(
+    at, samweb, shifter, liaison, other_liaison, nova, dune
+):
     post_announcement(title="Stop", by=shifter, at=at, experiments=[dune], do_not_submit=True)
     for user in (shifter, liaison, other_liaison):
         written = requests.content()

@@ -40,7 +40,11 @@ def test_stranger_is_refused(db):
 def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
     sent = {**COMPLETE, "stages": [{**STAGE, "services": ["samweb"]}]}
     made = api(liaison).post(LIST, sent, format="json")
-    assert (made.status_code, made.json()["key"], made.json()["state"]) == (201, "NOVA-0001", "draft")
+    assert (made.status_code, made.json()["key"], made.json()["state"]) == (
+        201,
+        "NOVA-0001",
+        "draft",
+    )
     assert made.json()["stages"] == [
         {**STAGE, "kind": "stage", "input_dataset": "", "services": ["samweb"], "arguments": {}}
     ]
@@ -56,10 +60,16 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
         (approver, "hold"),
         (approver, "release"),
     ]:
-        states.append(api(by).post(f"{path}{verb}/", {"reason": "because"}, format="json").json()["state"])
+        states.append(
+            api(by).post(f"{path}{verb}/", {"reason": "because"}, format="json").json()["state"]
+        )
         check_waiting()
     assert states == ["submitted", "changes_requested", "submitted", "queued", "on_hold", "queued"]
-    ranked = api(approver).post(f"{path}set-priority/", {"priority": 7, "reason": "freeze"}, format="json").json()
+    ranked = (
+        api(approver)
+        .post(f"{path}set-priority/", {"priority": 7, "reason": "freeze"}, format="json")
+        .json()
+    )
     assert (ranked["priority"], ranked["rank"], ranked["approved_by"]) == (7, 1, "opg-one")
     for verb in ("start", "complete", "review", "done"):
         if verb == "done":
@@ -71,16 +81,27 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
 def test_successor_is_named_by_its_key(nova, liaison, approver, api):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     other = draft(liaison, nova)
-    told = api(liaison).post(one(obj, "supersede/"), {"reason": "x", "successor": "NOVA-9999"}, format="json")
+    told = api(liaison).post(
+        one(obj, "supersede/"), {"reason": "x", "successor": "NOVA-9999"}, format="json"
+    )
     assert (told.status_code, list(told.json())) == (400, ["successor"])
-    done = api(liaison).post(one(obj, "supersede/"), {"reason": "x", "successor": other.key}, format="json").json()
+    done = (
+        api(liaison)
+        .post(one(obj, "supersede/"), {"reason": "x", "successor": other.key}, format="json")
+        .json()
+    )
     assert (done["state"], done["superseded_by"]) == ("superseded", other.key)
 
 
 def test_put_empties_what_is_not_sent(nova, liaison, api):
     made = draft(liaison, nova)
     answer = api(liaison).put(one(made), {"version": 1, "title": "Only this"}, format="json").json()
-    assert (answer["title"], answer["purpose"], answer["deadline"], answer["stages"]) == ("Only this", "", None, [])
+    assert (answer["title"], answer["purpose"], answer["deadline"], answer["stages"]) == (
+        "Only this",
+        "",
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +153,10 @@ def test_request_of_another_experiment_is_not_found(method, nova, liaison, other
 
 def test_draft_for_an_experiment_of_others_is_forbidden(nova, dune, other_liaison, shifter, api):
     answer = api(other_liaison).post(LIST, COMPLETE, format="json")
-    assert (answer.status_code, list(answer.json())) == (400, ["experiment"])  # as for one that does not exist
+    assert (answer.status_code, list(answer.json())) == (
+        400,
+        ["experiment"],
+    )  # as for one that does not exist
     assert api(shifter).post(LIST, COMPLETE, format="json").status_code == 403
 
 
@@ -151,7 +175,12 @@ def test_draft_for_an_experiment_of_others_is_forbidden(nova, dune, other_liaiso
 def test_move_of_the_wrong_person_is_forbidden(verb, role, nova, liaison, approver, api, request):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     sent = {"reason": "x", "priority": 3}
-    assert api(request.getfixturevalue(role)).post(one(obj, f"{verb}/"), sent, format="json").status_code == 403
+    assert (
+        api(request.getfixturevalue(role))
+        .post(one(obj, f"{verb}/"), sent, format="json")
+        .status_code
+        == 403
+    )
 
 
 def test_move_from_the_wrong_state_is_a_conflict(nova, liaison, approver, api):
@@ -166,7 +195,10 @@ def test_move_from_the_wrong_state_is_a_conflict(nova, liaison, approver, api):
 def test_stale_version_is_a_conflict(nova, liaison, approver, api):
     made = draft(liaison, nova)
     save_draft(request=made, content=content(title="New"), version=1, by=liaison, at=AT)
-    assert api(liaison).patch(one(made), {"version": 1, "title": "Old"}, format="json").status_code == 409
+    assert (
+        api(liaison).patch(one(made), {"version": 1, "title": "Old"}, format="json").status_code
+        == 409
+    )
     assert api(liaison).post(one(made, "submit/"), {"version": 1}, format="json").status_code == 409
     assert Request.objects.get().title == "New"
 
@@ -176,10 +208,14 @@ def test_missing_reason_version_and_priority_are_problems_of_fields(nova, liaiso
     assert set(api(liaison).patch(one(made), {"title": "x"}, format="json").json()) == {"version"}
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     assert set(api(approver).post(one(obj, "reject/"), {}, format="json").json()) == {"reason"}
-    assert set(api(approver).post(one(obj, "set-priority/"), {"reason": "x"}, format="json").json()) == {"priority"}
+    assert set(
+        api(approver).post(one(obj, "set-priority/"), {"reason": "x"}, format="json").json()
+    ) == {"priority"}
 
 
-def test_list_filters_and_keeps_its_query_count(nova, liaison, approver, api, django_assert_max_num_queries):
+def test_list_filters_and_keeps_its_query_count(
+    nova, liaison, approver, api, django_assert_max_num_queries
+):
     counts = []
     for rows in (1, 3):
         for _ in range(rows - Request.objects.count()):
@@ -193,8 +229,18 @@ def test_list_filters_and_keeps_its_query_count(nova, liaison, approver, api, dj
 
 def test_list_leaves_out_what_is_at_the_address_of_each(nova, liaison, api):
     key = draft(liaison, nova).key
-    row, whole = api(liaison).get(LIST).json()["results"][0], api(liaison).get(f"{LIST}{key}/").json()
-    assert whole.keys() - row.keys() == {"purpose", "priority_reason", "scan", "points", "arguments", "stages"}
+    row, whole = (
+        api(liaison).get(LIST).json()["results"][0],
+        api(liaison).get(f"{LIST}{key}/").json(),
+    )
+    assert whole.keys() - row.keys() == {
+        "purpose",
+        "priority_reason",
+        "scan",
+        "points",
+        "arguments",
+        "stages",
+    }
     assert row == {name: whole[name] for name in row}
 
 
@@ -213,14 +259,24 @@ def test_schema_names_every_route_without_a_warning(db):
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
     signing = {"signatures", "withdraw-signature"}
-    moves = {*(verb.value for verb in SERVICES), "set-priority", "reschedule", "outputs", "located", "yaml", *signing}
+    moves = {
+        *(verb.value for verb in SERVICES),
+        "set-priority",
+        "reschedule",
+        "outputs",
+        "located",
+        "yaml",
+        *signing,
+    }
     assert verbs >= {"{key}"} | moves
 
 
 def test_wrong_types_and_unknown_services_are_told_at_once(nova, liaison, api):
     stage = {"name": "reco", "jobs": "many", "services": ["nowhere"]}
     answer = api(liaison).post(
-        "/api/v1/requests/", {"experiment": "NOVA", "deadline": "soon", "stages": [stage]}, format="json"
+        "/api/v1/requests/",
+        {"experiment": "NOVA", "deadline": "soon", "stages": [stage]},
+        format="json",
     )
     assert answer.status_code == 400
     assert set(answer.json()) == {"deadline", "stages.0.jobs", "stages.0.services"}

@@ -1,4 +1,6 @@
-"""Groups that must sign, in any order; whose signature is missing; delegation while away; the inbox; reminders."""
+"""Groups that must sign, in any order; whose signature is missing; delegation while away;
+the inbox; reminders.
+"""
 
 from datetime import timedelta
 
@@ -60,13 +62,19 @@ def approve(request, by, at=AT, **more):
 
 
 def away(by, to_user, **more):
-    return delegate(by=by, to_user=to_user, **{"from_at": AT, "until_at": AT + WEEK, "at": AT} | more)
+    return delegate(
+        by=by, to_user=to_user, **{"from_at": AT, "until_at": AT + WEEK, "at": AT} | more
+    )
 
 
 def test_without_a_rule_one_signature_approves(waiting, approver):
     assert approve(waiting, approver).state == "queued"
     signature = Signature.objects.get()
-    assert (signature.by, signature.group, signature.content["title"]) == (approver, None, content().title)
+    assert (signature.by, signature.group, signature.content["title"]) == (
+        approver,
+        None,
+        content().title,
+    )
 
 
 @pytest.mark.parametrize("order", [("convener", "approver"), ("approver", "convener")])
@@ -80,19 +88,25 @@ def test_groups_sign_in_any_order(order, rule, waiting, approver, convener):
     assert {s.group_name for s in Signature.objects.all()} == {"OPG", "Physics of NOvA"}
 
 
-def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(nova, physics, waiting, approver, convener):
+def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(
+    nova, physics, waiting, approver, convener
+):
     approvals.rule(physics, experiment=nova)
     with pytest.raises(NotAllowed, match="Physics of NOvA"):
         approve(waiting, approver)
     assert {m.verb for m in moves_for(approver, waiting)} >= {Verb.REJECT, Verb.REQUEST_CHANGES}
     assert Verb.APPROVE not in {m.verb for m in moves_for(approver, waiting)}
     assert Verb.APPROVE in {m.verb for m in moves_for(convener, waiting)}
-    assert SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
+    assert (
+        SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
+    )
 
 
 def test_second_of_a_group_is_told_who_signed(rule, waiting, approver, second_approver):
     approve(waiting, approver)
-    with pytest.raises(InvalidTransition, match=r"opg-one signed for OPG. Missing: Physics of NOvA"):
+    with pytest.raises(
+        InvalidTransition, match=r"opg-one signed for OPG. Missing: Physics of NOvA"
+    ):
         approve(waiting, second_approver)
     with pytest.raises(StaleState, match="changed by opg-one in the meantime"):
         approve_request(request=waiting, by=second_approver, at=AT)
@@ -107,7 +121,9 @@ def test_group_can_be_named_and_must_be_one_that_signs(rule, nova, waiting, appr
     assert approve(waiting, approver, group="OPG").state == "awaiting_approval"
 
 
-def test_rules_of_other_types_and_experiments_and_disabled_ones_do_not_count(dune, physics, opg, waiting, approver):
+def test_rules_of_other_types_and_experiments_and_disabled_ones_do_not_count(
+    dune, physics, opg, waiting, approver
+):
     approvals.rule(physics, experiment=dune)
     approvals.rule(physics, enabled=False)
     other = person("dune-group", ("liaison", dune))
@@ -116,7 +132,9 @@ def test_rules_of_other_types_and_experiments_and_disabled_ones_do_not_count(dun
     assert [slot.name for slot in approval_of(waiting, approver, AT).slots] == ["OPG"]
 
 
-def test_page_names_whose_signature_is_missing_and_who_can_give_it(rule, waiting, approver, convener, browse):
+def test_page_names_whose_signature_is_missing_and_who_can_give_it(
+    rule, waiting, approver, convener, browse
+):
     approve(waiting, approver)
     page = browse(convener).get(f"/requests/{waiting.key}/").content.decode()
     assert "1 missing" in page
@@ -127,7 +145,9 @@ def test_page_names_whose_signature_is_missing_and_who_can_give_it(rule, waiting
     assert "is now “queued”" in answer.content.decode()
 
 
-def test_requester_signs_neither_as_member_nor_by_delegation_nor_through_another(nova, rule, physics, both, approver):
+def test_requester_signs_neither_as_member_nor_by_delegation_nor_through_another(
+    nova, rule, physics, both, approver
+):
     obj = request_moved_to("awaiting_approval", by=both, experiment=nova, approver=approver)
     physics.members.add(both)
     away(approver, both)
@@ -140,7 +160,14 @@ def test_requester_signs_neither_as_member_nor_by_delegation_nor_through_another
 
 
 def test_database_refuses_a_signature_of_the_requester(waiting, liaison, approver):
-    plain = {"request": waiting, "at": AT, "version": 1, "content": {}, "made_by": liaison, "sent_by": liaison}
+    plain = {
+        "request": waiting,
+        "at": AT,
+        "version": 1,
+        "content": {},
+        "made_by": liaison,
+        "sent_by": liaison,
+    }
     for people in ({"by": liaison}, {"by": approver, "for_user": liaison}):
         with pytest.raises(IntegrityError), transaction.atomic():
             Signature.objects.create(**plain, **people)
@@ -158,8 +185,13 @@ def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
     slot = approval_of(waiting, convener, AT).slots[0]
 
     assert (slot.name, slot.earlier.by) == ("Physics of NOvA", approver)
-    assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [("stages.0.jobs", "4,000", "8,000")]
-    assert "1 change since opg-one signed" in browse(convener).get(f"/requests/{waiting.key}/").content.decode()
+    assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [
+        ("stages.0.jobs", "4,000", "8,000")
+    ]
+    assert (
+        "1 change since opg-one signed"
+        in browse(convener).get(f"/requests/{waiting.key}/").content.decode()
+    )
 
 
 def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifter):
@@ -176,7 +208,9 @@ def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifte
     assert Delegation.objects.get() == given
 
 
-def test_what_was_revoked_or_is_of_another_group_gives_no_right(rule, physics, waiting, approver, shifter, convener):
+def test_what_was_revoked_or_is_of_another_group_gives_no_right(
+    rule, physics, waiting, approver, shifter, convener
+):
     given = away(approver, shifter)
     revoke_delegation(delegation=given, by=shifter, at=AT)
     for by, more in ((approver, {"group": physics}), (convener, {"role": "approver"})):
@@ -213,27 +247,39 @@ def test_stand_in_passes_nothing_on_and_sees_no_more_than_before(waiting, approv
 )
 def test_delegation_that_makes_no_sense_is_refused(wrong, field, approver, shifter):
     with pytest.raises(InvalidFields) as error:
-        delegate(by=approver, at=AT, **{"to_user": shifter, "from_at": AT, "until_at": AT + WEEK} | wrong)
+        delegate(
+            by=approver, at=AT, **{"to_user": shifter, "from_at": AT, "until_at": AT + WEEK} | wrong
+        )
     assert set(error.value.problems) == {field}
 
 
-def test_own_signature_is_withdrawn_while_others_are_missing(rule, waiting, approver, second_approver, convener):
+def test_own_signature_is_withdrawn_while_others_are_missing(
+    rule, waiting, approver, second_approver, convener
+):
     approve(waiting, approver)
     signature, current = Signature.objects.get(), Request.objects.get(pk=waiting.pk)
     with pytest.raises(NotAllowed):
-        withdraw_signature(request=current, signature=signature.pk, by=second_approver, at=AT, reason="x")
+        withdraw_signature(
+            request=current, signature=signature.pk, by=second_approver, at=AT, reason="x"
+        )
     with pytest.raises(InvalidFields):
         withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason=" ")
-    withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason="a mistake")
+    withdraw_signature(
+        request=current, signature=signature.pk, by=approver, at=AT, reason="a mistake"
+    )
     assert approve(waiting, convener).state == "awaiting_approval"
     assert approve(waiting, second_approver).state == "queued"
     with pytest.raises(InvalidTransition, match="can no longer be withdrawn"):
-        withdraw_signature(request=Request.objects.get(), signature=signature.pk, by=approver, at=AT, reason="late")
+        withdraw_signature(
+            request=Request.objects.get(), signature=signature.pk, by=approver, at=AT, reason="late"
+        )
 
 
 def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, convener, approver):
     approve(waiting, both)
-    back = SERVICES[Verb.REQUEST_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why so many?")
+    back = SERVICES[Verb.REQUEST_CHANGES](
+        request=Request.objects.get(), by=approver, at=AT, reason="why so many?"
+    )
     submit_request(request=back, by=both, at=AT)
     check_request(request=back, at=AT)
     assert not Signature.objects.filter(withdrawn_at=None).exists()
@@ -243,15 +289,21 @@ def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, 
 
 def test_signature_stays_while_nothing_material_changes(rule, waiting, liaison, convener, approver):
     approve(waiting, convener)
-    back = SERVICES[Verb.REQUEST_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why?")
-    save_draft(request=back, content=content(purpose="More"), version=back.version, by=liaison, at=AT)
+    back = SERVICES[Verb.REQUEST_CHANGES](
+        request=Request.objects.get(), by=approver, at=AT, reason="why?"
+    )
+    save_draft(
+        request=back, content=content(purpose="More"), version=back.version, by=liaison, at=AT
+    )
     assert Signature.objects.filter(withdrawn_at=None).count() == 1
     heavier = content(purpose="More", stages=(stage(jobs=5),))
     save_draft(request=back, content=heavier, version=back.version, by=liaison, at=AT)
     assert not Signature.objects.filter(withdrawn_at=None).exists()
 
 
-def test_without_the_missing_group_any_signer_completes(rule, physics, waiting, approver, second_approver):
+def test_without_the_missing_group_any_signer_completes(
+    rule, physics, waiting, approver, second_approver
+):
     approve(waiting, approver)
     rule.groups.remove(physics)
     assert Request.objects.get() in waiting_for(second_approver, AT)
@@ -263,7 +315,10 @@ def test_inbox_says_what_why_and_since_when(rule, waiting, convener, liaison, br
     page = browse(convener).get("/requests/inbox/").content.decode()
     assert waiting.key in page
     assert "Signature of Physics of NOvA missing" in page
-    assert "No requests are waiting for you" in browse(liaison).get("/requests/inbox/").content.decode()
+    assert (
+        "No requests are waiting for you"
+        in browse(liaison).get("/requests/inbox/").content.decode()
+    )
     turn = inbox_items([waiting], convener, AT)[0]
     assert turn.since == events_of(waiting).get(kind="request.pass").at
 
@@ -286,14 +341,24 @@ def test_inbox_asks_no_more_for_more_requests(
 
 def test_handing_over_and_taking_back_on_the_page(approver, shifter, browse):
     client = browse(approver)
-    wrong = client.post("/requests/inbox/hand-over/", {"to_user": "nobody", "until_at": "2026-11-25T10:00"})
+    wrong = client.post(
+        "/requests/inbox/hand-over/", {"to_user": "nobody", "until_at": "2026-11-25T10:00"}
+    )
     assert wrong.status_code == 400
     assert "No user with this name" in wrong.content.decode()
     good = {"to_user": shifter.username, "until_at": "2026-11-25T10:00", "what": "approver"}
-    assert "signs for you" in client.post("/requests/inbox/hand-over/", good, follow=True).content.decode()
+    assert (
+        "signs for you"
+        in client.post("/requests/inbox/hand-over/", good, follow=True).content.decode()
+    )
     given = Delegation.objects.get()
     assert (given.role, given.from_at) == ("approver", AT)
-    assert browse(person("stranger")).post(f"/requests/inbox/delegations/{given.pk}/revoke/").status_code == 404
+    assert (
+        browse(person("stranger"))
+        .post(f"/requests/inbox/delegations/{given.pk}/revoke/")
+        .status_code
+        == 404
+    )
     client.post(f"/requests/inbox/delegations/{given.pk}/revoke/")
     assert Delegation.objects.get().revoked_at == AT
 
@@ -322,7 +387,10 @@ def test_rule_of_no_days_never_reminds(rule, waiting):
 def test_api_signs_withdraws_and_lists(rule, waiting, approver, convener, api):
     url = f"/api/v1/requests/{waiting.key}/"
     client = api(approver)
-    assert client.post(url + "approve/", {"group": "OPG"}, format="json").json()["state"] == "awaiting_approval"
+    assert (
+        client.post(url + "approve/", {"group": "OPG"}, format="json").json()["state"]
+        == "awaiting_approval"
+    )
     slots = {slot["group"]: slot for slot in client.get(url + "signatures/").json()}
     assert slots["OPG"]["signature"]["by"] == "opg-one"
     assert slots["Physics of NOvA"]["people"] == ["convener"]
@@ -337,9 +405,13 @@ def test_api_hands_over_and_takes_back(waiting, approver, shifter, api):
     sent = {"to_user": shifter.username, "until_at": (AT + WEEK).isoformat(), "role": "approver"}
     made = api(approver).post("/api/v1/delegations/", sent, format="json")
     assert made.status_code == 201
-    assert [turn["for_users"] for turn in api(shifter).get("/api/v1/inbox/").json()] == [["opg-one"]]
+    assert [turn["for_users"] for turn in api(shifter).get("/api/v1/inbox/").json()] == [
+        ["opg-one"]
+    ]
     gone = api(shifter).post(f"/api/v1/delegations/{made.json()['id']}/revoke/")
     assert gone.json()["revoked_at"]
     assert api(shifter).get("/api/v1/inbox/").json() == []
-    refused = api(approver).post("/api/v1/delegations/", {**sent, "to_user": "opg-one"}, format="json")
+    refused = api(approver).post(
+        "/api/v1/delegations/", {**sent, "to_user": "opg-one"}, format="json"
+    )
     assert set(refused.json()) == {"to_user"}

@@ -38,7 +38,9 @@ def test_first_save_of_a_new_form_makes_the_draft(nova, form):
     assert (again["version"], again["created"]) == (2, False)
     made.refresh_from_db()
     assert made.title == "whole"
-    assert form.post(answer["url"], post_of(content(title="whole"), version=2)).json()["version"] == 2
+    assert (
+        form.post(answer["url"], post_of(content(title="whole"), version=2)).json()["version"] == 2
+    )
 
 
 KEY = "k" * 32
@@ -51,7 +53,11 @@ def test_form_that_is_sent_again_as_its_answer_was_lost_makes_no_second_draft(no
     later = form.post(NEW, post_of(content(title="whole"), experiment="NOVA", form_key=KEY)).json()
     assert (later["key"], later["version"], later["created"]) == ("NOVA-0001", 2, True)
     button = post_of(content(title="whole"), experiment="NOVA", form_key=KEY) | {"do": "save"}
-    assert form.post(NEW, button)["Location"] == form.post(NEW, button)["Location"] == "/requests/NOVA-0001/edit/"
+    assert (
+        form.post(NEW, button)["Location"]
+        == form.post(NEW, button)["Location"]
+        == "/requests/NOVA-0001/edit/"
+    )
     assert Request.objects.get().title == "whole"
 
 
@@ -66,12 +72,17 @@ def test_form_that_was_gone_back_to_after_a_button_makes_another_draft(nova, for
     button = {"do": "save"}
     form.post(NEW, post_of(content(title="one"), experiment="NOVA", form_key=KEY) | button)
     form.post(NEW, post_of(content(title="two"), experiment="NOVA", form_key=KEY) | button)
-    assert set(Request.objects.values_list("key", "title")) == {("NOVA-0001", "one"), ("NOVA-0002", "two")}
+    assert set(Request.objects.values_list("key", "title")) == {
+        ("NOVA-0001", "one"),
+        ("NOVA-0002", "two"),
+    }
 
 
 def test_form_that_is_sent_again_overwrites_nothing_of_others(nova, form, both):
     form.post(NEW, post_of(content(title="mine"), experiment="NOVA", form_key=KEY))
-    save_draft(request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT)
+    save_draft(
+        request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT
+    )
     sent = post_of(content(title="mine too"), experiment="NOVA", form_key=KEY)
     assert "was saved as NOVA-0001, which changed since" in form.post(NEW, sent).json()["conflict"]
     assert form.post(NEW, sent | {"do": "save"}).status_code == 409
@@ -88,7 +99,9 @@ def test_key_is_of_its_author_and_new_on_each_page(nova, form, both, browse):
 def test_conflict_overwrites_nothing_and_says_so(nova, form, both, liaison):
     made = draft(liaison, nova)
     save_draft(request=made, content=content(title="theirs"), version=1, by=both, at=AT)
-    answer = form.post(f"/requests/{made.key}/edit/", post_of(content(title="mine"), version=1)).json()
+    answer = form.post(
+        f"/requests/{made.key}/edit/", post_of(content(title="mine"), version=1)
+    ).json()
     assert "was changed by two-hats in the meantime" in answer["conflict"]
     assert "Your input is kept here." in answer["conflict"]
     assert "saved" not in answer
@@ -105,19 +118,28 @@ def test_what_cannot_be_stored_yet_is_told_and_nothing_is_made(nova, form):
 
 def test_submitted_meanwhile_is_a_conflict(nova, form, liaison, approver):
     sent = request_in("submitted", by=liaison, experiment=nova, approver=approver)
-    answer = form.post(f"/requests/{sent.key}/edit/", post_of(content(title="late"), version=sent.version)).json()
+    answer = form.post(
+        f"/requests/{sent.key}/edit/", post_of(content(title="late"), version=sent.version)
+    ).json()
     assert "can no longer be edited" in answer["conflict"]
 
 
 def test_others_may_not(nova, liaison, approver, browse):
     made = draft(liaison, nova)
-    assert browse(approver).post(f"/requests/{made.key}/edit/", post_of(content(), version=1)).status_code == 403
+    assert (
+        browse(approver)
+        .post(f"/requests/{made.key}/edit/", post_of(content(), version=1))
+        .status_code
+        == 403
+    )
 
 
 def save(made, by, title, minutes):
     at = AT + timedelta(minutes=minutes)
     made = Request.objects.get(pk=made.pk)
-    save_draft(request=made, content=content(title=title), version=made.version, by=by, at=at, typing=True)
+    save_draft(
+        request=made, content=content(title=title), version=made.version, by=by, at=at, typing=True
+    )
 
 
 def test_saves_while_typing_are_one_event(nova, liaison, both):
@@ -140,9 +162,13 @@ def test_every_change_after_submission_is_an_event(nova, liaison, approver):
 
 
 @pytest.mark.parametrize("state", ["awaiting_approval", "queued"])
-def test_what_is_signed_or_about_to_be_is_never_saved_by_typing(state, nova, form, liaison, approver):
+def test_what_is_signed_or_about_to_be_is_never_saved_by_typing(
+    state, nova, form, liaison, approver
+):
     signed = request_in(state, by=liaison, experiment=nova, approver=approver)
-    answer = form.post(f"/requests/{signed.key}/edit/", post_of(content(title="typed"), version=signed.version))
+    answer = form.post(
+        f"/requests/{signed.key}/edit/", post_of(content(title="typed"), version=signed.version)
+    )
     assert "can no longer be edited" in answer.json()["conflict"]
     again = Request.objects.get()
     assert (again.state, again.title, again.version) == (state, content().title, signed.version)

@@ -16,7 +16,8 @@ def test_totals_count_each_request_once(
     who = {"by": liaison, "experiment": nova, "approver": approver, "campaign": "MC2026a"}
     states = (S.DRAFT, S.RUNNING, S.DONE, S.REJECTED)
     _, running, done, _ = (
-        request_in(state, **who, deadline=date(2026, 12, day)) for day, state in enumerate(states, 10)
+        request_in(state, **who, deadline=date(2026, 12, day))
+        for day, state in enumerate(states, 10)
     )
     draft(other_liaison, dune, campaign="MC2026a")
     draft(liaison, nova)
@@ -27,9 +28,19 @@ def test_totals_count_each_request_once(
     with django_assert_num_queries(1):
         (found,) = campaigns_of(Request.objects.filter(experiment=nova))
     jobs = sum(each.jobs for each in Stage.objects.filter(request=running))
-    assert (found.requests, found.open, found.done, found.dropped, found.attention) == (3, 2, 1, 1, 1)
+    assert (found.requests, found.open, found.done, found.dropped, found.attention) == (
+        3,
+        2,
+        1,
+        1,
+        1,
+    )
     assert (found.jobs, found.completed, found.part_done) == (3 * jobs, 0.75 * jobs, 0.75 / 3)
-    assert (found.deadline, found.expected_end, found.without_end) == (date(2026, 12, 10), date(2027, 1, 5), 1)
+    assert (found.deadline, found.expected_end, found.without_end) == (
+        date(2026, 12, 10),
+        date(2027, 1, 5),
+        1,
+    )
 
     client.force_login(liaison)
     page = client.get("/requests/campaigns/")
@@ -37,19 +48,29 @@ def test_totals_count_each_request_once(
     rows = client.get(f"/requests/?{found.query}").context["page"].rows
     assert {row.key for row in rows} >= {running.key, done.key}
     assert len(rows) == 4
-    assert "MC2026a,NOvA,3,2,1,1" in b"".join(client.get("/requests/campaigns/?format=csv")).decode()
+    assert (
+        "MC2026a,NOvA,3,2,1,1" in b"".join(client.get("/requests/campaigns/?format=csv")).decode()
+    )
     assert client.get("/requests/known/?kind=campaign&text=2026").json() == {"values": ["MC2026a"]}
     told = client.get("/api/v1/campaigns/").json()
-    assert [(each["name"], each["experiment"], each["requests"]) for each in told] == [("MC2026a", "NOVA", 3)]
+    assert [(each["name"], each["experiment"], each["requests"]) for each in told] == [
+        ("MC2026a", "NOVA", 3)
+    ]
     client.force_login(approver)
     names = [row.experiment_key for row, _ in client.get("/requests/campaigns/").context["rows"]]
-    assert names == ["NOVA"], "a campaign of drafts alone is shown to liaisons of its experiment only"
+    assert names == ["NOVA"], (
+        "a campaign of drafts alone is shown to liaisons of its experiment only"
+    )
     assert [row["experiment"] for row in client.get("/api/v1/campaigns/").json()] == ["NOVA"]
     client.force_login(other_liaison)
-    assert [row.name for row, _ in client.get("/requests/campaigns/").context["rows"]] == ["MC2026a"]
+    assert [row.name for row, _ in client.get("/requests/campaigns/").context["rows"]] == [
+        "MC2026a"
+    ]
 
 
-def test_campaign_of_a_queued_request_changes_without_new_signatures(nova, liaison, approver, client):
+def test_campaign_of_a_queued_request_changes_without_new_signatures(
+    nova, liaison, approver, client
+):
     wanted = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver)
     one = content(stages=(stage(), stage("simulation")), campaign="MC2026a")
     save_draft(request=wanted, content=one, version=wanted.version, by=liaison, at=AT)

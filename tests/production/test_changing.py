@@ -1,4 +1,6 @@
-"""What may be changed in which state: what stays signed, what is checked and signed again, and what is refused."""
+"""What may be changed in which state: what stays signed, what is checked and signed again,
+and what is refused.
+"""
 
 from dataclasses import replace
 from datetime import date
@@ -39,7 +41,12 @@ stages:
       - {name: target, editable_in: [on_hold]}
 """
 
-LIGHT = {"title": "Other", "purpose": "Other", "priority_reason": "Other", "deadline": date(2026, 12, 24)}
+LIGHT = {
+    "title": "Other",
+    "purpose": "Other",
+    "priority_reason": "Other",
+    "deadline": date(2026, 12, 24),
+}
 HEAVY = {
     "stages": (stage("generation"),),
     "requested_priority": "low",
@@ -60,11 +67,17 @@ def knob(db):
 @pytest.mark.parametrize("state", RequestState.values)
 def test_light_change_keeps_state_and_signatures(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
-    signed, edits = Signature.objects.filter(withdrawn_at=None).count(), events_of(obj).filter(kind="request.edited")
+    signed, edits = (
+        Signature.objects.filter(withdrawn_at=None).count(),
+        events_of(obj).filter(kind="request.edited"),
+    )
     for count, (name, value) in enumerate(LIGHT.items(), start=1):
         if state in EDITABLE or state in CHANGEABLE:
             obj = save(obj, liaison, **{name: value})
-            assert (obj.state, Signature.objects.filter(withdrawn_at=None).count()) == (state, signed)
+            assert (obj.state, Signature.objects.filter(withdrawn_at=None).count()) == (
+                state,
+                signed,
+            )
             assert (edits.count(), events_of(obj).last().kind) == (count, "request.edited")
         else:
             with pytest.raises(InvalidTransition, match="can no longer be edited"):
@@ -95,25 +108,34 @@ def test_nobody_but_a_liaison_changes(state, role, nova, liaison, approver, requ
         save(obj, request.getfixturevalue(role), title="Mine")
 
 
-def test_approver_sees_what_changed_since_the_signature(nova, liaison, approver, second_approver, browse):
+def test_approver_sees_what_changed_since_the_signature(
+    nova, liaison, approver, second_approver, browse
+):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     save(obj, liaison, stages=(stage("generation", jobs=17), stage("simulation")))
     check_request(request=obj, at=AT)
     slot = approval_of(Request.objects.get(), second_approver, AT).slots[0]
     assert (slot.signature, slot.earlier.by) == (None, approver)
-    assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [("stages.0.jobs", "4,000", "17")]
+    assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [
+        ("stages.0.jobs", "4,000", "17")
+    ]
     page = browse(second_approver).get(f"/requests/{obj.key}/").content.decode()
     assert "1 change since opg-one signed" in page
     assert "4,000 → 17" in page
 
 
-def test_change_that_leaves_it_incomplete_is_refused_and_nothing_is_written(nova, liaison, approver):
+def test_change_that_leaves_it_incomplete_is_refused_and_nothing_is_written(
+    nova, liaison, approver
+):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for wrong in ({"title": ""}, {"stages": (stage(jobs=None),)}, {"deadline": date(2020, 1, 1)}):
         with pytest.raises(InvalidFields):
             save(obj, liaison, **wrong)
         obj = Request.objects.get(pk=obj.pk)
-    assert (obj.state, content_of(obj)) == ("queued", replace(content(), workflow=content_of(obj).workflow))
+    assert (obj.state, content_of(obj)) == (
+        "queued",
+        replace(content(), workflow=content_of(obj).workflow),
+    )
     assert Signature.objects.filter(withdrawn_at=None).count() == 1
 
 
@@ -140,15 +162,20 @@ def knobbed(knob, **changes):
 
 
 @pytest.mark.parametrize(
-    ("state", "allowed"), [("queued", "knob"), ("running", "knob jobs"), ("on_hold", "knob target"), ("testing", "")]
+    ("state", "allowed"),
+    [("queued", "knob"), ("running", "knob jobs"), ("on_hold", "knob target"), ("testing", "")],
 )
-def test_arguments_are_changed_where_the_type_says_so(state, allowed, knob, nova, liaison, approver):
+def test_arguments_are_changed_where_the_type_says_so(
+    state, allowed, knob, nova, liaison, approver
+):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver, **knobbed(knob))
     changes = {
         "knob": {"arguments": {"knob": "2"}},
         "jobs": {"stages": (stage("generation", jobs=9, arguments={"target": "a"}),)},
         "target": {"stages": (stage("generation", arguments={"target": "b"}),)},
-        "memory_bytes": {"stages": (stage("generation", memory_bytes=9_000_000, arguments={"target": "a"}),)},
+        "memory_bytes": {
+            "stages": (stage("generation", memory_bytes=9_000_000, arguments={"target": "a"}),)
+        },
     }
     for name, change in changes.items():
         fresh = Request.objects.get(pk=obj.pk)

@@ -51,7 +51,9 @@ def past(nova, liaison, approver):
 
 
 def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
-    page = form.post(NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check"))
+    page = form.post(
+        NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check")
+    )
     text = text_of(page)
     assert page.status_code == 200
     assert "1 problem that must be fixed" in text
@@ -73,7 +75,9 @@ def test_panel_for_what_is_typed(nova, form, past):
 
 
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
-    empty = tuple(stage(name, release="", configuration="") for name in ("generation", "simulation"))
+    empty = tuple(
+        stage(name, release="", configuration="") for name in ("generation", "simulation")
+    )
     text = text_of(form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")))
     assert text.count("Enter the configuration file.") == 1
     assert 'href="#id_stages-0-configuration"' in text
@@ -97,7 +101,9 @@ def test_fields_are_no_problem_until_one_was_in_them(nova, form):
         ("Review", "", 0, 0),
     ]
     assert "Enter the purpose" in text_of(form.post(NEW_CHECK, data | {"touched": "all"}))
-    assert 'name="touched" value="all"' in text_of(form.post(NEW, data | {"do": "submit"}, follow=True))
+    assert 'name="touched" value="all"' in text_of(
+        form.post(NEW, data | {"do": "submit"}, follow=True)
+    )
 
 
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
@@ -111,16 +117,30 @@ def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaiso
 @pytest.mark.parametrize("who", ["approver", "other_liaison"])
 def test_panel_is_for_those_who_write_it(who, nova, dune, liaison, browse, request):
     obj = draft(liaison, nova)
-    answer = browse(request.getfixturevalue(who)).post(reverse("production:check-typed", args=[obj.key]), {})
+    answer = browse(request.getfixturevalue(who)).post(
+        reverse("production:check-typed", args=[obj.key]), {}
+    )
     assert answer.status_code in {403, 404}
-    assert browse(request.getfixturevalue(who)).post(NEW_CHECK, {"experiment": "NOVA"}).status_code == 403
+    assert (
+        browse(request.getfixturevalue(who)).post(NEW_CHECK, {"experiment": "NOVA"}).status_code
+        == 403
+    )
 
 
 def test_panel_survives_what_cannot_be_read(nova, form):
-    data = post_of(content(), experiment="NOVA") | {"stages-0-events": "many", "deadline": "soon", "title": "a\0b"}
+    data = post_of(content(), experiment="NOVA") | {
+        "stages-0-events": "many",
+        "deadline": "soon",
+        "title": "a\0b",
+    }
     assert form.post(NEW_CHECK, data).status_code == 200
-    assert form.post(NEW_CHECK, {"experiment": "NOVA", "stages-TOTAL_FORMS": "-3"}).status_code == 200
-    assert form.post(NEW, {"experiment": "NOVA", "do": "check", "stages-TOTAL_FORMS": "x"}).status_code == 400
+    assert (
+        form.post(NEW_CHECK, {"experiment": "NOVA", "stages-TOTAL_FORMS": "-3"}).status_code == 200
+    )
+    assert (
+        form.post(NEW, {"experiment": "NOVA", "do": "check", "stages-TOTAL_FORMS": "x"}).status_code
+        == 400
+    )
 
 
 def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
@@ -147,12 +167,18 @@ def test_all_fixes_are_applied_in_one_save_and_named(nova, liaison, form):
 
 
 def test_of_two_fixes_of_one_field_only_that_of_the_worst_finding_is_applied():
-    fixes = [Fix("Set 4", {"stages.0.jobs": 4, "stages.0.events": 8}), Fix("Set 5", {"stages.0.jobs": 5}), None]
+    fixes = [
+        Fix("Set 4", {"stages.0.jobs": 4, "stages.0.events": 8}),
+        Fix("Set 5", {"stages.0.jobs": 5}),
+        None,
+    ]
     findings = tuple(Finding("some", Severity.WARNING, "stages.0.jobs", "", one) for one in fixes)
     assert CheckReport(findings, NO_ESTIMATE).fixes == fixes[:1]
 
 
-@pytest.mark.parametrize("fix", ["fix:same_release:stages.7.release", "fix:nothing:title", "fix:", "fix:a:b:c:d"])
+@pytest.mark.parametrize(
+    "fix", ["fix:same_release:stages.7.release", "fix:nothing:title", "fix:", "fix:a:b:c:d"]
+)
 def test_a_fix_that_is_not_offered_changes_nothing_else(fix, nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
     answer = form.post(edit(obj), post_of(content_of(obj), version=1, do=fix), follow=True)
@@ -186,7 +212,11 @@ def test_page_of_a_request_shows_its_estimate_or_that_there_is_none(nova, liaiso
 
 
 def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, browse):
-    alike = (stage("generation"), stage("simulation", release="v09_73"), stage("reco", release="v09_73"))
+    alike = (
+        stage("generation"),
+        stage("simulation", release="v09_73"),
+        stage("reco", release="v09_73"),
+    )
     form.post(NEW, post_of(content(stages=alike), experiment="NOVA", do="submit"))
     obj = Request.objects.get()
     check_request(request=obj, at=AT + timedelta(minutes=1))
@@ -212,10 +242,24 @@ def test_warnings_about_services_at_submission_are_counted_apart(nova, approver,
     assert "1 warning · 1 about services at that time · at submission" in text
 
 
-def test_request_with_warnings_about_services_alone_did_not_pass_without_warnings(nova, approver, shifter, form):
+def test_request_with_warnings_about_services_alone_did_not_pass_without_warnings(
+    nova, approver, shifter, form
+):
     now = timezone.now()
-    open_incident(service=service("samweb", now), state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
-    form.post(NEW, post_of(content(stages=(stage("reco", services=("samweb",)),)), experiment="NOVA", do="submit"))
+    open_incident(
+        service=service("samweb", now),
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=now,
+        started_at=now,
+    )
+    form.post(
+        NEW,
+        post_of(
+            content(stages=(stage("reco", services=("samweb",)),)), experiment="NOVA", do="submit"
+        ),
+    )
     obj = Request.objects.get()
     check_request(request=obj, at=now)
     SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=now, reason="Another release.")
@@ -232,7 +276,10 @@ def test_request_with_warnings_about_services_alone_did_not_pass_without_warning
         (["stages.0.memory_bytes"], "stage 1 › memory"),
         (["stages.2"], "stage 3"),
         ([f"stages.{n}.services" for n in (4, 0, 1, 2)], "stages 1–3, 5 › services"),
-        (["stages.0.jobs", "stages.1.jobs", "stages.0.events"], "stages 1–2 › jobs · stage 1 › events"),
+        (
+            ["stages.0.jobs", "stages.1.jobs", "stages.0.events"],
+            "stages 1–2 › jobs · stage 1 › events",
+        ),
         (["stages.0.arguments.geometry", "stages.1.arguments.geometry"], "stages 1–2 › geometry"),
         (["stages", "title"], "stages · title"),
     ],
@@ -278,25 +325,46 @@ def test_api_checks_and_estimates_and_saves_nothing(nova, form, past):
     assert found["required"]["blocks"]
     estimate = form.post("/api/v1/requests/estimate/", BODY, content_type="application/json").json()
     assert estimate == answer.json()["estimate"]
-    assert (estimate["past_jobs"], estimate["without"], estimate["finish"]) == (100, ["simulation"], None)
+    assert (estimate["past_jobs"], estimate["without"], estimate["finish"]) == (
+        100,
+        ["simulation"],
+        None,
+    )
     assert estimate["stages"][0]["core_seconds"] == {"low": 32e6, "mid": 36e6, "high": 40e6}
     assert Request.objects.count() == 1
 
 
 def test_api_tells_what_cannot_be_read_and_nothing_of_other_experiments(nova, dune, form):
-    bad = form.post("/api/v1/requests/check/", {**BODY, "stages": [{"events": "x"}]}, content_type="application/json")
+    bad = form.post(
+        "/api/v1/requests/check/",
+        {**BODY, "stages": [{"events": "x"}]},
+        content_type="application/json",
+    )
     assert (bad.status_code, list(bad.json())) == (400, ["stages.0.events"])
-    other = form.post("/api/v1/requests/estimate/", {**BODY, "experiment": "DUNE"}, content_type="application/json")
-    assert (other.status_code, list(other.json())) == (400, ["experiment"])  # as for one that does not exist
+    other = form.post(
+        "/api/v1/requests/estimate/",
+        {**BODY, "experiment": "DUNE"},
+        content_type="application/json",
+    )
+    assert (other.status_code, list(other.json())) == (
+        400,
+        ["experiment"],
+    )  # as for one that does not exist
 
 
-@pytest.mark.parametrize(("field", "text"), [("events", "20 milion"), ("jobs", "abc"), ("memory_bytes", "4 gigs")])
+@pytest.mark.parametrize(
+    ("field", "text"), [("events", "20 milion"), ("jobs", "abc"), ("memory_bytes", "4 gigs")]
+)
 def test_number_that_cannot_be_read_is_not_reported_as_missing(field, text, nova, liaison, browse):
-    data = dict(typed(content(stages=(stage("a"),)), experiment="NOVA").lists()) | {f"stages-0-{field}": text}
+    data = dict(typed(content(stages=(stage("a"),)), experiment="NOVA").lists()) | {
+        f"stages-0-{field}": text
+    }
     for address, action in (("/requests/new/check/", {}), ("/requests/new/", {"do": "submit"})):
         page = browse(liaison).post(address, data | action)
         found = [one for one in page.context["checked"].findings if one.path == f"stages.0.{field}"]
-        assert [(one.severity, one.message.split()[:2]) for one in found] == [("invalid", ["Enter", "a"])]
+        assert [(one.severity, one.message.split()[:2]) for one in found] == [
+            ("invalid", ["Enter", "a"])
+        ]
         assert "such as" in found[0].message
 
 

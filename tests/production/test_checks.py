@@ -55,16 +55,32 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
             "The deadline is not in the future. Choose a date after 20 Nov 2026.",
         ),
         (content(requested_priority="high"), "priority_reason", "Give a reason for high priority."),
-        (content(requested_priority="now"), "requested_priority", "Choose one of: low, normal, high, urgent."),
+        (
+            content(requested_priority="now"),
+            "requested_priority",
+            "Choose one of: low, normal, high, urgent.",
+        ),
         (content(title="x" * 201), "title", "Use at most 200 characters. This text has 201."),
         (content(purpose="a\0b"), "purpose", "Remove the NUL character."),
-        (content(stages=(stage(),) * 101), "stages", "A request has at most 100 stages. This one has 101. Split it."),
+        (
+            content(stages=(stage(),) * 101),
+            "stages",
+            "A request has at most 100 stages. This one has 101. Split it.",
+        ),
         (chain(stage(events=0)), "stages.0.events", "Enter a number greater than zero."),
         (chain(stage(jobs=-4)), "stages.0.jobs", "Enter a number greater than zero."),
         (chain(stage(memory_bytes=10**14)), "stages.0.memory_bytes", "Enter at most 16 TB."),
         (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "Enter at most 30 days."),
-        (chain(stage(jobs=10, events=9)), "stages.0.jobs", "More jobs than events (9). Reduce the number of jobs."),
-        (chain(stage(services=("samweb", "nfs"))), "stages.0.services", "Service “nfs” does not exist."),
+        (
+            chain(stage(jobs=10, events=9)),
+            "stages.0.jobs",
+            "More jobs than events (9). Reduce the number of jobs.",
+        ),
+        (
+            chain(stage(services=("samweb", "nfs"))),
+            "stages.0.services",
+            "Service “nfs” does not exist.",
+        ),
         (
             chain(stage("a"), stage("a", output_dataset="x")),
             "stages.1.name",
@@ -73,7 +89,10 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
         (
             chain(stage("two words")),
             "stages.0.name",
-            "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their environment.",
+            (
+                "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their "
+                "environment."
+            ),
         ),
         (
             chain(stage("a", output_dataset="x"), stage("b", output_dataset="x")),
@@ -85,7 +104,11 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
             "stages.0.input_dataset",
             "Stage 2 writes this dataset later. Move it up or read another dataset.",
         ),
-        (chain(stage("a", input_dataset="nova.mc.a")), "stages.0.input_dataset", "A stage cannot read its own output."),
+        (
+            chain(stage("a", input_dataset="nova.mc.a")),
+            "stages.0.input_dataset",
+            "A stage cannot read its own output.",
+        ),
         (
             chain(stage("a", output_dataset=""), stage("b")),
             "stages.1.input_dataset",
@@ -103,7 +126,9 @@ def test_rule_finds_its_problem(written, path, message):
 
 
 def test_stage_may_read_a_given_or_an_earlier_dataset():
-    written = chain(stage("a"), stage("b", input_dataset="nova.data.raw"), stage("c", input_dataset="nova.mc.a"))
+    written = chain(
+        stage("a"), stage("b", input_dataset="nova.data.raw"), stage("c", input_dataset="nova.mc.a")
+    )
     assert blocking(written, FACTS) == {}
 
 
@@ -117,7 +142,10 @@ def test_changes_name_each_field_with_old_and_new():
     new = replace(
         old,
         title="Other",
-        stages=(old.stages[0], replace(old.stages[1], services=("samweb",), memory_bytes=3_900_000_000)),
+        stages=(
+            old.stages[0],
+            replace(old.stages[1], services=("samweb",), memory_bytes=3_900_000_000),
+        ),
     )
     assert changes(old, new) == [
         {"path": "title", "old": "ND rock muons, 2026 beam", "new": "Other"},

@@ -8,11 +8,26 @@ import pytest
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.clones import clone_request, next_name, take_next_names, taken_names
-from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
+from apps.production.domain.lineage.clones import (
+    clone_request,
+    next_name,
+    take_next_names,
+    taken_names,
+)
+from apps.production.domain.lineage.templates import (
+    content_from,
+    delete_template,
+    rename_template,
+    save_template,
+)
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import builtin_texts
-from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
+from apps.production.domain.types.versions import (
+    load_builtin_workflows,
+    newest_version,
+    save_workflow,
+    workflow_of,
+)
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, draft, stage
@@ -81,13 +96,18 @@ def test_outputs_of_a_clone_get_new_names_along_the_chain(nova, liaison, browse)
         ("nova.mc.a_v2", "nova.mc.b_v2"),
         ("raw_v1", "nova.mc.c_v2"),
     ]
-    assert "Rename output datasets" not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
+    assert (
+        "Rename output datasets"
+        not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
+    )
 
 
 @pytest.fixture
 def typed_request(nova, liaison):
     load_builtin_workflows(at=AT)
-    return draft(liaison, nova, **vars(monte_carlo(workflow=workflow_of(newest_version("monte_carlo")))))
+    return draft(
+        liaison, nova, **vars(monte_carlo(workflow=workflow_of(newest_version("monte_carlo"))))
+    )
 
 
 def keep(request, by, name="Rock muons"):
@@ -113,8 +133,12 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
         .replace("name: generator,", "name: creator,")
         .replace("name: generator\n", "name: creator\n")
     )
-    text = text.replace("  reconstruction:\n", "  rebuilding:\n").replace("reconstruction]", "rebuilding]")
-    save_workflow(workflow_type=WorkflowType.objects.get(key="monte_carlo"), declaration=text, by="a", at=AT)
+    text = text.replace("  reconstruction:\n", "  rebuilding:\n").replace(
+        "reconstruction]", "rebuilding]"
+    )
+    save_workflow(
+        workflow_type=WorkflowType.objects.get(key="monte_carlo"), declaration=text, by="a", at=AT
+    )
 
     found = content_from(template)
 
@@ -126,7 +150,9 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
 
 
 @pytest.mark.parametrize("gone", ["disabled", "deleted"])
-def test_template_of_a_type_that_is_gone_is_mapped_and_says_so(gone, typed_request, nova, liaison, browse):
+def test_template_of_a_type_that_is_gone_is_mapped_and_says_so(
+    gone, typed_request, nova, liaison, browse
+):
     template = keep(typed_request, liaison)
     if gone == "disabled":
         WorkflowType.objects.filter(key="monte_carlo").update(enabled=False)
@@ -153,14 +179,17 @@ def test_clone_of_a_disabled_type_says_what_was_lost(typed_request, liaison):
 
 
 @pytest.mark.parametrize(
-    ("role", "may"), [("liaison", True), ("approver", True), ("shifter", True), ("other_liaison", False)]
+    ("role", "may"),
+    [("liaison", True), ("approver", True), ("shifter", True), ("other_liaison", False)],
 )
 def test_who_manages_templates(role, may, nova, liaison, browse, request):
     made, client = draft(liaison, nova), browse(request.getfixturevalue(role))
     assert (client.post(f"/requests/{made.key}/template/", {"name": "T"}).status_code == 302) is may
     template = RequestTemplate.objects.first() or keep(made, liaison)
     assert (template.name in client.get("/requests/templates/").content.decode()) is may
-    assert (client.post(f"/requests/templates/{template.pk}/rename/", {"name": "U"}).status_code == 302) is may
+    assert (
+        client.post(f"/requests/templates/{template.pk}/rename/", {"name": "U"}).status_code == 302
+    ) is may
     assert (client.post(f"/requests/templates/{template.pk}/delete/").status_code == 302) is may
     assert RequestTemplate.objects.exists() is not may
 
@@ -211,7 +240,9 @@ def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
     assert "First page" in rest.content.decode()
     assert (
         "No more templates"
-        in browse(liaison).get(f"/requests/templates/?after={rest.context['rows'][0][0].pk}").content.decode()
+        in browse(liaison)
+        .get(f"/requests/templates/?after={rest.context['rows'][0][0].pk}")
+        .content.decode()
     )
 
 
@@ -234,7 +265,10 @@ def test_release_in_a_name_is_no_version_of_the_dataset(name, releases, new):
 
 
 def test_clone_of_another_release_is_offered_names_of_its_own_release(nova, liaison, browse):
-    stages = (stage("a", release="v1_2", output_dataset="x.v1_2"), stage("b", release="v1_2", input_dataset="x.v1_2"))
+    stages = (
+        stage("a", release="v1_2", output_dataset="x.v1_2"),
+        stage("b", release="v1_2", input_dataset="x.v1_2"),
+    )
     made = draft(liaison, nova, stages=stages)
     clone, _ = clone_request(request=made, by=liaison, at=AT)
     newer = tuple(replace(one, release="v2_0") for one in stages)

@@ -1,4 +1,6 @@
-"""What jobs report of files and events: idempotent, and equal to a recount; and outputs that must be located."""
+"""What jobs report of files and events: idempotent, and equal to a recount;
+and outputs that must be located.
+"""
 
 from collections import defaultdict
 
@@ -29,12 +31,16 @@ def running(nova, liaison, approver):
 
 amounts = st.one_of(st.none(), st.integers(0, 9))
 steps = st.one_of(
-    st.tuples(st.integers(0, 1), st.sampled_from("abc"), st.tuples(amounts, amounts, amounts, amounts)),
+    st.tuples(
+        st.integers(0, 1), st.sampled_from("abc"), st.tuples(amounts, amounts, amounts, amounts)
+    ),
     st.just("count"),
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=st.lists(steps, max_size=12))
 def test_counts_equal_a_recount_after_any_order(running, liaison, script):
     OutputReport.objects.all().delete()
@@ -52,26 +58,46 @@ def test_counts_equal_a_recount_after_any_order(running, liaison, script):
     found = counts_of(running)
     assert set(found) == set(said)
     for pk, reports in said.items():
-        columns = [[value for value in column if value is not None] for column in zip(*reports.values(), strict=True)]
-        assert [getattr(found[pk], name) for name in QUANTITIES] == [sum(c) if c else None for c in columns]
+        columns = [
+            [value for value in column if value is not None]
+            for column in zip(*reports.values(), strict=True)
+        ]
+        assert [getattr(found[pk], name) for name in QUANTITIES] == [
+            sum(c) if c else None for c in columns
+        ]
         assert found[pk].reports == len(reports)
     assert count_reports(at=AT) == 0
 
 
 def test_same_key_again_replaces_and_is_not_counted_twice(running, liaison, browse):
     url, client = reverse("api:stage-outputs", args=[running.key, 1]), browse(liaison)
-    first = client.post(url, {"key": "4711", "files_out": 2, "events_out": 100}, content_type="application/json")
-    again = client.post(url, {"key": "4711", "files_out": 2, "events_out": 100}, content_type="application/json")
+    first = client.post(
+        url, {"key": "4711", "files_out": 2, "events_out": 100}, content_type="application/json"
+    )
+    again = client.post(
+        url, {"key": "4711", "files_out": 2, "events_out": 100}, content_type="application/json"
+    )
     mended = client.post(url, {"key": "4711", "files_out": 3}, content_type="application/json")
     assert [answer.status_code for answer in (first, again, mended)] == [201, 200, 200]
     count_reports(at=AT)
     (counted,) = counts_of(running).values()
-    assert (counted.files_out, counted.events_out, counted.reports, counted.counted_at) == (3, None, 1, AT)
+    assert (counted.files_out, counted.events_out, counted.reports, counted.counted_at) == (
+        3,
+        None,
+        1,
+        AT,
+    )
 
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"key": "a"}, {"key": " ", "files_in": 1}, {"key": "a", "files_in": -1}, {"key": "a", "files_in": 10**14}],
+    [
+        {},
+        {"key": "a"},
+        {"key": " ", "files_in": 1},
+        {"key": "a", "files_in": -1},
+        {"key": "a", "files_in": 10**14},
+    ],
 )
 def test_nonsense_is_refused_and_nothing_kept(running, liaison, browse, body):
     url = reverse("api:stage-outputs", args=[running.key, 1])
@@ -87,10 +113,14 @@ def test_only_those_of_the_experiment_and_the_opg_report_while_jobs_may_run(
         with pytest.raises(NotAllowed):
             report_output(stage=stage, key="a", counts={"files_in": 1}, by=by, at=AT)
     url = reverse("api:stage-outputs", args=[running.key, 3])
-    assert browse(liaison).post(url, {"key": "a"}, content_type="application/json").status_code == 404
+    assert (
+        browse(liaison).post(url, {"key": "a"}, content_type="application/json").status_code == 404
+    )
     draft = request_in("draft", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition):
-        report_output(stage=draft.stages.first(), key="a", counts={"files_in": 1}, by=liaison, at=AT)
+        report_output(
+            stage=draft.stages.first(), key="a", counts={"files_in": 1}, by=liaison, at=AT
+        )
     with pytest.raises(InvalidFields):
         mark_located(stage=stage, by=liaison, at=AT, note="x" * 501)
 
@@ -104,4 +134,6 @@ def test_stage_is_located_once(running, liaison, browse):
         answer = client.post(url, {"note": note}, content_type="application/json")
         assert answer.json()["note"] == "nova.mc.generation"
     assert is_located(Stage.objects.get(pk=first.pk))
-    assert [event.data["stage"] for event in events_of(running) if event.kind == "stage.located"] == [1]
+    assert [
+        event.data["stage"] for event in events_of(running) if event.kind == "stage.located"
+    ] == [1]

@@ -1,4 +1,6 @@
-"""A split request's parts read datasets that the portal defines: each file in one, once, whatever is killed."""
+"""A split request's parts read datasets that the portal defines: each file in one, once,
+whatever is killed.
+"""
 
 import json
 from datetime import timedelta
@@ -30,7 +32,11 @@ def catalogue(tmp_path, settings):
     """Return a function that writes the catalogue."""
 
     def write(files=FILES, **more) -> None:
-        raw = {"name": "nova.raw", "files": len(files) or 1, "file_list": [{"name": name} for name in files]}
+        raw = {
+            "name": "nova.raw",
+            "files": len(files) or 1,
+            "file_list": [{"name": name} for name in files],
+        }
         (tmp_path / "datasets.json").write_text(json.dumps({"datasets": [raw], **more}))
 
     settings.DATASET_CATALOGUE = f"file:{tmp_path}/datasets.json"
@@ -49,7 +55,9 @@ def whole(nova, liaison):
 
 def split(whole, by, size=400):
     wanted = Request.objects.get(pk=whole.pk)
-    return links.split_request(request=wanted, by_what=SplitUnit.EVENTS, size=size, by=by, at=AT, reason="too large")
+    return links.split_request(
+        request=wanted, by_what=SplitUnit.EVENTS, size=size, by=by, at=AT, reason="too large"
+    )
 
 
 def files_of(name: str, settings) -> list[str]:
@@ -76,7 +84,9 @@ def test_parts_pass_their_checks_without_hands(catalogue, whole, liaison, settin
     assert define_parts(at=AT) == 0
 
 
-def test_what_was_killed_goes_on_and_new_files_change_no_part(catalogue, whole, liaison, settings, monkeypatch):
+def test_what_was_killed_goes_on_and_new_files_change_no_part(
+    catalogue, whole, liaison, settings, monkeypatch
+):
     split(whole, liaison)
 
     def killed(**kwargs):
@@ -95,7 +105,9 @@ def test_why_a_dataset_could_not_be_defined_is_told_and_tried_again(catalogue, w
     parts = split(whole, liaison)
     catalogue([], definitions="parts.json")
     assert define_parts(at=AT) == 0
-    with pytest.raises(InvalidFields, match="could not define it yet: the catalogue lists too few files"):
+    with pytest.raises(
+        InvalidFields, match="could not define it yet: the catalogue lists too few files"
+    ):
         submit(parts[0], liaison)
     catalogue(definitions="parts.json")
     assert define_parts(at=AT + timedelta(minutes=4)) == 0

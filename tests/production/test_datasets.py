@@ -16,7 +16,10 @@ def write(path, *rows) -> None:
 class TestFile(CatalogueContract):
     @pytest.fixture
     def catalogue(self, tmp_path):
-        rows = [{name: value for name, value in vars(held).items() if value is not None} for held in HELD]
+        rows = [
+            {name: value for name, value in vars(held).items() if value is not None}
+            for held in HELD
+        ]
         rows[0]["file_list"] = [vars(file) for file in FILES]
         content = {"datasets": rows, "definitions": "parts.json"}
         (tmp_path / "datasets.json").write_text(json.dumps(content))
@@ -35,8 +38,19 @@ def test_file_is_read_again_when_it_changes(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"datasets": 3}', '{"datasets": ["a"]}', '{"datasets": [{"events": 1}]}', "\xff"]
-    + [f'{{"datasets": [{{"name": "a", "events": {wrong}}}]}}' for wrong in ("-1", "1.5", '"1"', "true")]
+    [
+        "",
+        "[]",
+        "{}",
+        '{"datasets": 3}',
+        '{"datasets": ["a"]}',
+        '{"datasets": [{"events": 1}]}',
+        "\xff",
+    ]
+    + [
+        f'{{"datasets": [{{"name": "a", "events": {wrong}}}]}}'
+        for wrong in ("-1", "1.5", '"1"', "true")
+    ]
     + ['{"datasets": [{"name": 3}]}', '{"datasets": [{"name": "a", "file_list": [{"run": 1}]}]}'],
 )
 def test_broken_file_is_a_clear_fault(tmp_path, text):

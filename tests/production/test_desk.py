@@ -1,4 +1,6 @@
-"""The approver's desk: what it shows of each request, one step to approve with a priority, several at once."""
+"""The approver's desk: what it shows of each request, one step to approve with a priority,
+several at once.
+"""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -10,7 +12,12 @@ from apps.core.errors import InvalidFields, StaleState
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.desk import desk_of, sheet_of
 from apps.production.domain.discussion import write_comment
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    check_request,
+    submit_request,
+)
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -29,7 +36,9 @@ def waiting(nova, liaison, approver):
     """Make requests that await approval."""
 
     def make(**changes):
-        return request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver, **changes)
+        return request_in(
+            "awaiting_approval", by=liaison, experiment=nova, approver=approver, **changes
+        )
 
     return make
 
@@ -48,9 +57,13 @@ def test_row_has_size_and_slack_of_the_estimate(waiting, nova, liaison, approver
     assert desk_of(liaison, at=AT).rows == []
 
 
-def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(waiting, liaison, approver):
+def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
+    waiting, liaison, approver
+):
     one = waiting()
-    write_comment(request=one, text="Needs 6 GB.", by=approver, at=LATER, path="stages.1.memory_bytes")
+    write_comment(
+        request=one, text="Needs 6 GB.", by=approver, at=LATER, path="stages.1.memory_bytes"
+    )
     sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
     assert (sheet.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
     SERVICES[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
@@ -65,9 +78,15 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(waitin
     sheet = sheet_of(row, user=approver, at=LATER)
     assert row.is_resubmitted
     changed = {
-        field.path: (field.old, field.text) for group in sheet.groups for field in group.fields if field.is_changed
+        field.path: (field.old, field.text)
+        for group in sheet.groups
+        for field in group.fields
+        if field.is_changed
     }
-    assert changed == {"deadline": ("2026-12-12", "2026-12-20"), "stages.1.memory_bytes": ("4 GB", "6 GB")}
+    assert changed == {
+        "deadline": ("2026-12-12", "2026-12-20"),
+        "stages.1.memory_bytes": ("4 GB", "6 GB"),
+    }
 
 
 def test_approval_and_priority_are_one_step(waiting, approver):
@@ -81,7 +100,14 @@ def test_approval_and_priority_are_one_step(waiting, approver):
     with pytest.raises(InvalidFields):
         approve_request(request=other, by=approver, at=LATER, priority_class="low")
     assert (now(other).state, now(other).level) == ("awaiting_approval", "")
-    approve_request(request=now(other), by=approver, at=LATER, priority_class="low", priority=7, reason="It can wait.")
+    approve_request(
+        request=now(other),
+        by=approver,
+        at=LATER,
+        priority_class="low",
+        priority=7,
+        reason="It can wait.",
+    )
     assert (now(other).state, now(other).level) == ("queued", "low 7")
 
 
@@ -90,18 +116,28 @@ def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approv
     history(draft(liaison, nova))
     for _ in range(3):
         approve_request(
-            request=waiting(stages=(stage(jobs=1000),)), by=approver, at=LATER, priority_class="normal", reason="-"
+            request=waiting(stages=(stage(jobs=1000),)),
+            by=approver,
+            at=LATER,
+            priority_class="normal",
+            reason="-",
         )
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     one = waiting(stages=(stage(jobs=1000),), deadline=(LATER + timedelta(days=20)).date())
     row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
     prospect = sheet_of(row, user=approver, at=LATER).prospects[level]
-    approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So that it starts then.")
+    approve_request(
+        request=one, by=approver, at=LATER, priority_class=level, reason="So that it starts then."
+    )
     QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
     keep_queue_forecasts(at=LATER)
     stored = now(one)
     assert prospect.rank == queue_ranks()[one.pk]
-    assert prospect.forecast.end == (stored.expected_end_early, stored.expected_end, stored.expected_end_late)
+    assert prospect.forecast.end == (
+        stored.expected_end_early,
+        stored.expected_end,
+        stored.expected_end_late,
+    )
     assert prospect.forecast.start[1] == stored.expected_start
 
 
@@ -114,7 +150,9 @@ def test_decision_opens_the_next_request(waiting, approver, client):
     assert "was changed" in stale.text
     missing = client.post(f"{DESK}{third.key}/request-changes/", {"version": third.version})
     assert (missing.status_code, "Enter a reason." in missing.text) == (400, True)
-    rejected = client.post(f"{DESK}{third.key}/reject/", {"version": third.version, "reason": "Not this year."})
+    rejected = client.post(
+        f"{DESK}{third.key}/reject/", {"version": third.version, "reason": "Not this year."}
+    )
     assert rejected.url == f"{DESK}?at={first.key}"
     assert client.post(f"{DESK}{first.key}/approve/", {"version": first.version}).url == DESK
     assert "Nothing to decide." in client.get(DESK).text
@@ -122,9 +160,19 @@ def test_decision_opens_the_next_request(waiting, approver, client):
 
 
 def test_several_are_named_before_they_are_approved(waiting, approver, client):
-    one, two, three = waiting(), waiting(requested_priority="high", priority_reason="Freeze"), waiting()
+    one, two, three = (
+        waiting(),
+        waiting(requested_priority="high", priority_reason="Freeze"),
+        waiting(),
+    )
     client.force_login(approver)
-    ticked = {"ticked": [f"{one.key}:{one.version}", f"{two.key}:{two.version}", f"{three.key}:{three.version - 1}"]}
+    ticked = {
+        "ticked": [
+            f"{one.key}:{one.version}",
+            f"{two.key}:{two.version}",
+            f"{three.key}:{three.version - 1}",
+        ]
+    }
     asked = client.post(f"{DESK}approve/", ticked)
     assert all(each.key in asked.text for each in (one, two, three))
     assert now(one).state == "awaiting_approval"
@@ -161,5 +209,7 @@ def test_lost_race_is_refused(waiting, approver, second_approver):
 
 
 def test_reason_is_called_optional_only_where_no_choice_requires_it():
-    labels = {sets: ApprovalForm(sets_priority=sets).fields["reason"].label for sets in (True, False)}
+    labels = {
+        sets: ApprovalForm(sets_priority=sets).fields["reason"].label for sets in (True, False)
+    }
     assert labels == {True: "Reason", False: "Reason (optional)"}

@@ -30,7 +30,10 @@ def made(nova, liaison):
 
 def test_comment_names_its_place_and_who_is_mentioned(made, nova, dune, liaison, shifter):
     person("dune-only", ("liaison", dune))
-    text = f"@{shifter.username}, @{liaison.username}. and @dune-only @nobody-there a@{liaison.username}"
+    text = (
+        f"@{shifter.username}, @{liaison.username}. and @dune-only @nobody-there "
+        f"a@{liaison.username}"
+    )
     wrote = write(made, shifter, text)
 
     assert wrote.place == "Stage 1 generation › Memory"
@@ -79,7 +82,9 @@ def test_only_who_wrote_it_changes_it(made, liaison, shifter):
     wrote = write(made, liaison)
     with pytest.raises(NotAllowed):
         discussion.edit_comment(comment=wrote, text="mine now", by=shifter, at=AT)
-    changed = discussion.edit_comment(comment=wrote, text=f"Why? @{shifter.username}", by=liaison, at=AT)
+    changed = discussion.edit_comment(
+        comment=wrote, text=f"Why? @{shifter.username}", by=liaison, at=AT
+    )
     assert changed.edited_at == AT
     assert last_event().data["mentioned"] == [shifter.username]
     discussion.edit_comment(comment=wrote, text=f"Why so? @{shifter.username}", by=liaison, at=AT)
@@ -149,7 +154,9 @@ def test_pages_without_javascript(made, liaison, shifter, browse):
     form = seen.get(f"/requests/{made.key}/comment/?about=stages.1.jobs").content.decode()
     assert '<option value="stages.1.jobs" selected>Stage 2 simulation › Jobs</option>' in form
     sent = seen.post(
-        f"/requests/{made.key}/comment/", {"field": "stages.1.jobs", "text": "<b>few</b> @nobody-there"}, follow=True
+        f"/requests/{made.key}/comment/",
+        {"field": "stages.1.jobs", "text": "<b>few</b> @nobody-there"},
+        follow=True,
     )
     page = sent.content.decode()
     assert "&lt;b&gt;few&lt;/b&gt;" in page
@@ -159,12 +166,20 @@ def test_pages_without_javascript(made, liaison, shifter, browse):
     mine = browse(liaison)
     wrote = Comment.objects.get()
     assert "1 open of 1 thread" in mine.get(f"/requests/{made.key}/edit/").content.decode()
-    assert mine.post(f"/requests/{made.key}/comment/", {"thread": wrote.pk, "text": "Enough."}).status_code == 302
+    assert (
+        mine.post(
+            f"/requests/{made.key}/comment/", {"thread": wrote.pk, "text": "Enough."}
+        ).status_code
+        == 302
+    )
     assert mine.post(f"/requests/{made.key}/comments/{wrote.pk}/resolve/").status_code == 302
     assert "0 open of 1" in mine.get(f"/requests/{made.key}/").content.decode()
     assert mine.post(f"/requests/{made.key}/comments/{wrote.pk}/reopen/").status_code == 302
     assert mine.post(f"/requests/{made.key}/comments/{wrote.pk}/withdraw/").status_code == 403
-    assert seen.post(f"/requests/{made.key}/comments/{wrote.pk}/edit/", {"text": "many"}).status_code == 302
+    assert (
+        seen.post(f"/requests/{made.key}/comments/{wrote.pk}/edit/", {"text": "many"}).status_code
+        == 302
+    )
     assert seen.post(f"/requests/{made.key}/comments/{wrote.pk}/withdraw/").status_code == 302
     assert mine.get(f"/requests/{made.key}/comments/{wrote.pk}/edit/").status_code == 403
     assert "withdrawn</span>" in mine.get(f"/requests/{made.key}/").content.decode()
@@ -180,8 +195,13 @@ def test_problems_stand_in_the_form(sent, made, liaison, browse):
 def test_thread_of_another_request_is_not_found(made, nova, liaison, other_liaison, browse):
     wrote = write(made, liaison)
     other = draft(liaison, nova)
-    assert browse(liaison).get(f"/requests/{other.key}/comment/?thread={wrote.pk}").status_code == 404
-    assert browse(liaison).post(f"/requests/{other.key}/comments/{wrote.pk}/resolve/").status_code == 404
+    assert (
+        browse(liaison).get(f"/requests/{other.key}/comment/?thread={wrote.pk}").status_code == 404
+    )
+    assert (
+        browse(liaison).post(f"/requests/{other.key}/comments/{wrote.pk}/resolve/").status_code
+        == 404
+    )
     assert browse(other_liaison).get(f"/requests/{made.key}/comment/").status_code == 404
 
 

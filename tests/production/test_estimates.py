@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import StageContent
-from apps.production.domain.estimates.figures import PastStage, Range, estimate, jobs_at_once, quantile
+from apps.production.domain.estimates.figures import (
+    PastStage,
+    Range,
+    estimate,
+    jobs_at_once,
+    quantile,
+)
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.requests import content, stage
@@ -30,12 +36,18 @@ def past(request="NOVA-0001", **changes) -> PastStage:
 
 def of(*rows: PastStage, datasets=(), stages: tuple[StageContent, ...] | None = None):
     written = content(stages=stages or (stage("reco", events=1000, jobs=1000),))
-    return estimate(written, past={"reco": rows}, datasets={d.name: d for d in datasets}, today=TODAY)
+    return estimate(
+        written, past={"reco": rows}, datasets={d.name: d for d in datasets}, today=TODAY
+    )
 
 
 def test_figures_of_one_past_stage():
     (found,) = of(past()).stages
-    assert (found.past_jobs, found.requests, found.alike) == (100, ("NOVA-0001",), "same release and configuration")
+    assert (found.past_jobs, found.requests, found.alike) == (
+        100,
+        ("NOVA-0001",),
+        "same release and configuration",
+    )
     assert found.wall_seconds == Range(1500, 2000, 2500)
     assert found.wall_most == 3000
     # Two cores a job, failed attempts included: 4000 core seconds a job on the average.
@@ -44,15 +56,26 @@ def test_figures_of_one_past_stage():
 
 
 def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
-    """Fifty merges of twelve hours: at the one a day of the past they would take 50 days, at 40 at once one."""
-    alone = past(completed=20, completed_wall_seconds=20 * 43_200.0, wall_seconds=(43_200.0,) * 5, per_day=(1.0,) * 5)
+    """Fifty merges of twelve hours: at the one a day of the past they would take 50 days,
+    at 40 at once one.
+    """
+    alone = past(
+        completed=20,
+        completed_wall_seconds=20 * 43_200.0,
+        wall_seconds=(43_200.0,) * 5,
+        per_day=(1.0,) * 5,
+    )
     written = content(stages=(stage("reco", events=50, jobs=50),))
     found = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY).stages[0]
     assert (found.days.mid, found.at_once) == (50, 0.5)
-    bulk = past("NOVA-0002", completed=4000, completed_wall_seconds=4000 * 7200.0, per_day=(480.0,) * 5)
+    bulk = past(
+        "NOVA-0002", completed=4000, completed_wall_seconds=4000 * 7200.0, per_day=(480.0,) * 5
+    )
     at_once = jobs_at_once([alone, bulk])
     assert at_once == Range(40, 40, 40)
-    found = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY, at_once=at_once).stages[0]
+    found = estimate(
+        written, past={"reco": (alone,)}, datasets={}, today=TODAY, at_once=at_once
+    ).stages[0]
     assert (found.days.mid, found.at_once) == (0.625, 40)
 
 
@@ -87,7 +110,11 @@ def test_no_past_and_no_stage_divides_by_zero(seconds, completed, jobs, events, 
         stage("without past", events=events, jobs=jobs, wall_seconds=int(limit)),
     )
     figures = estimate(
-        content(stages=stages), past={"reco": (row,)}, datasets={}, today=TODAY, at_once=jobs_at_once([row])
+        content(stages=stages),
+        past={"reco": (row,)},
+        datasets={},
+        today=TODAY,
+        at_once=jobs_at_once([row]),
     )
     days = [stage.days for stage in figures.stages if stage.days]
     assert all(0 <= range_.low <= range_.mid <= range_.high for range_ in days)
@@ -118,7 +145,9 @@ def test_a_sum_needs_every_stage():
 
 
 def test_times_are_scaled_by_events_a_job():
-    (found,) = of(past(events_per_job=10.0), stages=(stage("reco", events=20_000, jobs=1000),)).stages
+    (found,) = of(
+        past(events_per_job=10.0), stages=(stage("reco", events=20_000, jobs=1000),)
+    ).stages
     assert found.scaled
     assert found.wall_seconds == Range(3000, 4000, 5000)
     assert found.days == Range(4.0, 5.0, 8.0)
@@ -129,7 +158,11 @@ def test_times_are_scaled_by_events_a_job():
     [
         ([past(), past("B", release="x")], "same release and configuration", 100),
         ([past(completed=19), past("B", release="x")], "same configuration, any release", 119),
-        ([past(completed=19), past("B", configuration="x")], "same release, any configuration", 119),
+        (
+            [past(completed=19), past("B", configuration="x")],
+            "same release, any configuration",
+            119,
+        ),
         (
             [past(release="x", configuration="y")],
             "same stage name, any release and configuration",
@@ -150,9 +183,16 @@ def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
         Range(250e3, 250e3, 250e3),
         "the size per event in the request",
     )
-    outputs = [Dataset("a", events=10, size_bytes=1000), Dataset("b", events=10, size_bytes=3000), Dataset("c")]
+    outputs = [
+        Dataset("a", events=10, size_bytes=1000),
+        Dataset("b", events=10, size_bytes=3000),
+        Dataset("c"),
+    ]
     (found,) = of(past(output_dataset="a"), past("B", output_dataset="b"), datasets=outputs).stages
-    assert (found.disk_bytes, found.disk_basis) == (Range(1e5, 2e5, 3e5), "2 earlier outputs in the catalogue")
+    assert (found.disk_bytes, found.disk_basis) == (
+        Range(1e5, 2e5, 3e5),
+        "2 earlier outputs in the catalogue",
+    )
     assert of(past()).disk_bytes is None
 
 
@@ -183,7 +223,9 @@ def test_ranges_are_in_order_and_nothing_breaks(given_rows):
     assert found.finish is None or TODAY <= found.finish[0] <= found.finish[1] <= found.finish[2]
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 100)), min_size=1, max_size=20).map(sorted))
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 100)), min_size=1, max_size=20).map(sorted)
+)
 def test_quantile_is_a_value_that_enough_do_not_exceed(points):
     total = sum(weight for _, weight in points)
     found = quantile(points, 0.5)

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
 from apps.production.domain.content.serialization import read_plain, write_yaml
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.requests.exchange import InvalidText, export_request, import_request, read_import
+from apps.production.domain.requests.exchange import (
+    InvalidText,
+    export_request,
+    import_request,
+    read_import,
+)
 from apps.production.domain.types.fields import CORE
-from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
+from apps.production.domain.types.versions import (
+    load_builtin_workflows,
+    newest_version,
+    workflow_of,
+)
 from apps.production.domain.yaml_text import parse_yaml
 from apps.production.models import Request, WorkflowType, WorkflowVersion
 from tests.factories.requests import AT, content, draft, stage
@@ -21,7 +30,9 @@ from tests.factories.workflows import builtin, monte_carlo
 
 IMPORT = "/requests/import/"
 
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60) | st.sampled_from(
+texts = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60
+) | st.sampled_from(
     [
         "yes",
         "no",
@@ -79,7 +90,9 @@ stages = st.builds(
     arguments=st.fixed_dictionaries(
         {},
         optional={
-            "generator": st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=20),
+            "generator": st.text(
+                st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=20
+            ),
             "filter_efficiency": st.floats(0.000001, 1),
         },
     ),
@@ -111,7 +124,23 @@ def test_what_is_written_is_read_back_the_same(written):
     st.text()
     | st.lists(
         st.sampled_from(
-            ["a: ", "- ", "[", "{", "&a ", "*a", "\n", "  ", "!!int ", "x", "'", "|\n", "? ", "<<: ", "---\n"]
+            [
+                "a: ",
+                "- ",
+                "[",
+                "{",
+                "&a ",
+                "*a",
+                "\n",
+                "  ",
+                "!!int ",
+                "x",
+                "'",
+                "|\n",
+                "? ",
+                "<<: ",
+                "---\n",
+            ]
         )
     ).map("".join)
 )
@@ -122,7 +151,9 @@ def test_any_text_is_read_or_told_of(text):
     assert parsed.faults or problems or isinstance(parsed.data, dict)
 
 
-@pytest.mark.parametrize("written", [content(stages=(stage("a", services=("samweb",)), stage("b"))), monte_carlo()])
+@pytest.mark.parametrize(
+    "written", [content(stages=(stage("a", services=("samweb",)), stage("b"))), monte_carlo()]
+)
 def test_request_exported_and_imported_is_the_same(written, nova, liaison, samweb):
     load_builtin_workflows(at=AT)
     made = draft(liaison, nova, **vars(written))
@@ -135,11 +166,18 @@ def test_request_exported_and_imported_is_the_same(written, nova, liaison, samwe
 
 
 def test_units_are_read_as_people_type_them(nova, liaison):
-    text = "experiment: NOVA\nstages:\n- {events: 20 M, memory_bytes: 4 GB, wall_seconds: 8 h}\ndeadline: 2026-12-24\n"
+    text = (
+        "experiment: NOVA\nstages:\n- {events: 20 M, memory_bytes: 4 GB, wall_seconds: 8 "
+        "h}\ndeadline: 2026-12-24\n"
+    )
     found = read_import(text, by=liaison, at=AT).content
     assert found.deadline == date(2026, 12, 24)
     only = found.stages[0]
-    assert (only.events, only.memory_bytes, only.wall_seconds) == (20_000_000, 4_000_000_000, 28_800)
+    assert (only.events, only.memory_bytes, only.wall_seconds) == (
+        20_000_000,
+        4_000_000_000,
+        28_800,
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,13 +260,21 @@ def test_every_fault_is_told_with_its_line(nova, liaison):
         ("- NOVA", 1, "Enter names with values."),
         ("a: &a [*a]", 1, "References"),
         ("[" * 5000, 1, "nested deeper"),
-        ("experiment: NOVA\nworkflow: tea", 2, "The workflow type “tea” does not exist, or is not available."),
+        (
+            "experiment: NOVA\nworkflow: tea",
+            2,
+            "The workflow type “tea” does not exist, or is not available.",
+        ),
         (
             "experiment: NOVA\nworkflow: skim\nworkflow_version: 9",
             3,
             "has no version 9. Remove this line to use the newest one, 1.",
         ),
-        ("experiment: NOVA\nworkflow: merge", 2, "The workflow type “merge” does not exist, or is not available."),
+        (
+            "experiment: NOVA\nworkflow: merge",
+            2,
+            "The workflow type “merge” does not exist, or is not available.",
+        ),
         ("a: !!python/object/apply:os.system [ls]", 0, "Enter the experiment"),
         ("x" * 2_000_001, 0, "Use at most 2,000,000 bytes"),
         (
@@ -243,12 +289,16 @@ def test_every_fault_is_told_with_its_line(nova, liaison):
 def test_each_fault_has_a_clear_message(text, line, words, nova, liaison):
     load_builtin_workflows(at=AT)
     WorkflowType.objects.filter(key="merge").update(enabled=False)
-    assert any(at == line and words in message for at, message in faults(text, liaison)), faults(text, liaison)
+    assert any(at == line and words in message for at, message in faults(text, liaison)), faults(
+        text, liaison
+    )
 
 
 def test_version_that_is_gone_loses_nothing_of_the_text(nova, liaison, browse):
     load_builtin_workflows(at=AT)
-    text = write_yaml(monte_carlo(workflow=workflow_of(newest_version("monte_carlo"))), experiment="NOVA")
+    text = write_yaml(
+        monte_carlo(workflow=workflow_of(newest_version("monte_carlo"))), experiment="NOVA"
+    )
     WorkflowVersion.objects.filter(type__key="monte_carlo").update(number=2)
 
     answer = browse(liaison).post(IMPORT, {"text": text})
@@ -262,8 +312,12 @@ def test_version_that_is_gone_loses_nothing_of_the_text(nova, liaison, browse):
 
 
 def test_cyclic_chain_becomes_a_draft_and_is_told(nova, liaison, browse):
-    circle = content(stages=(stage("a", input_dataset="nova.mc.b"), stage("b", input_dataset="nova.mc.a")))
-    page = browse(liaison).post(IMPORT, {"text": write_yaml(circle, experiment="NOVA")}, follow=True)
+    circle = content(
+        stages=(stage("a", input_dataset="nova.mc.b"), stage("b", input_dataset="nova.mc.a"))
+    )
+    page = browse(liaison).post(
+        IMPORT, {"text": write_yaml(circle, experiment="NOVA")}, follow=True
+    )
     assert "Stage 2 writes this dataset later" in page.content.decode()
     assert content_of(Request.objects.get()).stages == circle.stages
 
@@ -293,7 +347,10 @@ def test_download_of_a_request(nova, liaison, other_liaison, browse):
     made = draft(liaison, nova)
     answer = browse(liaison).get(f"/requests/{made.key}/yaml/")
     assert answer["Content-Disposition"] == 'attachment; filename="NOVA-0001.yaml"'
-    assert read_plain(parse_yaml(answer.content.decode()).data, content().workflow) == (content(), {})
+    assert read_plain(parse_yaml(answer.content.decode()).data, content().workflow) == (
+        content(),
+        {},
+    )
     assert browse(other_liaison).get(f"/requests/{made.key}/yaml/").status_code == 404
 
 
@@ -302,12 +359,18 @@ def test_over_the_api(nova, liaison, shifter, browse):
     text = browse(liaison).get(f"/api/v1/requests/{made.key}/yaml/")
     assert text["Content-Type"].startswith("application/yaml")
 
-    new = browse(liaison).post("/api/v1/requests/import/", text.content, content_type="application/yaml")
+    new = browse(liaison).post(
+        "/api/v1/requests/import/", text.content, content_type="application/yaml"
+    )
     as_json = browse(liaison).post(
         "/api/v1/requests/import/", {"yaml": text.content.decode()}, content_type="application/json"
     )
-    refused = browse(shifter).post("/api/v1/requests/import/", text.content, content_type="application/yaml")
-    faulty = browse(liaison).post("/api/v1/requests/import/", FAULTY, content_type="application/yaml")
+    refused = browse(shifter).post(
+        "/api/v1/requests/import/", text.content, content_type="application/yaml"
+    )
+    faulty = browse(liaison).post(
+        "/api/v1/requests/import/", FAULTY, content_type="application/yaml"
+    )
 
     assert (new.status_code, new.json()["key"]) == (201, "NOVA-0002")
     assert (as_json.status_code, as_json.json()["key"]) == (201, "NOVA-0003")

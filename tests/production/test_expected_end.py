@@ -1,4 +1,6 @@
-"""The end counts from the expected start of a request that waits; where that is not known, the page says so."""
+"""The end counts from the expected start of a request that waits; where that is not known,
+the page says so.
+"""
 
 import re
 from dataclasses import replace
@@ -24,9 +26,12 @@ CHAIN = (stage("generation"),)
 
 @pytest.fixture
 def waiting(nova, liaison, approver):
-    """The third in the queue, with past jobs of its stage; one request a week has started lately."""
+    """The third in the queue, with past jobs of its stage;
+    one request a week has started lately.
+    """
     first, _, third = (
-        request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, stages=CHAIN) for _ in range(3)
+        request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, stages=CHAIN)
+        for _ in range(3)
     )
     history(first)
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 8, "starts_days": 56.0})
@@ -50,7 +55,11 @@ def test_page_of_one_in_the_queue_says_when_it_begins_and_ends(waiting, liaison,
         r"<dt>Expected start</dt><dd>(.*?)</dd>\s*<dt>Expected finish</dt><dd>(.*?)</dd>", text
     ).groups()
     assert begin == f"{shown(likely)} ({shown(early)} to {shown(late)})"
-    likely_end, first, last = likely + timedelta(days.mid), early + timedelta(days.low), late + timedelta(days.high)
+    likely_end, first, last = (
+        likely + timedelta(days.mid),
+        early + timedelta(days.low),
+        late + timedelta(days.high),
+    )
     assert end == f"{shown(likely_end)} ({shown(first)} to {shown(last)})"
     assert "Finish if started today" not in text
     assert NOT_COUNTED not in text
@@ -64,7 +73,9 @@ def test_page_of_a_draft_shows_start_and_end_if_it_were_approved_now(waiting, li
 
 
 @pytest.mark.parametrize("why", ["held", "too few starts"])
-def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, waiting, liaison, approver, browse):
+def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(
+    why, waiting, liaison, approver, browse
+):
     obj = waiting
     if why == "held":
         SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
@@ -80,14 +91,23 @@ def test_one_that_has_begun_tells_neither(waiting, liaison, approver, browse):
     SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
     text = page_of(waiting, browse(liaison))
     assert "Based on 100 past jobs" in text
-    assert not any(words in text for words in (NOT_COUNTED, "<dt>Expected start</dt>", "Finish if started today"))
+    assert not any(
+        words in text
+        for words in (NOT_COUNTED, "<dt>Expected start</dt>", "Finish if started today")
+    )
 
 
 def test_checks_and_api_count_the_wait_of_one_in_the_queue(waiting, liaison, browse):
     start, at = start_of(waiting, at=timezone.now()), timezone.now()
-    known = facts_for(content_of(waiting), experiment=waiting.experiment, at=at, request=waiting).estimate
+    known = facts_for(
+        content_of(waiting), experiment=waiting.experiment, at=at, request=waiting
+    ).estimate
     assert known.begins == start.days
-    answer = browse(liaison).post(f"/api/v1/requests/{waiting.key}/check/", {}, content_type="application/json").json()
+    answer = (
+        browse(liaison)
+        .post(f"/api/v1/requests/{waiting.key}/check/", {}, content_type="application/json")
+        .json()
+    )
     assert answer["estimate"]["begins"] == [day.isoformat() for day in start.days]
     assert answer["estimate"]["finish"] == [day.isoformat() for day in known.finish]
     assert known.finish[0] > start.days[0]
@@ -99,8 +119,16 @@ def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
     late = replace(content_of(waiting), deadline=begins[0])
     told = {
         one.rule: one.message
-        for one in run_checks(late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting))
+        for one in run_checks(
+            late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting)
+        )
     }
-    assert f"starting about {shown(begins[1])}. It will miss the deadline." in told["deadline_reachable"]
+    assert (
+        f"starting about {shown(begins[1])}. It will miss the deadline."
+        in told["deadline_reachable"]
+    )
     alone = facts_for(late, experiment=waiting.experiment, at=at)
-    assert (alone.estimate.priority_class, alone.estimate.assumption) == ("normal", "if approved now")
+    assert (alone.estimate.priority_class, alone.estimate.assumption) == (
+        "normal",
+        "if approved now",
+    )

@@ -10,7 +10,17 @@ from tests.factories.requests import request_in, request_moved_to, stage
 from tests.factories.statusboard import service
 
 #: Names of values that come from a sequence of the database, which a rollback does not reset.
-COUNTED = {"id", "event_id", "request_id", "run_id", "superseded_by_id", "target_id", "tie", "arrival", "waiver"}
+COUNTED = {
+    "id",
+    "event_id",
+    "request_id",
+    "run_id",
+    "superseded_by_id",
+    "target_id",
+    "tie",
+    "arrival",
+    "waiver",
+}
 
 
 def uncounted(value: object) -> object:

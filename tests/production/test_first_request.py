@@ -1,4 +1,6 @@
-"""The first request of an experiment at a new site: its jobs may have taken no time, and no page fails for it."""
+"""The first request of an experiment at a new site: its jobs may have taken no time,
+and no page fails for it.
+"""
 
 import pytest
 from django.urls import reverse
@@ -26,7 +28,12 @@ def first_request(request, nova, liaison, approver):
     if (seconds := request.param) is not None:
         total_seconds = 100 * seconds
         quantiles = [seconds] * 5
-        history(first, core_seconds=total_seconds, completed_wall_seconds=total_seconds, wall_seconds=quantiles)
+        history(
+            first,
+            core_seconds=total_seconds,
+            completed_wall_seconds=total_seconds,
+            wall_seconds=quantiles,
+        )
     keep_forecasts(at=LATER)
     return first
 
@@ -34,13 +41,17 @@ def first_request(request, nova, liaison, approver):
 @pytest.fixture
 def second_request(first_request, nova, liaison):
     """A draft with a stage that has past jobs, perhaps, and one that has none."""
-    return draft(liaison, nova, title="Second", stages=(stage("generation"), stage("reconstruction")))
+    return draft(
+        liaison, nova, title="Second", stages=(stage("generation"), stage("reconstruction"))
+    )
 
 
 @pytest.mark.parametrize("role", ["liaison", "approver"])
 def test_every_page_of_the_first_request_opens(first_request, request, browse, role):
     client = browse(request.getfixturevalue(role))
-    statuses = {name: client.get(reverse(name, args=[first_request.key])).status_code for name in PAGES}
+    statuses = {
+        name: client.get(reverse(name, args=[first_request.key])).status_code for name in PAGES
+    }
     assert statuses == dict.fromkeys(PAGES, 200)
 
 
@@ -63,7 +74,9 @@ def test_next_request_is_submitted_by_the_api(second_request, liaison, api):
 
 def test_next_request_is_queued(first_request, nova, liaison, approver, browse):
     stages = (stage("generation"), stage("reconstruction"))
-    queued = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, title="Second", stages=stages)
+    queued = request_in(
+        S.QUEUED, by=liaison, experiment=nova, approver=approver, title="Second", stages=stages
+    )
     keep_forecasts(at=LATER)
     for page in ("portal:home", "production:queue", "production:inbox"):
         assert browse(approver).get(reverse(page)).status_code == 200

@@ -42,7 +42,8 @@ def edit(request: Request) -> str:
 
 
 @pytest.mark.parametrize(
-    ("role", "status"), [("liaison", 200), ("approver", 403), ("shifter", 403), ("admin", 403), ("both", 200)]
+    ("role", "status"),
+    [("liaison", 200), ("approver", 403), ("shifter", 403), ("admin", 403), ("both", 200)],
 )
 def test_new_form_is_for_liaisons(role, status, nova, browse, request):
     assert browse(request.getfixturevalue(role)).get(NEW).status_code == status
@@ -57,10 +58,16 @@ def test_new_form_offers_only_ones_own_experiments(nova, dune, form):
 
 
 def test_saved_draft_holds_what_was_typed_in_human_units(nova, samweb, form):
-    written = content(stages=(stage("a", services=("samweb",)), stage("b", memory_bytes=3_900_000_000)))
+    written = content(
+        stages=(stage("a", services=("samweb",)), stage("b", memory_bytes=3_900_000_000))
+    )
     data = post_of(written, experiment="NOVA", do="save")
     assert data["stages-1-memory_bytes"] == ["3.9 GB"]
-    data |= {"stages-1-memory_bytes": "3900 MB", "stages-1-wall_seconds": "08:00:00", "stages-1-events": "20 M"}
+    data |= {
+        "stages-1-memory_bytes": "3900 MB",
+        "stages-1-wall_seconds": "08:00:00",
+        "stages-1-events": "20 M",
+    }
     answer = form.post(NEW, data)
     made = Request.objects.get()
     assert answer["Location"] == edit(made)
@@ -68,7 +75,9 @@ def test_saved_draft_holds_what_was_typed_in_human_units(nova, samweb, form):
 
 
 def test_incomplete_draft_is_saved(nova, form):
-    form.post(NEW, post_of(content(title="", deadline=None, stages=()), experiment="NOVA", do="save"))
+    form.post(
+        NEW, post_of(content(title="", deadline=None, stages=()), experiment="NOVA", do="save")
+    )
     assert Request.objects.get().state == "draft"
 
 
@@ -105,7 +114,9 @@ def test_submit_of_what_cannot_be_read_shows_all_problems_and_keeps_what_was_typ
 
 
 def test_number_beyond_its_range_is_shown_beside_its_field(nova, form):
-    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-0-memory_bytes": "17 TB"})
+    answer = form.post(
+        NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-0-memory_bytes": "17 TB"}
+    )
     assert answer.status_code == 400
     assert "Enter at most 16 TB." in answer.content.decode()
 
@@ -126,7 +137,9 @@ def test_number_beyond_its_range_is_shown_beside_its_field(nova, form):
     ],
 )
 def test_row_buttons_change_rows_and_keep_what_was_typed(button, names, nova, form):
-    data = post_of(content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do=button)
+    data = post_of(
+        content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do=button
+    )
     answer = form.post(NEW, data | {"stages-0-memory_bytes": "a lot"})
     assert [stage_form["name"].value() or "" for stage_form in answer.context["stages"]] == names
     assert 'value="a lot"' in answer.content.decode()
@@ -145,7 +158,9 @@ def test_rows_move_on_the_form_of_a_saved_draft(nova, liaison, samweb, form):
 
 
 def test_release_events_and_services_are_entered_once_for_all_stages(nova, samweb, form):
-    data = post_of(content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do="save")
+    data = post_of(
+        content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do="save"
+    )
     assert (data["shared-release"], data["stages-1-release"]) == (["v09_72"], [])
     data |= {"shared-release": "v10", "shared-events": "2 M", "shared-services": ["samweb"]}
     form.post(NEW, data | {"stages-1-events": "1 M", "stages-2-services": ["/none"]})
@@ -160,7 +175,9 @@ def test_release_events_and_services_are_entered_once_for_all_stages(nova, samwe
 
 
 def test_shared_value_that_cannot_be_read_is_one_problem(nova, form):
-    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"shared-events": "many"})
+    answer = form.post(
+        NEW, post_of(content(), experiment="NOVA", do="save") | {"shared-events": "many"}
+    )
     assert [(anchor, place) for anchor, place, _ in answer.context["problems"]] == [
         ("id_shared-events", "All stages · Events")
     ]
@@ -170,12 +187,21 @@ texts = st.sampled_from(["", "v1", "v2"])
 ticked = st.sampled_from([[], ["nfs"], ["samweb", "nfs"]])
 
 
-@given(st.lists(st.fixed_dictionaries({"release": st.lists(texts, min_size=1, max_size=1), "services": ticked})))
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"release": st.lists(texts, min_size=1, max_size=1), "services": ticked}
+        )
+    )
+)
 @settings(max_examples=50)
 def test_shared_input_and_rows_mean_what_the_rows_meant(rows):
     shared, left = gather([{"kind": ["stage"], "events": [""], **row} for row in rows], general())
     for was, now in zip(rows, left, strict=True):
-        assert own_or_shared("".join(now["release"]), "".join(shared.get("shared-release", ""))) == was["release"][0]
+        assert (
+            own_or_shared("".join(now["release"]), "".join(shared.get("shared-release", "")))
+            == was["release"][0]
+        )
         assert own_or_shared(now["services"], shared["shared-services"]) == was["services"]
 
 
@@ -183,7 +209,9 @@ def test_second_editor_gets_the_form_back_with_a_clear_message(nova, liaison, br
     made = draft(liaison, nova)
     other = person("nova-two", ("liaison", nova))
     save_draft(request=made, content=content(title="First"), version=1, by=other, at=AT)
-    answer = browse(liaison).post(edit(made), post_of(content(title="Second"), version=1, do="save"))
+    answer = browse(liaison).post(
+        edit(made), post_of(content(title="Second"), version=1, do="save")
+    )
     html = answer.content.decode()
     assert answer.status_code == 409
     assert "NOVA-0001 was changed by nova-two in the meantime" in html
@@ -217,7 +245,9 @@ def test_damaged_form_is_a_clear_message(damage, button, nova, form):
 
 @pytest.mark.parametrize("count", [101, 300, 100_000_000])
 def test_too_many_stages_is_a_clear_message(count, nova, form):
-    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-TOTAL_FORMS": str(count)})
+    answer = form.post(
+        NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-TOTAL_FORMS": str(count)}
+    )
     assert answer.status_code == 400
     assert "A request has at most 100 stages" in answer.content.decode()
 
@@ -235,7 +265,9 @@ def test_hundred_stages_are_shown_saved_and_none_can_be_added(nova, liaison, sam
     assert len(more.context["stages"]) == 100
 
 
-@pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
+@pytest.mark.parametrize(
+    "state", ["submitted", "testing", "running", "rejected", "cancelled", "done"]
+)
 def test_form_is_closed_once_submitted(state, nova, liaison, approver, form):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     assert form.get(edit(obj)).status_code == 403
@@ -249,7 +281,10 @@ def test_form_of_a_draft_is_closed_to_others(role, nova, liaison, browse, reques
     made = draft(liaison, nova)
     client = browse(request.getfixturevalue(role))
     assert client.get(edit(made)).status_code == 403
-    assert client.post(edit(made), post_of(content(title="x"), version=1, do="save")).status_code == 403
+    assert (
+        client.post(edit(made), post_of(content(title="x"), version=1, do="save")).status_code
+        == 403
+    )
 
 
 def test_removed_service_is_said_beside_its_stage(nova, liaison, samweb, form):
@@ -266,23 +301,37 @@ def test_lines_of_purpose_are_the_same_from_form_and_api(nova, liaison, form):
 
 
 def changed(made, **fields) -> dict:
-    return post_of(content_of(made), version=made.version, experiment=made.experiment.key, do="save") | fields
+    return (
+        post_of(content_of(made), version=made.version, experiment=made.experiment.key, do="save")
+        | fields
+    )
 
 
-def test_draft_changes_its_experiment_and_its_number_is_free_again(nova, dune, both_experiments, browse):
+def test_draft_changes_its_experiment_and_its_number_is_free_again(
+    nova, dune, both_experiments, browse
+):
     made = draft(both_experiments, nova)
     form = browse(both_experiments)
-    assert form.post(edit(made), changed(made, experiment="DUNE"))["Location"] == "/requests/DUNE-0001/edit/"
+    assert (
+        form.post(edit(made), changed(made, experiment="DUNE"))["Location"]
+        == "/requests/DUNE-0001/edit/"
+    )
     made.refresh_from_db()
     assert (made.key, made.experiment, made.version) == ("DUNE-0001", dune, 2)
     event = events_of(made).last()
-    assert event.data["changes"][0] == {"path": "experiment", "old": "NOVA (NOVA-0001)", "new": "DUNE (DUNE-0001)"}
+    assert event.data["changes"][0] == {
+        "path": "experiment",
+        "old": "NOVA (NOVA-0001)",
+        "new": "DUNE (DUNE-0001)",
+    }
     assert draft(both_experiments, nova).key == "NOVA-0001"
     assert "DUNE-0001" in form.get("/requests/DUNE-0001/").content.decode()
     assert form.get("/requests/DUNE-0001/changes/").status_code == 200
 
 
-def test_number_stays_taken_if_it_is_not_the_newest_or_others_edited_the_draft(nova, dune, both_experiments, browse):
+def test_number_stays_taken_if_it_is_not_the_newest_or_others_edited_the_draft(
+    nova, dune, both_experiments, browse
+):
     first, second = draft(both_experiments, nova), draft(both_experiments, nova)
     other = person("nova-two", ("liaison", nova))
     save_draft(request=second, content=content(title="theirs"), version=1, by=other, at=AT)
@@ -298,18 +347,25 @@ def test_experiment_is_changed_only_by_liaisons_of_both_and_not_of_clones(
     made = draft(liaison, nova)
     assert browse(liaison).post(edit(made), changed(made, experiment="DUNE")).status_code == 400
     with pytest.raises(NotAllowed):
-        save_draft(request=made, content=content_of(made), version=1, by=liaison, at=AT, experiment=dune)
+        save_draft(
+            request=made, content=content_of(made), version=1, by=liaison, at=AT, experiment=dune
+        )
     clone, _ = clone_request(request=made, by=both_experiments, at=AT)
     answer = browse(both_experiments).post(edit(clone), changed(clone, experiment="DUNE"))
     assert "was made from a request of NOvA" in answer.content.decode()
     assert set(Request.objects.values_list("experiment__key", flat=True)) == {"NOVA"}
 
 
-def test_draft_changes_its_type_and_a_submitted_request_neither(nova, dune, both_experiments, approver, browse):
+def test_draft_changes_its_type_and_a_submitted_request_neither(
+    nova, dune, both_experiments, approver, browse
+):
     load_builtin_workflows(at=AT)
     made, form = draft(both_experiments, nova), browse(both_experiments)
     shown = form.post(edit(made), changed(made, do="workflow", workflow="monte_carlo"))
-    assert [stage_form.type.key for stage_form in shown.context["stages"]] == ["generation", "generation"]
+    assert [stage_form.type.key for stage_form in shown.context["stages"]] == [
+        "generation",
+        "generation",
+    ]
     sent = dict(shown.context["main"].data.lists()) | {"do": "save"}
     form.post(edit(made), sent)
     made.refresh_from_db()
@@ -318,12 +374,24 @@ def test_draft_changes_its_type_and_a_submitted_request_neither(nova, dune, both
     asked = request_in("changes_requested", by=both_experiments, experiment=nova, approver=approver)
     page = form.get(edit(asked)).content.decode()
     assert 'name="workflow"' not in page
-    form.post(edit(asked), changed(asked, experiment="DUNE", workflow="monte_carlo", title="Changed title"))
+    form.post(
+        edit(asked),
+        changed(asked, experiment="DUNE", workflow="monte_carlo", title="Changed title"),
+    )
     asked.refresh_from_db()
-    assert (asked.experiment, asked.workflow.type.key, asked.title) == (nova, "general", "Changed title")
+    assert (asked.experiment, asked.workflow.type.key, asked.title) == (
+        nova,
+        "general",
+        "Changed title",
+    )
     with pytest.raises(InvalidTransition):
         save_draft(
-            request=asked, content=content_of(asked), version=asked.version, by=both_experiments, at=AT, experiment=dune
+            request=asked,
+            content=content_of(asked),
+            version=asked.version,
+            by=both_experiments,
+            at=AT,
+            experiment=dune,
         )
 
 
@@ -334,25 +402,40 @@ def test_api_changes_experiment_and_type_of_a_draft(nova, dune, both_experiments
     sent = {"version": 1, "experiment": "DUNE", "workflow": "monte_carlo", "stages": []}
     answer = client.patch(f"/api/v1/requests/{made.key}/", sent, content_type="application/json")
     found = answer.json()
-    assert (found["key"], found["experiment"], found["workflow"]) == ("DUNE-0001", "DUNE", "monte_carlo")
+    assert (found["key"], found["experiment"], found["workflow"]) == (
+        "DUNE-0001",
+        "DUNE",
+        "monte_carlo",
+    )
 
 
-def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(nova, liaison, approver, browse):
+def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(
+    nova, liaison, approver, browse
+):
     made = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    write_comment(request=made, path="stages.1.jobs", text="Fewer and longer jobs.", by=approver, at=AT)
-    reason = "Good plan, but:\nDeadline: we have no room before March\nStage 1 memory: measure it first"
-    browse(approver).post(f"/requests/{made.key}/request-changes/", {"reason": reason, "version": made.version})
+    write_comment(
+        request=made, path="stages.1.jobs", text="Fewer and longer jobs.", by=approver, at=AT
+    )
+    reason = (
+        "Good plan, but:\nDeadline: we have no room before March\nStage 1 memory: measure it first"
+    )
+    browse(approver).post(
+        f"/requests/{made.key}/request-changes/", {"reason": reason, "version": made.version}
+    )
     page = browse(liaison).get(edit(made))
     html = page.content.decode()
     assert "Good plan, but:" in html
     assert html.count("Fewer and longer jobs.") == 2
-    assert page.context["main"].fields["deadline"].advice == ["opg-one: we have no room before March"]
+    assert page.context["main"].fields["deadline"].advice == [
+        "opg-one: we have no room before March"
+    ]
     assert page.context["stages"][0].fields["memory_bytes"].advice == ["opg-one: measure it first"]
     assert "opg-one: measure it first" in html
 
 
 @pytest.mark.parametrize(
-    ("verb", "label"), [("reject", "Reason"), ("request-changes", "Reason"), ("approve", "Reason (optional)")]
+    ("verb", "label"),
+    [("reject", "Reason"), ("request-changes", "Reason"), ("approve", "Reason (optional)")],
 )
 def test_missing_reason_leaves_the_label_as_it_was(verb, label, nova, liaison, approver, browse):
     made = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
@@ -365,7 +448,9 @@ def test_missing_reason_leaves_the_label_as_it_was(verb, label, nova, liaison, a
 def test_form_shows_the_end_that_each_class_would_give(nova, liaison, approver, browse):
     history(request_in("done", by=liaison, experiment=nova, approver=approver))
     for number in range(3):
-        request_in("queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}")
+        request_in(
+            "queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}"
+        )
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     mine = draft(liaison, nova, title="Mine", stages=(stage(jobs=1000),))
     edit, client = reverse("production:request-edit", args=[mine.key]), browse(liaison)

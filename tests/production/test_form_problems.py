@@ -1,4 +1,6 @@
-"""The form of a request lists its errors at the top, in the checks, in its steps and at the fields: always the same."""
+"""The form of a request lists its errors at the top, in the checks, in its steps and at the fields:
+always the same.
+"""
 
 import re
 
@@ -32,7 +34,9 @@ def form(liaison, browse):
 
 
 def same_problems(page: HttpResponse) -> set[tuple[str, str]]:
-    """Return anchor and message of each error on a page that shows the same errors at all places."""
+    """Return anchor and message of each error on a page that shows the same errors at all
+    places.
+    """
     text = text_of(page)
     card = re.search(r'<section class="card" id="problems".*?</section>', text)
     items = re.findall(r'<a href="#([^"]+)">[^<:]*: ([^<]*)</a>', card[0]) if card else []
@@ -59,15 +63,27 @@ def live(form, data: dict, path: str = NEW_CHECK) -> HttpResponse:
 STAGES = (stage("generation"), stage("simulation", jobs=None), stage("reconstruction", jobs=None))
 SHARED = tuple(stage(name, release="v10 beta") for name in ("generation", "simulation", "merge"))
 STATES = {
-    "empty": (content(title="", purpose="", deadline=None, stages=()), {}, {"id_title", "id_purpose", "stages"}),
+    "empty": (
+        content(title="", purpose="", deadline=None, stages=()),
+        {},
+        {"id_title", "id_purpose", "stages"},
+    ),
     "wrong number": (content(), {"stages-1-jobs": "many"}, {"id_stages-1-jobs"}),
     "two stages": (content(stages=STAGES), {}, {"id_stages-1-jobs", "id_stages-2-jobs"}),
     "shared field": (content(stages=SHARED), {}, {"id_shared-release"}),
-    "shared number": (content(stages=SHARED), {"shared-events": "many"}, {"id_shared-events", "id_shared-release"}),
+    "shared number": (
+        content(stages=SHARED),
+        {"shared-events": "many"},
+        {"id_shared-events", "id_shared-release"},
+    ),
     "text too long": (content(title="x" * 500, purpose=""), {}, {"id_title", "id_purpose"}),
     "no such service": (content(), {"shared-services": ["no-service"]}, {"id_shared-services"}),
     "too many stages": (content(stages=(stage(),) * 101), {}, {"stages"}),
-    "warnings only": (content(stages=(stage("generation"), stage("simulation", release="v10"))), {}, set()),
+    "warnings only": (
+        content(stages=(stage("generation"), stage("simulation", release="v10"))),
+        {},
+        set(),
+    ),
 }
 
 
@@ -85,7 +101,9 @@ def test_all_places_show_the_same_errors(state, nova, form):
         assert same_problems(form.post(NEW, data | {"do": "submit"}, follow=True)) == checked
 
 
-@pytest.mark.parametrize("state", ["wrong number", "shared number", "text too long", "no such service"])
+@pytest.mark.parametrize(
+    "state", ["wrong number", "shared number", "text too long", "no such service"]
+)
 def test_save_that_fails_shows_what_the_checks_show_of_fields_filled_in(state, nova, form):
     written, changes, _ = STATES[state]
     data = post_of(written, experiment="NOVA", touched="") | changes
@@ -114,7 +132,10 @@ def test_fix_of_a_field_that_stages_share_is_one_error_and_fixes_all(nova, liais
     [fix] = set(re.findall(r'value="(fix:[^"]+)"', text_of(page)))
     after = form.post(edit(obj), data | {"do": fix}, follow=True)
     assert same_problems(after) == set()
-    assert len({stage.release for stage in content_of(Request.objects.get()).stages} - {"v10 beta"}) == 1
+    assert (
+        len({stage.release for stage in content_of(Request.objects.get()).stages} - {"v10 beta"})
+        == 1
+    )
 
 
 def test_experiment_that_cannot_be_saved_is_listed_everywhere(nova, dune, form):
@@ -141,7 +162,10 @@ def test_unknown_experiment_and_damaged_stages_are_listed_everywhere(nova, liais
 
 def test_change_of_a_signed_request_shows_all_errors_everywhere(nova, liaison, approver, form):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
-    data = post_of(content_of(obj), version=obj.version, touched="") | {"purpose": "", "stages-0-jobs": ""}
+    data = post_of(content_of(obj), version=obj.version, touched="") | {
+        "purpose": "",
+        "stages-0-jobs": "",
+    }
     page = form.post(edit(obj), data | {"do": "save"})
     assert page.status_code == 400
     assert {anchor for anchor, _ in same_problems(page)} == {"id_purpose", "id_stages-0-jobs"}

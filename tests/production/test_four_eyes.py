@@ -1,4 +1,6 @@
-"""Whoever wrote any revision of a request counts as its requester; delegations are few, and of something."""
+"""Whoever wrote any revision of a request counts as its requester; delegations are few,
+and of something.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +13,12 @@ from apps.production.domain.approvals.delegations import delegate, revoke_delega
 from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import approve_request, check_request, set_priority, submit_request
+from apps.production.domain.lifecycle.moves import (
+    approve_request,
+    check_request,
+    set_priority,
+    submit_request,
+)
 from apps.production.domain.lineage.links import combine_requests, split_request
 from apps.production.domain.lineage.splits import SplitUnit
 from apps.production.domain.requests.drafts import save_draft
@@ -26,7 +33,11 @@ WEEK = timedelta(days=7)
 
 def edit(request, by, **changes):
     return save_draft(
-        request=request, content=replace(content_of(request), **changes), version=request.version, by=by, at=AT
+        request=request,
+        content=replace(content_of(request), **changes),
+        version=request.version,
+        by=by,
+        at=AT,
     )
 
 
@@ -38,7 +49,9 @@ def submitted(request, by):
 
 @pytest.fixture
 def edited(nova, liaison, both):
-    """A request that a liaison wrote and submitted; one revision of its draft is by a liaison who is an approver."""
+    """A request that a liaison wrote and submitted;
+    one revision of its draft is by a liaison who is an approver.
+    """
     made = draft(liaison, nova)
     edit(made, both, title="Another title for this request")
     edit(made, liaison, title="A title of its author again")
@@ -65,7 +78,9 @@ def test_no_one_signs_on_behalf_of_an_editor(edited, both, shifter):
 
 
 def test_signer_who_edits_loses_the_signature(nova, liaison, both, approver):
-    group = approvals.group("Physics", both, person("physicist", ("shifter", nova)), experiment=nova)
+    group = approvals.group(
+        "Physics", both, person("physicist", ("shifter", nova)), experiment=nova
+    )
     approvals.rule(group, approvals.group("OPG", role="approver"), experiment=nova)
     waiting = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     approve_request(request=waiting, by=both, at=AT, group="Physics")
@@ -85,7 +100,11 @@ def test_signer_cannot_edit_what_is_approved(nova, liaison, both):
 def test_approver_who_changes_it_materially_cannot_approve_it_again(nova, liaison, both, approver):
     queued = request_in("queued", by=liaison, experiment=nova, approver=both)
     changed = edit(queued, both, stages=content().stages[:1])
-    assert (changed.state, changed.approved_by, is_requester(both, changed)) == ("submitted", None, True)
+    assert (changed.state, changed.approved_by, is_requester(both, changed)) == (
+        "submitted",
+        None,
+        True,
+    )
     check_request(request=changed, at=AT)
     with pytest.raises(NotAllowed):
         approve_request(request=changed, by=both, at=AT)
@@ -94,7 +113,12 @@ def test_approver_who_changes_it_materially_cannot_approve_it_again(nova, liaiso
 
 def test_parts_and_combinations_keep_the_editors(nova, edited, both, liaison):
     parts = split_request(
-        request=edited, by_what=SplitUnit.EVENTS, size=10_000_000, by=liaison, at=AT, reason="too large"
+        request=edited,
+        by_what=SplitUnit.EVENTS,
+        size=10_000_000,
+        by=liaison,
+        at=AT,
+        reason="too large",
     )
     assert all(is_requester(both, part) for part in parts)
     other = combine_requests(requests=parts, by=liaison, at=AT, reason="small enough")
@@ -103,7 +127,9 @@ def test_parts_and_combinations_keep_the_editors(nova, edited, both, liaison):
 
 def test_at_most_twenty_delegations_are_active(approver, second_approver):
     def hand_over(from_at=AT):
-        return delegate(by=approver, to_user=second_approver, from_at=from_at, until_at=AT + WEEK, at=AT)
+        return delegate(
+            by=approver, to_user=second_approver, from_at=from_at, until_at=AT + WEEK, at=AT
+        )
 
     made = [hand_over(AT + timedelta(hours=number)) for number in range(20)]
     with pytest.raises(InvalidFields, match="20 delegations"):

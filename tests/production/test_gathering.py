@@ -1,4 +1,6 @@
-"""What the checks know is what is in the database, and asking it costs the same for one stage and for a hundred."""
+"""What the checks know is what is in the database,
+and asking it costs the same for one stage and for a hundred.
+"""
 
 import json
 from copy import copy
@@ -49,13 +51,18 @@ def test_nothing_is_known_of_an_empty_portal(nova):
 
 
 def test_earlier_requests_are_known_by_what_they_claim(nova, dune, queued, liaison):
-    mine = queued(**{name: getattr(monte_carlo(), name) for name in ("workflow", "arguments", "stages")})
+    mine = queued(
+        **{name: getattr(monte_carlo(), name) for name in ("workflow", "arguments", "stages")}
+    )
     wanted = monte_carlo()
     rules = found(nova, wanted)
     assert f"{mine} already uses runs 900001-900100" in rules["run_numbers_unique"]
     assert "4,000 seeds from 1,000" in rules["seeds_unique"]
     assert {"title_unique", "output_unique"} <= rules.keys()
-    assert not {"run_numbers_unique", "seeds_unique", "title_unique", "output_unique"} & found(dune, wanted).keys()
+    assert (
+        not {"run_numbers_unique", "seeds_unique", "title_unique", "output_unique"}
+        & found(dune, wanted).keys()
+    )
     assert "run_numbers_unique" not in found(nova, content_of(mine), request=mine)
 
 
@@ -86,7 +93,9 @@ def test_requests_whose_runs_meet_are_known_however_they_are_written(mine, nova,
         others.append(copy(one))
         others[-1].pk, others[-1].key, others[-1].title = None, f"NOVA-9{number:03}", f"With {runs}"
         others[-1].arguments = {"run_block": runs}
-    keys = {other.key: other.arguments["run_block"] for other in Request.objects.bulk_create(others)}
+    keys = {
+        other.key: other.arguments["run_block"] for other in Request.objects.bulk_create(others)
+    }
     wanted = replace(monte_carlo(), title="", arguments={"run_block": mine})
     named = {keys[other.key] for other in known(nova, wanted).others}
 
@@ -112,12 +121,19 @@ def test_services_and_releases_of_earlier_stages(nova, queued, samweb):
 
 def test_state_and_downtime_of_a_needed_service(nova, samweb):
     window = DowntimeWindow.objects.create(
-        title="Upgrade", starts_at=AT + timedelta(days=1), ends_at=AT + timedelta(days=2), scheduled_by="x"
+        title="Upgrade",
+        starts_at=AT + timedelta(days=1),
+        ends_at=AT + timedelta(days=2),
+        scheduled_by="x",
     )
     window.services.add(samweb)
     facts = known(nova, content(stages=(stage("reco", services=("samweb",)),)))
     now = facts.service_states["samweb"]
-    assert (now.name, now.state, [w.title for w in now.windows]) == ("SAM web", "unknown", ["Upgrade"])
+    assert (now.name, now.state, [w.title for w in now.windows]) == (
+        "SAM web",
+        "unknown",
+        ["Upgrade"],
+    )
     DowntimeWindow.objects.update(cancelled_at=AT)
     facts = known(nova, content(stages=(stage("reco", services=("samweb",)),)))
     assert facts.service_states["samweb"].windows == ()
@@ -194,6 +210,9 @@ def test_queries_grow_neither_with_stages_nor_with_requests(nova, liaison, queue
     history(queued(stages=(stage("s0", services=("samweb",)),)), name="s0")
     few = count(content(stages=(stage("s0", services=("samweb",)),)))
     for n in range(4):
-        history(queued(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(5))), name=f"s{n}")
+        history(
+            queued(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(5))),
+            name=f"s{n}",
+        )
     many = content(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(50)))
     assert count(many) == few <= 24

@@ -1,4 +1,6 @@
-"""Groups of approval that are used no more: retired, not deleted, with what comes of it said before."""
+"""Groups of approval that are used no more: retired, not deleted,
+with what comes of it said before.
+"""
 
 from datetime import timedelta
 
@@ -19,7 +21,14 @@ def group(nova, approver, second_approver):
     group = approvals.group("Physics of NOvA", approver, experiment=nova)
     for others in ((), (approvals.group("OPG", role="approver"),)):
         approvals.rule(group, *others, experiment=nova)
-    delegate(by=approver, to_user=second_approver, from_at=AT, until_at=AT + timedelta(days=3), at=AT, group=group)
+    delegate(
+        by=approver,
+        to_user=second_approver,
+        from_at=AT,
+        until_at=AT + timedelta(days=3),
+        at=AT,
+        group=group,
+    )
     return group
 
 

@@ -69,7 +69,9 @@ def test_second_of_two_is_told(running, nova, shifter, approver):
         lift_hold(hold=hold, by=shifter, at=AT)
     place_hold(by=shifter, at=AT, reason="again", experiment=nova)
     assert Hold.objects.count() == 2
-    kinds = Event.objects.filter(kind__startswith="hold.").order_by("pk").values_list("kind", flat=True)
+    kinds = (
+        Event.objects.filter(kind__startswith="hold.").order_by("pk").values_list("kind", flat=True)
+    )
     assert list(kinds) == ["hold.placed", "hold.lifted", "hold.placed"]
 
 
@@ -91,7 +93,9 @@ def test_queue_keeps_its_order(nova, liaison, approver, shifter):
     assert queue_ranks() == before
 
 
-def test_banner_is_seen_by_those_it_concerns(running, foreign, nova, shifter, liaison, other_liaison, browse):
+def test_banner_is_seen_by_those_it_concerns(
+    running, foreign, nova, shifter, liaison, other_liaison, browse
+):
     place_hold(by=shifter, at=AT, reason="<b>full</b>", experiment=nova)
     for url in (running.get_absolute_url(), reverse("production:queue"), reverse("portal:home")):
         assert "&lt;b&gt;full" in browse(liaison).get(url).content.decode(), url
@@ -109,29 +113,50 @@ def test_page_places_and_lifts(running, shifter, liaison, browse):
     assert [hold.stage.position for hold in Hold.objects.all()] == [1]
     assert "Too many failures." in browse(liaison).get(page).content.decode()
     assert browse(liaison).post(page, data).status_code == 403
-    assert client.post(reverse("production:hold-lift", args=[Hold.objects.get().pk])).status_code == 302
+    assert (
+        client.post(reverse("production:hold-lift", args=[Hold.objects.get().pk])).status_code
+        == 302
+    )
     assert Hold.objects.get().lifted_by == shifter
 
 
 def test_api_places_and_lifts(running, shifter, liaison, browse):
     url, client = reverse("api:hold-list"), browse(shifter)
-    made = client.post(url, {"request": running.key, "stage": 1, "reason": "x"}, content_type="application/json")
+    made = client.post(
+        url, {"request": running.key, "stage": 1, "reason": "x"}, content_type="application/json"
+    )
     assert (made.status_code, made.json()["level"]) == (201, "stage")
-    refused = browse(liaison).post(url, {"experiment": "NOVA", "reason": "x"}, content_type="application/json")
+    refused = browse(liaison).post(
+        url, {"experiment": "NOVA", "reason": "x"}, content_type="application/json"
+    )
     assert refused.status_code == 403
-    assert client.post(url, {"request": "NOVA-9", "reason": "x"}, content_type="application/json").status_code == 400
+    assert (
+        client.post(
+            url, {"request": "NOVA-9", "reason": "x"}, content_type="application/json"
+        ).status_code
+        == 400
+    )
     assert [row["request"] for row in browse(liaison).get(url).json()["results"]] == [running.key]
     assert (
-        client.post(reverse("api:hold-lift", args=[made.json()["id"]]), content_type="application/json").status_code
+        client.post(
+            reverse("api:hold-lift", args=[made.json()["id"]]), content_type="application/json"
+        ).status_code
         == 200
     )
     assert client.get(url).json()["results"] == []
 
 
 def test_page_shows_some_at_a_time_the_latest_first(running, shifter, browse):
-    experiments = Experiment.objects.bulk_create(Experiment(key=f"E{n}", name=f"E{n}") for n in range(51))
+    experiments = Experiment.objects.bulk_create(
+        Experiment(key=f"E{n}", name=f"E{n}") for n in range(51)
+    )
     Hold.objects.bulk_create(
-        Hold(reason=f"Wrong seeds {n}.", by=shifter, at=AT + timedelta(minutes=n), experiment=experiment)
+        Hold(
+            reason=f"Wrong seeds {n}.",
+            by=shifter,
+            at=AT + timedelta(minutes=n),
+            experiment=experiment,
+        )
         for n, experiment in enumerate(experiments)
     )
     first = browse(shifter).get("/requests/holds/")

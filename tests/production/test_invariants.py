@@ -34,9 +34,24 @@ from tests.factories.people import person
 from tests.factories.requests import AT, content, draft, stage
 
 ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
-ACTIONS = [*SERVICES, "check", "save", "change", "set_priority", "sign_one", "withdraw", "delegate", "revoke"]
+ACTIONS = [
+    *SERVICES,
+    "check",
+    "save",
+    "change",
+    "set_priority",
+    "sign_one",
+    "withdraw",
+    "delegate",
+    "revoke",
+]
 STEPS = st.lists(
-    st.tuples(st.sampled_from(ACTIONS), st.sampled_from(ROLES), st.sampled_from(["", "because"]), st.booleans()),
+    st.tuples(
+        st.sampled_from(ACTIONS),
+        st.sampled_from(ROLES),
+        st.sampled_from(["", "because"]),
+        st.booleans(),
+    ),
     max_size=25,
 )
 
@@ -54,7 +69,9 @@ def cast(nova, liaison, approver, shifter, admin, both):
     }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(maker=st.sampled_from(["liaison", "both"]), steps=STEPS, groups=st.booleans())
 def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps, groups):
     with transaction.atomic():
@@ -76,7 +93,9 @@ def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps, groups):
 
 
 def ask_for_groups(cast) -> None:
-    """Let two groups sign: the approvers, and one of the shifter and somebody who is a requester at times."""
+    """Let two groups sign: the approvers, and one of the shifter and somebody who is a requester
+    at times.
+    """
     approvers = approvals.group("OPG", role="approver")
     others = approvals.group("Physics", cast["shifter"], cast["both"], cast["liaison_two"])
     approvals.rule(approvers, others)
@@ -138,14 +157,18 @@ def check(before: Request, after: Request, done: int) -> None:
     assert (after.held_from != "") == (after.state == RequestState.ON_HOLD)
     assert (after.superseded_by_id is not None) == (after.state == RequestState.SUPERSEDED)
     assert (after.closed_at is not None) == (after.state in CLOSED)
-    assert (after.submitted_at is not None) == any(event.kind == "request.submit" for event in events)
+    assert (after.submitted_at is not None) == any(
+        event.kind == "request.submit" for event in events
+    )
     path = [event.new for event in events if event.new in RequestState.values]
     assert path[-1] == after.state
     assert all(new in MOVES[old] for old, new in pairwise(path))
 
 
 def check_signatures(before: Request, after: Request) -> None:
-    """What holds was signed as it is, by others than the requesters; an approved request has all it needs."""
+    """What holds was signed as it is, by others than the requesters;
+    an approved request has all it needs.
+    """
     live = list(after.signatures.filter(withdrawn_at=None))
     assert not {pk for one in live for pk in (one.by_id, one.for_user_id)} & after.requester_ids
     assert len({one.group_id for one in live}) == len(live)

@@ -1,4 +1,6 @@
-"""Two approvers decide in two processes at once, and one process is killed: one whole decision stands."""
+"""Two approvers decide in two processes at once, and one process is killed:
+one whole decision stands.
+"""
 
 import os
 import signal
@@ -22,7 +24,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 DECIDED, REFUSED = 0, 1
 SECONDS = 60
 #: The killed process stands before its first statement with this text; at None it has committed.
-REQUEST_MOMENTS = ["FOR UPDATE", 'INTO "production_signature"', 'UPDATE "production_request"', "core_event", None]
+REQUEST_MOMENTS = [
+    "FOR UPDATE",
+    'INTO "production_signature"',
+    'UPDATE "production_request"',
+    "core_event",
+    None,
+]
 CHANGE_MOMENTS = [
     "FOR UPDATE",
     'INTO "diagnosis_knownerror"',
@@ -42,7 +50,9 @@ KNOWN_ERROR = {
 
 
 def run_in_process(decide: Callable[[], object]) -> int:
-    """Decide in another process; return its ID. It ends with `DECIDED`, `REFUSED` or, after any other error, 2."""
+    """Decide in another process; return its ID. It ends with `DECIDED`, `REFUSED` or,
+    after any other error, 2.
+    """
     connections.close_all()
     child = os.fork()
     if child:
@@ -77,8 +87,12 @@ def decide_and_stop(decide: Callable[[], object], moment: str | None, ready: int
         stop()
 
 
-def kill_first_of_two(first: Callable[[], object], second: Callable[[], object], moment: str | None) -> int:
-    """Let both decide, kill the first at the moment, while the second decides or waits; return how the second ended."""
+def kill_first_of_two(
+    first: Callable[[], object], second: Callable[[], object], moment: str | None
+) -> int:
+    """Let both decide, kill the first at the moment, while the second decides or waits;
+    return how the second ended.
+    """
     read_end, write_end = os.pipe()
     killed = run_in_process(lambda: decide_and_stop(first, moment, write_end))
     os.close(write_end)
@@ -134,12 +148,18 @@ def test_request_has_one_whole_decision(nova, liaison, approver, second_approver
 
 
 @pytest.mark.parametrize("moment", CHANGE_MOMENTS)
-def test_proposal_of_a_known_error_has_one_whole_decision(liaison, approver, second_approver, moment):
-    change = submit_change(known_error="DISK-GONE", values=KNOWN_ERROR, by=liaison, at=AT, reason="new")
+def test_proposal_of_a_known_error_has_one_whole_decision(
+    liaison, approver, second_approver, moment
+):
+    change = submit_change(
+        known_error="DISK-GONE", values=KNOWN_ERROR, by=liaison, at=AT, reason="new"
+    )
     copies = [KnownErrorChange.objects.get(pk=change.pk) for _ in range(2)]
     outcome = kill_first_of_two(
         lambda: decide_change(change=copies[0], approve=True, by=approver, at=AT),
-        lambda: decide_change(change=copies[1], approve=False, by=second_approver, at=AT, reason="no"),
+        lambda: decide_change(
+            change=copies[1], approve=False, by=second_approver, at=AT, reason="no"
+        ),
         moment,
     )
 

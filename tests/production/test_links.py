@@ -1,4 +1,6 @@
-"""Splitting and combining: who may, when, what becomes of the old ones, and what the pages and the API show."""
+"""Splitting and combining: who may, when, what becomes of the old ones,
+and what the pages and the API show.
+"""
 
 import pytest
 from django.db import connection
@@ -36,13 +38,18 @@ SENT = [state for state in RequestState if state not in BEFORE_PRODUCTION]
 def split(request, by, size=8_000_000, **more):
     wanted = Request.objects.get(pk=request.pk)
     return links.split_request(
-        request=wanted, by_what=SplitUnit.EVENTS, size=size, **{"by": by, "at": AT, "reason": "too large", **more}
+        request=wanted,
+        by_what=SplitUnit.EVENTS,
+        size=size,
+        **{"by": by, "at": AT, "reason": "too large", **more},
     )
 
 
 def combine(requests, by, **more):
     rows = [Request.objects.get(pk=request.pk) for request in requests]
-    return links.combine_requests(requests=rows, **{"by": by, "at": AT, "reason": "one is enough", **more})
+    return links.combine_requests(
+        requests=rows, **{"by": by, "at": AT, "reason": "one is enough", **more}
+    )
 
 
 @pytest.fixture
@@ -64,9 +71,15 @@ def test_parts_are_drafts_and_the_whole_gives_way(state, nova, liaison, approver
     assert gone.state == ("cancelled" if state == "draft" else "superseded")
     assert gone.superseded_by == (None if state == "draft" else made[0])
     last = events_of(gone).last()
-    assert (last.reason, last.data["split_into"]) == ("too large", ["NOVA-0002", "NOVA-0003", "NOVA-0004"])
+    assert (last.reason, last.data["split_into"]) == (
+        "too large",
+        ["NOVA-0002", "NOVA-0003", "NOVA-0004"],
+    )
     began = events_of(made[2]).get()
-    assert began.data == {"split_from": "NOVA-0001", "note": "part 3 of 3: events 16,000,001 to 20,000,000"}
+    assert began.data == {
+        "split_from": "NOVA-0001",
+        "note": "part 3 of 3: events 16,000,001 to 20,000,000",
+    }
 
 
 def test_parts_are_checked_and_signed_by_themselves(queued, liaison, approver):
@@ -78,21 +91,38 @@ def test_parts_are_checked_and_signed_by_themselves(queued, liaison, approver):
 
 
 def test_parts_keep_the_priority_that_the_opg_has_set(queued, liaison, approver, browse):
-    set_priority(request=queued, by=approver, at=AT, reason="For the conference.", priority=7, priority_class="high")
-    page = browse(liaison).post(f"/requests/{queued.key}/split/", {"by": "events", "size": 8_000_000, "reason": "x"})
+    set_priority(
+        request=queued,
+        by=approver,
+        at=AT,
+        reason="For the conference.",
+        priority=7,
+        priority_class="high",
+    )
+    page = browse(liaison).post(
+        f"/requests/{queued.key}/split/", {"by": "events", "size": 8_000_000, "reason": "x"}
+    )
     assert "Each part keeps the priority set by the OPG: high 7." in page.content.decode()
     for part in split(queued, liaison):
         part.refresh_from_db()
         assert (part.priority_class, part.priority) == ("high", 7)
         event = events_of(part).filter(kind="request.priority_set").get()
-        assert (event.actor, event.reason) == ("opsportal", "From NOVA-0001, opg-one: For the conference.")
-    assert "set the priority high 7" in browse(liaison).get(f"/requests/{part.key}/").content.decode()
+        assert (event.actor, event.reason) == (
+            "opsportal",
+            "From NOVA-0001, opg-one: For the conference.",
+        )
+    assert (
+        "set the priority high 7" in browse(liaison).get(f"/requests/{part.key}/").content.decode()
+    )
 
 
 def test_that_keep_up_is_never_split_is_told_before_the_form(nova, liaison, browse):
     keep_up = workflow_of(newest_version("keep_up"))
     wanted = create_draft(
-        experiment=nova, content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)), by=liaison, at=AT
+        experiment=nova,
+        content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)),
+        by=liaison,
+        at=AT,
     )
     page = browse(liaison).get(f"/requests/{wanted.key}/split/").content.decode()
     assert "This request cannot be split. Keep-up processes each file once" in page
@@ -126,11 +156,15 @@ def a_job(request):
 def a_waiting_job(request):
     cluster = clusters.cluster()
     found = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
-    store_queue(cluster=cluster, jobs=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT)
+    store_queue(
+        cluster=cluster, jobs=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT
+    )
 
 
 def a_report(request):
-    report_output(stage=request.stages.first(), key="1", counts={"files_out": 1}, by=request.created_by, at=AT)
+    report_output(
+        stage=request.stages.first(), key="1", counts={"files_out": 1}, by=request.created_by, at=AT
+    )
 
 
 @pytest.mark.parametrize("sign", [a_job, a_waiting_job, a_report])
@@ -178,12 +212,22 @@ def test_without_reason_or_of_an_old_version_nothing_is_done(queued, liaison, ap
         split(queued, liaison, version=queued.version - 1)
     set_priority(request=Request.objects.get(), priority=5, by=approver, at=AT, reason="soon")
     with pytest.raises(StaleState):
-        links.split_request(request=queued, by_what=SplitUnit.EVENTS, size=8_000_000, by=liaison, at=AT, reason="late")
+        links.split_request(
+            request=queued,
+            by_what=SplitUnit.EVENTS,
+            size=8_000_000,
+            by=liaison,
+            at=AT,
+            reason="late",
+        )
     assert Request.objects.get().state == "queued"
 
 
 def test_several_become_one(nova, liaison, approver):
-    old = [request_in(state, by=liaison, experiment=nova, approver=approver) for state in ("queued", "draft")]
+    old = [
+        request_in(state, by=liaison, experiment=nova, approver=approver)
+        for state in ("queued", "draft")
+    ]
 
     made = combine(old, liaison)
 
@@ -193,7 +237,11 @@ def test_several_become_one(nova, liaison, approver):
         {"combined_from": ["NOVA-0001", "NOVA-0002"]},
     )
     assert sums([content_of(made)]) == sums([content_of(each) for each in old])
-    assert list(Request.objects.order_by("pk").values_list("state", flat=True)) == ["superseded", "cancelled", "draft"]
+    assert list(Request.objects.order_by("pk").values_list("state", flat=True)) == [
+        "superseded",
+        "cancelled",
+        "draft",
+    ]
     assert [events_of(each).last().data["combined_into"] for each in old] == ["NOVA-0003"] * 2
 
 
@@ -211,7 +259,9 @@ def test_requests_of_two_experiments_and_the_same_twice_are_refused(nova, dune, 
 def test_links_are_told_at_both_ends_once(nova, liaison, approver, queued):
     one, two, three = split(queued, liaison)
     made = combine([one, two, three], liaison)
-    assert [(r.words, r.request.key) for r in links.related_to(Request.objects.get(pk=queued.pk))] == [
+    assert [
+        (r.words, r.request.key) for r in links.related_to(Request.objects.get(pk=queued.pk))
+    ] == [
         ("Split into", "NOVA-0002"),
         ("Split into", "NOVA-0003"),
         ("Split into", "NOVA-0004"),
@@ -241,7 +291,13 @@ def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):
     assert "events (20,000,000 total)" in page
     assert "Split into" not in page
 
-    sent = {"by": "events", "size": "8 M", "reason": "too large", "version": queued.version, "do": "split"}
+    sent = {
+        "by": "events",
+        "size": "8 M",
+        "reason": "too large",
+        "version": queued.version,
+        "do": "split",
+    }
     page = client.post(address, sent).content.decode()  # not seen yet, so it is shown
     assert "Split into 3 requests" in page
     assert "Part 3 of 3: events 16,000,001 to 20,000,000" in page
@@ -264,10 +320,19 @@ def test_page_says_why_not(nova, liaison, approver, browse):
     client = browse(liaison)
     for verb in ("split", "combine"):
         answer = client.get(f"/requests/{running.key}/{verb}/")
-        assert (answer.status_code, "jobs may have been submitted" in answer.content.decode()) == (200, True)
+        assert (answer.status_code, "jobs may have been submitted" in answer.content.decode()) == (
+            200,
+            True,
+        )
         assert client.post(f"/requests/{running.key}/{verb}/", {"do": verb}).status_code == 409
-    assert "it needs more than one run, file or event" in client.get(f"/requests/{bare.key}/split/").content.decode()
-    assert client.post(f"/requests/{bare.key}/split/", {"by": "events", "size": "1"}).status_code == 400
+    assert (
+        "it needs more than one run, file or event"
+        in client.get(f"/requests/{bare.key}/split/").content.decode()
+    )
+    assert (
+        client.post(f"/requests/{bare.key}/split/", {"by": "events", "size": "1"}).status_code
+        == 400
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,11 +385,15 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
         ("NOVA-0002", "NOVA-0001 and NOVA-0002: Stage 1: different releases"),
     ],
 )
-def test_combine_page_tells_what_is_wrong(others, words, nova, dune, liaison, other_liaison, browse):
+def test_combine_page_tells_what_is_wrong(
+    others, words, nova, dune, liaison, other_liaison, browse
+):
     base = draft(liaison, nova)
     draft(liaison, nova, stages=(stage("generation", release="v10"), stage("simulation")))
     draft(other_liaison, dune)
-    answer = browse(liaison).post(f"/requests/{base.key}/combine/", {"others": others, "do": "preview"})
+    answer = browse(liaison).post(
+        f"/requests/{base.key}/combine/", {"others": others, "do": "preview"}
+    )
     assert (answer.status_code, words in answer.content.decode()) == (400, True)
 
 
@@ -341,14 +410,20 @@ def test_api_previews_splits_combines_and_relates(queued, liaison, api):
     client, address = api(liaison), f"/api/v1/requests/{queued.key}/"
     how = {"by": "events", "size": 8_000_000, "reason": "too large"}
     shown = client.post(f"{address}split/", how | {"preview": True}, format="json")
-    assert (shown.status_code, len(shown.json()["requests"]), Request.objects.count()) == (200, 3, 1)
+    assert (shown.status_code, len(shown.json()["requests"]), Request.objects.count()) == (
+        200,
+        3,
+        1,
+    )
     made = client.post(f"{address}split/", how, format="json")
     assert (made.status_code, made.json()["requests"][1]["request"]) == (201, "NOVA-0003")
     assert made.json()["requests"][1]["content"]["stages"][0]["events"] == 8_000_000
     again = client.post(f"{address}split/", how, format="json")
     assert (again.status_code, "and closed" in again.json()["detail"]) == (409, True)
     both = {"others": ["NOVA-0003", "NOVA-0004"], "reason": "no"}
-    preview = client.post("/api/v1/requests/NOVA-0002/combine/", both | {"preview": True}, format="json")
+    preview = client.post(
+        "/api/v1/requests/NOVA-0002/combine/", both | {"preview": True}, format="json"
+    )
     assert preview.json()["requests"][0]["content"]["stages"][0]["events"] == 20_000_000
     joined = client.post("/api/v1/requests/NOVA-0002/combine/", both, format="json")
     assert (joined.status_code, joined.json()["requests"][0]["request"]) == (201, "NOVA-0005")
@@ -400,12 +475,16 @@ def test_pages_ask_no_more_for_more_requests(nova, liaison, queued, browse):
     few = queries()
     for number in range(5):
         made = draft(liaison, nova, title=f"Another {number}")
-        RequestLink.objects.create(kind="split", earlier=one if number else queued, later=made, at=AT, by="test")
+        RequestLink.objects.create(
+            kind="split", earlier=one if number else queued, later=made, at=AT, by="test"
+        )
         RequestLink.objects.create(kind="combined", earlier=made, later=queued, at=AT, by="test")
     assert queries() <= few
 
 
-def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(nova, liaison, browse, monkeypatch):
+def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(
+    nova, liaison, browse, monkeypatch
+):
     monkeypatch.setattr(links, "OFFERED", 2)
     base, *_ = (draft(liaison, nova, title=f"Part {number}") for number in range(6))
     draft(liaison, nova, stages=(stage("generation"), stage("simulation"), stage("more")))
@@ -413,7 +492,10 @@ def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(nova, liais
 
     def listed(answer):
         assert answer.status_code == 200
-        return [(one.request.key, one.request.key in answer.context["chosen"]) for one in answer.context["candidates"]]
+        return [
+            (one.request.key, one.request.key in answer.context["chosen"])
+            for one in answer.context["candidates"]
+        ]
 
     newest = client.get(address)
     assert listed(newest) == [("NOVA-0006", False), ("NOVA-0005", False)]  # none of another length

@@ -29,7 +29,9 @@ def move(request: Request, verb: str) -> str:
 
 
 @pytest.mark.parametrize("state", RequestState.values)
-def test_detail_shows_state_to_all_who_may_see_it(state, nova, liaison, approver, shifter, admin, browse):
+def test_detail_shows_state_to_all_who_may_see_it(
+    state, nova, liaison, approver, shifter, admin, browse
+):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     for user in (liaison, approver, shifter, admin):
         page = browse(user).get(detail(obj))
@@ -44,7 +46,9 @@ def test_request_of_another_experiment_is_not_found(path, nova, liaison, other_l
     assert browse(other_liaison).post(move(obj, "submit")).status_code == 404
 
 
-def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, approver, other_liaison, browse):
+def test_other_liaison_sees_nothing_of_it_in_list_and_queue(
+    nova, liaison, approver, other_liaison, browse
+):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for name in ("production:request-list", "production:queue"):
         assert obj.key not in browse(other_liaison).get(reverse(name)).content.decode()
@@ -56,7 +60,11 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
         ("draft", "liaison", ["cancel", "submit"]),
         ("draft", "approver", []),
         ("awaiting_approval", "liaison", ["cancel", "supersede"]),
-        ("awaiting_approval", "approver", ["approve", "request-changes", "reject", "cancel", "supersede", "priority"]),
+        (
+            "awaiting_approval",
+            "approver",
+            ["approve", "request-changes", "reject", "cancel", "supersede", "priority"],
+        ),
         ("awaiting_approval", "shifter", []),
         ("changes_requested", "liaison", ["cancel", "supersede", "submit"]),
         ("queued", "approver", ["test", "start", "hold", "cancel", "supersede", "priority"]),
@@ -66,7 +74,9 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
         ("done", "approver", ["supersede"]),
     ],
 )
-def test_detail_offers_only_what_this_person_may_do_now(state, role, offered, nova, liaison, approver, browse, request):
+def test_detail_offers_only_what_this_person_may_do_now(
+    state, role, offered, nova, liaison, approver, browse, request
+):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
     every = [*SERVICES, "priority"]
@@ -80,7 +90,9 @@ def test_form_of_a_move_that_is_not_possible_is_not_shown(nova, liaison, browse)
 
 def test_approve_moves_and_says_so(nova, liaison, approver, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    page = browse(approver).post(move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True)
+    page = browse(approver).post(
+        move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
+    )
     assert "NOVA-0001 is now “queued”." in page.content.decode()
     assert Request.objects.get().approved_by == approver
 
@@ -101,7 +113,8 @@ def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, brows
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for verb in SERVICES if actor_of(verb) not in {Actor.OPERATOR, Actor.OPERATOR_OR_PORTAL}]
+    "verb",
+    [verb for verb in SERVICES if actor_of(verb) not in {Actor.OPERATOR, Actor.OPERATOR_OR_PORTAL}],
 )
 def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
@@ -115,14 +128,18 @@ def test_unknown_move_is_not_found_and_moves_are_posts(nova, liaison, browse):
     assert (back.status_code, back.url) == (303, obj.get_absolute_url())
 
 
-def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, second_approver, browse):
+def test_second_approver_is_told_what_the_first_did(
+    nova, liaison, approver, second_approver, browse
+):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason="no")
-    page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
-    assert (
-        "NOVA-0001 was changed by opg-one in the meantime and is now “changes requested”. Your change was not saved."
-        in (page.content.decode())
+    page = browse(second_approver).post(
+        move(obj, "approve"), {"version": obj.version - 1}, follow=True
     )
+    assert (
+        "NOVA-0001 was changed by opg-one in the meantime and is now “changes requested”. "
+        "Your change was not saved."
+    ) in (page.content.decode())
 
 
 def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, browse):
@@ -166,16 +183,31 @@ def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
     # No such name is let through by the checks; a page must not rest on that.
     obj.stages.update(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE)
     SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
-    paths = [detail(obj), detail(obj) + "edit/", reverse("production:request-list"), reverse("portal:home")]
+    paths = [
+        detail(obj),
+        detail(obj) + "edit/",
+        reverse("production:request-list"),
+        reverse("portal:home"),
+    ]
     for path in paths:
         assert HOSTILE not in browse(liaison).get(path).content.decode()
 
 
-def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaison, approver, shifter, browse):
+def test_list_filters_by_what_its_address_says(
+    nova, dune, liaison, other_liaison, approver, shifter, browse
+):
     request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     draft(other_liaison, dune, title="Something of beam tests")
     found = {}
-    for query in ("", "?state=draft", "?experiment=NOVA", "?text=beam+tests", "?text=dune-0", "?mine=yes", "?state=x"):
+    for query in (
+        "",
+        "?state=draft",
+        "?experiment=NOVA",
+        "?text=beam+tests",
+        "?text=dune-0",
+        "?mine=yes",
+        "?state=x",
+    ):
         page = browse(shifter).get(reverse("production:request-list") + query)
         found[query] = [row.key for row in page.context["page"].rows]
     assert found == {
@@ -198,12 +230,16 @@ def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaiso
     }.items():
         page = browse(shifter).get(reverse("production:request-list") + query)
         assert [row.key for row in page.context["page"].rows] == keys, query
-    mine = browse(approver).get(reverse("production:request-list") + "?mine=turn").context["page"].rows
+    mine = (
+        browse(approver).get(reverse("production:request-list") + "?mine=turn").context["page"].rows
+    )
     assert [row.key for row in mine] == ["NOVA-0001"]
 
 
 @pytest.mark.parametrize("few", [0, 1000])
-def test_list_finds_words_by_their_indexes_and_many_matches_in_its_own_order(nova, liaison, browse, monkeypatch, few):
+def test_list_finds_words_by_their_indexes_and_many_matches_in_its_own_order(
+    nova, liaison, browse, monkeypatch, few
+):
     monkeypatch.setattr(filters, "_FEW", few)
     for title in ("Cosmic muons", "Muon veto", "Beam"):
         draft(liaison, nova, title=title)
@@ -212,7 +248,9 @@ def test_list_finds_words_by_their_indexes_and_many_matches_in_its_own_order(nov
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
     for column, index in (("key", "request_words_of_key"), ("title", "request_words_of_title")):
-        assert index in Request.objects.order_by().filter(**{f"{column}__icontains": "muon"}).explain()
+        assert (
+            index in Request.objects.order_by().filter(**{f"{column}__icontains": "muon"}).explain()
+        )
 
 
 def test_list_is_a_file_for_spreadsheets(nova, liaison, other_liaison, dune, browse):
@@ -227,20 +265,31 @@ def test_list_is_a_file_for_spreadsheets(nova, liaison, other_liaison, dune, bro
 
 
 @pytest.mark.parametrize(
-    "name", ["production:request-list", "production:queue", "portal:request", "production:request-edit"]
+    "name",
+    ["production:request-list", "production:queue", "portal:request", "production:request-edit"],
 )
 def test_page_queries_do_not_grow_with_rows(
-    name, nova, liaison, approver, samweb, browse, django_assert_num_queries, django_assert_max_num_queries
+    name,
+    nova,
+    liaison,
+    approver,
+    samweb,
+    browse,
+    django_assert_num_queries,
+    django_assert_max_num_queries,
 ):
     client, counts = browse(liaison), []
-    # The page shows what progress, quality, notifications and services know, the form the queue in each class.
+    # The page shows what progress, quality, notifications and services know, the form the queue in
+    # each class.
     most = {"portal:request": 50, "production:request-edit": 28}.get(name, 25)
     for rows in (1, 3):
         for _ in range(rows - Request.objects.count()):
             state = "draft" if name == "production:request-edit" else "queued"
             chain = tuple(stage(f"s{i}", services=("samweb",)) for i in range(rows))
             obj = request_in(state, by=liaison, experiment=nova, approver=approver, stages=chain)
-        path = reverse(name, args=[] if name in {"production:request-list", "production:queue"} else [obj.key])
+        path = reverse(
+            name, args=[] if name in {"production:request-list", "production:queue"} else [obj.key]
+        )
         client.get(path)
         with django_assert_max_num_queries(most) as seen:
             assert client.get(path).status_code == 200
@@ -249,7 +298,10 @@ def test_page_queries_do_not_grow_with_rows(
 
 
 def test_empty_pages_say_what_to_do(nova, liaison, shifter, browse):
-    assert "Create the first request" in browse(liaison).get(reverse("production:request-list")).content.decode()
+    assert (
+        "Create the first request"
+        in browse(liaison).get(reverse("production:request-list")).content.decode()
+    )
     assert "The queue is empty" in browse(shifter).get(reverse("production:queue")).content.decode()
     assert not Event.objects.filter(kind="request.created").exists()
 
@@ -265,7 +317,13 @@ def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
     obj = draft(liaison, nova, stages=(stage(release="v09_70"),))
     from tests.factories.requests import content
 
-    save_draft(request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT)
+    save_draft(
+        request=obj,
+        content=content(stages=(stage(release="v09_72"),)),
+        version=obj.version,
+        by=liaison,
+        at=AT,
+    )
     page = browse(liaison).get(detail(obj)).content.decode()
     assert 'stage 1 › release: <span class="mono">v09_70 → v09_72</span>' in page
     assert events_of(obj).last().data["count"] == 1

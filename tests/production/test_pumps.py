@@ -21,11 +21,46 @@ from tests.worst_inputs import Input
 
 REFUSALS = (ValueError, LookupError)
 DOMAIN = [
-    importlib.import_module(module.name) for module in pkgutil.walk_packages(domain.__path__, f"{domain.__name__}.")
+    importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(domain.__path__, f"{domain.__name__}.")
 ]
 HOSTILE = [
-    *("59:", "1", "1 ", "1,", "1-", "1-2,", "1h", "1 h ", "1.", "1_000", "1'", "1e", "9", "e", "@a", "@", "v1", "_v1"),
-    *(" ", "\n", "1\n", "a\n", "\u2028", "\ufeff", "\u0130", "é", "{a}", "{", "a{1000}", "(a*)*", "(", "_part1of1"),
+    *(
+        "59:",
+        "1",
+        "1 ",
+        "1,",
+        "1-",
+        "1-2,",
+        "1h",
+        "1 h ",
+        "1.",
+        "1_000",
+        "1'",
+        "1e",
+        "9",
+        "e",
+        "@a",
+        "@",
+        "v1",
+        "_v1",
+    ),
+    *(
+        " ",
+        "\n",
+        "1\n",
+        "a\n",
+        "\u2028",
+        "\ufeff",
+        "\u0130",
+        "é",
+        "{a}",
+        "{",
+        "a{1000}",
+        "(a*)*",
+        "(",
+        "_part1of1",
+    ),
 ]
 YAML = [
     *(
@@ -47,7 +82,17 @@ YAML = [
         "---\n",
         "--- a\n",
     ),
-    *("a: |\n x\n", "a: b\n  c\n", "\t", "k: 1\n", "[1,", "a: yes\n", "a: 2026-01-01\n", "a: ~\n", "a: !!int 1\n"),
+    *(
+        "a: |\n x\n",
+        "a: b\n  c\n",
+        "\t",
+        "k: 1\n",
+        "[1,",
+        "a: yes\n",
+        "a: 2026-01-01\n",
+        "a: ~\n",
+        "a: !!int 1\n",
+    ),
 ]
 
 
@@ -60,10 +105,16 @@ def test_patterns_are_constants_of_their_modules():
 
 
 @pytest.mark.parametrize(
-    "call", [mentions_in, next_name, runs_in, ranges, parse_count, parse_duration, parse_size], ids=lambda f: f.__name__
+    "call",
+    [mentions_in, next_name, runs_in, ranges, parse_count, parse_duration, parse_size],
+    ids=lambda f: f.__name__,
 )
 def test_parsers(call):
-    inputs = [Input(before, part, after) for part in HOSTILE for before, after in (("", ""), ("", "!"), ("1 ", ""))]
+    inputs = [
+        Input(before, part, after)
+        for part in HOSTILE
+        for before, after in (("", ""), ("", "!"), ("1 ", ""))
+    ]
     assert slow_input(call, inputs, REFUSALS) == ""
 
 
@@ -77,12 +128,18 @@ def test_arguments(type_):
 
 @pytest.mark.parametrize("before", ["", "a: ", "[&a x, "])
 def test_yaml(before):
-    assert slow_input(parse_yaml, [Input(before, part) for part in (*YAML, *HOSTILE)], REFUSALS) == ""
+    assert (
+        slow_input(parse_yaml, [Input(before, part) for part in (*YAML, *HOSTILE)], REFUSALS) == ""
+    )
 
 
-@pytest.mark.parametrize("frame", ["%s", "title: %s", "arguments: [%s]", "stages: {s: {title: a, command: ['%s']}}"])
+@pytest.mark.parametrize(
+    "frame", ["%s", "title: %s", "arguments: [%s]", "stages: {s: {title: a, command: ['%s']}}"]
+)
 def test_declarations(frame):
-    """One declaration took 45 seconds: each fault of a word of many placeholders repeated the word."""
+    """One declaration took 45 seconds: each fault of a word of many placeholders repeated
+    the word.
+    """
 
     def read(text: str) -> None:
         read_declaration(frame % text[:99_000], key="t")

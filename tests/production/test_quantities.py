@@ -38,7 +38,8 @@ def test_size_is_read_with_its_unit(text, size):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "4", "GB", "4 GBs", "-4 GB", "4,5 GB", "1.5 B", "4 GB 2", "٤ GB", "9" * 400 + " GB"]
+    "text",
+    ["", "4", "GB", "4 GBs", "-4 GB", "4,5 GB", "1.5 B", "4 GB 2", "٤ GB", "9" * 400 + " GB"],
 )
 def test_size_that_is_none_says_what_to_write(text):
     with pytest.raises(ValueError, match="such as 4 GB"):
@@ -64,7 +65,9 @@ def test_duration_is_read_in_every_usual_way(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "8", "h", "8 parsecs", "08:60:00", "-1 h", "8 h 3 x", "1:2:3:4", "0.0001 s"])
+@pytest.mark.parametrize(
+    "text", ["", "8", "h", "8 parsecs", "08:60:00", "-1 h", "8 h 3 x", "1:2:3:4", "0.0001 s"]
+)
 def test_duration_that_is_none_says_what_to_write(text):
     with pytest.raises(ValueError, match="such as 8 h"):
         parse_duration(text)
@@ -72,7 +75,13 @@ def test_duration_that_is_none_says_what_to_write(text):
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("4000", 4000), ("20,000,000", 20_000_000), ("20 000", 20_000), ("20 M", 20_000_000), ("1.5k", 1500)],
+    [
+        ("4000", 4000),
+        ("20,000,000", 20_000_000),
+        ("20 000", 20_000),
+        ("20 M", 20_000_000),
+        ("1.5k", 1500),
+    ],
 )
 def test_count_is_read_with_separators_and_suffix(text, count):
     assert parse_count(text) == count
@@ -134,13 +143,27 @@ def answer(parse, text: str) -> str:
 def test_api_takes_the_quantities_of_the_form_and_of_yaml(method, nova, liaison, client):
     client.force_login(liaison)
     made = draft(liaison, nova)
-    stages = [{"name": "a", "events": "20 M", "memory_bytes": "4 GB", "wall_seconds": "1 h 30 min", "jobs": 40}]
+    stages = [
+        {
+            "name": "a",
+            "events": "20 M",
+            "memory_bytes": "4 GB",
+            "wall_seconds": "1 h 30 min",
+            "jobs": 40,
+        }
+    ]
     if method == "create":
-        answer = client.post("/api/v1/requests/", {"experiment": "NOVA", "stages": stages}, content_type=JSON)
+        answer = client.post(
+            "/api/v1/requests/", {"experiment": "NOVA", "stages": stages}, content_type=JSON
+        )
     elif method == "change":
-        answer = client.patch(f"/api/v1/requests/{made.key}/", {"version": 1, "stages": stages}, content_type=JSON)
+        answer = client.patch(
+            f"/api/v1/requests/{made.key}/", {"version": 1, "stages": stages}, content_type=JSON
+        )
     else:
-        answer = client.post(f"/api/v1/requests/{made.key}/check/", {"stages": stages}, content_type=JSON)
+        answer = client.post(
+            f"/api/v1/requests/{made.key}/check/", {"stages": stages}, content_type=JSON
+        )
         assert answer.status_code == 200
         return
     assert answer.status_code in {200, 201}
@@ -151,7 +174,11 @@ def test_api_takes_the_quantities_of_the_form_and_of_yaml(method, nova, liaison,
         5_400,
         40,
     ]
-    wrong = {"version": 2, "title": "x" * 300, "stages": [{"events": "20 milion", "services": ["nfs"]}]}
+    wrong = {
+        "version": 2,
+        "title": "x" * 300,
+        "stages": [{"events": "20 milion", "services": ["nfs"]}],
+    }
     told = client.patch(f"/api/v1/requests/{made.key}/", wrong, content_type=JSON).json()
     assert list(told) == ["title", "stages.0.services", "stages.0.events"]
     assert told["stages.0.events"] == [COUNT_HELP]

@@ -43,7 +43,9 @@ def refusals(results) -> list[str]:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_of_two_approvers_one_wins_and_the_other_is_told(attempt, nova, liaison, approver, second_approver):
+def test_of_two_approvers_one_wins_and_the_other_is_told(
+    attempt, nova, liaison, approver, second_approver
+):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
@@ -53,23 +55,34 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(attempt, nova, liaison,
     stored = Request.objects.get(pk=obj.pk)
     last = events_of(obj).exclude(actor=PORTAL).last()
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {last.actor} in the meantime and is now “{stored.state}”. Your change was not saved."
+        (
+            f"NOVA-0001 was changed by {last.actor} in the meantime and is now “{stored.state}”. "
+            "Your change was not saved."
+        )
     ]
     assert stored.state in {"queued", "rejected"}
     assert events_of(obj).exclude(actor=PORTAL).count() == 3
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_of_two_signatures_at_once_one_is_given_and_one_refused(attempt, nova, liaison, approver, second_approver):
+def test_of_two_signatures_at_once_one_is_given_and_one_refused(
+    attempt, nova, liaison, approver, second_approver
+):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
     people = (approver, second_approver)
     results = at_once(
-        *[partial(approve_request, request=copy, by=who, at=AT) for copy, who in zip(copies, people, strict=True)]
+        *[
+            partial(approve_request, request=copy, by=who, at=AT)
+            for copy, who in zip(copies, people, strict=True)
+        ]
     )
     stored = Request.objects.get(pk=obj.pk)
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {stored.approved_by} in the meantime and is now “queued”. Your change was not saved."
+        (
+            f"NOVA-0001 was changed by {stored.approved_by} in the meantime and is now “queued”. "
+            "Your change was not saved."
+        )
     ]
     assert [signature.by for signature in stored.signatures.all()] == [stored.approved_by]
     assert [event.kind for event in events_of(obj)].count("request.approve") == 1
@@ -86,7 +99,10 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
     stored = Request.objects.get(pk=obj.pk)
     winner = {"queued": approver, "cancelled": liaison}[stored.state]
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {winner} in the meantime and is now “{stored.state}”. Your change was not saved."
+        (
+            f"NOVA-0001 was changed by {winner} in the meantime and is now “{stored.state}”. Your "
+            "change was not saved."
+        )
     ]
     made = {event.kind for event in events_of(obj)}
     assert len(made & {"request.approve", "request.cancel"}) == 1
@@ -95,7 +111,9 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
 
 @pytest.mark.parametrize("attempt", range(3))
 def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver, second_approver):
-    queued = [request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(3)]
+    queued = [
+        request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(3)
+    ]
     before, version = [request.key for request in in_line()], queue_state().version
     last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
     move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
@@ -106,9 +124,17 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     won = last if results[0] == 3 else middle
     by, rank = (approver, 3) if won == last else (second_approver, 2)
     what = f"{won} was moved from rank {rank} to 1"
-    assert refusals(results) == [f"{by} changed the queue in the meantime: {what}. Your change was not made."]
-    assert [request.key for request in in_line()] == [won.key, *[key for key in before if key != won.key]]
-    assert sum(event.kind == "request.moved" for request in queued for event in events_of(request)) == 1
+    assert refusals(results) == [
+        f"{by} changed the queue in the meantime: {what}. Your change was not made."
+    ]
+    assert [request.key for request in in_line()] == [
+        won.key,
+        *[key for key in before if key != won.key],
+    ]
+    assert (
+        sum(event.kind == "request.moved" for request in queued for event in events_of(request))
+        == 1
+    )
 
 
 def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
@@ -116,11 +142,16 @@ def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
 
     def save(copy, title):
-        return lambda: save_draft(request=copy, content=content(title=title), version=1, by=liaison, at=AT)
+        return lambda: save_draft(
+            request=copy, content=content(title=title), version=1, by=liaison, at=AT
+        )
 
     results = at_once(save(copies[0], "First"), save(copies[1], "Second"))
     assert refusals(results) == [
-        "NOVA-0001 was changed by nova-liaison in the meantime and is now “draft”. Your change was not saved."
+        (
+            "NOVA-0001 was changed by nova-liaison in the meantime and is now “draft”. Your "
+            "change was not saved."
+        )
     ]
     winner = next(result for result in results if not isinstance(result, Exception))
     stored = Request.objects.get()
@@ -140,5 +171,9 @@ def test_submission_never_carries_an_edit_that_came_between(nova, liaison):
 
 
 def test_drafts_made_at_once_have_keys_without_gap_or_double(nova, liaison):
-    made = at_once(*[lambda: create_draft(experiment=nova, content=content(), by=liaison, at=AT)] * 5)
-    assert sorted(request.key for request in made) == [f"NOVA-{number:04d}" for number in range(1, 6)]
+    made = at_once(
+        *[lambda: create_draft(experiment=nova, content=content(), by=liaison, at=AT)] * 5
+    )
+    assert sorted(request.key for request in made) == [
+        f"NOVA-{number:04d}" for number in range(1, 6)
+    ]

@@ -1,4 +1,6 @@
-"""Reminders say of every wait, once, the same as the inboxes of those they name; and of holds, to who set them."""
+"""Reminders say of every wait, once, the same as the inboxes of those they name; and of holds,
+to who set them.
+"""
 
 from datetime import timedelta
 
@@ -39,8 +41,15 @@ def everybody(nova, dune, liaison, other_liaison, approver, shifter, admin, both
         ("all-liaison", "liaison", None),
     ):
         person(name, (role, of))
-    gone = [person("gone", ("shifter", None), ("liaison", nova)), person("gone-stand-in", ("liaison", nova))]
-    for to in (person("stand-in", ("liaison", nova)), gone[1], person("dune-reader", ("liaison", dune))):
+    gone = [
+        person("gone", ("shifter", None), ("liaison", nova)),
+        person("gone-stand-in", ("liaison", nova)),
+    ]
+    for to in (
+        person("stand-in", ("liaison", nova)),
+        gone[1],
+        person("dune-reader", ("liaison", dune)),
+    ):
         delegate(by=approver, to_user=to, from_at=AT, until_at=AT + 90 * DAY, at=AT)
     User.objects.filter(pk__in=[one.pk for one in gone]).update(is_active=False)
 
@@ -67,7 +76,9 @@ def test_whoever_has_it_in_the_inbox_is_reminded_and_nobody_else(state, everybod
     assert remind_of_waiting(at=at + 90 * DAY) == 0
 
 
-@pytest.mark.parametrize("state", ["draft", "submitted", "queued", "testing", "running", "completing", "done"])
+@pytest.mark.parametrize(
+    "state", ["draft", "submitted", "queued", "testing", "running", "completing", "done"]
+)
 def test_what_waits_for_nobody_is_not_reminded_of(state, bring):
     bring(state)
     assert remind_of_waiting(at=AT + 90 * DAY) == 0
@@ -92,10 +103,18 @@ def test_days_are_those_of_the_rules(bring, nova):
     assert remind_of_waiting(at=AT + 10 * DAY) == 1
 
 
-def test_with_all_signatures_there_the_last_word_is_asked_of_all_that_may_sign(everybody, bring, approver, liaison):
+def test_with_all_signatures_there_the_last_word_is_asked_of_all_that_may_sign(
+    everybody, bring, approver, liaison
+):
     request = bring("awaiting_approval")
     Signature.objects.create(
-        request=request, by=approver, made_by=liaison, sent_by=liaison, at=AT, version=request.version, content={}
+        request=request,
+        by=approver,
+        made_by=liaison,
+        sent_by=liaison,
+        at=AT,
+        version=request.version,
+        content={},
     )
     at = AT + 4 * DAY
     assert remind_of_waiting(at=at) == 1
@@ -115,26 +134,42 @@ def test_queries_do_not_grow_with_what_was_reminded_of(bring, django_assert_num_
 
 
 def reminders_of_holds():
-    return list(Event.objects.filter(kind="hold.reminder").order_by("pk").values_list("target_label", "data__people"))
+    return list(
+        Event.objects.filter(kind="hold.reminder")
+        .order_by("pk")
+        .values_list("target_label", "data__people")
+    )
 
 
-def test_whoever_set_a_hold_is_reminded_once_in_each_interval_while_it_lasts(nova, shifter, approver):
+def test_whoever_set_a_hold_is_reminded_once_in_each_interval_while_it_lasts(
+    nova, shifter, approver
+):
     wide = place_hold(by=shifter, at=AT, reason="Power cut.")
     narrow = place_hold(by=approver, at=AT + DAY, reason="Disks.", experiment=nova)
     assert remind_of_holds(at=AT + 3 * DAY - HOUR) == 0
     assert [remind_of_holds(at=AT + 3 * DAY), remind_of_holds(at=AT + 3 * DAY)] == [1, 0]
     event = Event.objects.get(kind="hold.reminder")
     assert (event.actor, event.data["people"]) == ("opsportal", [shifter.username])
-    assert event.reason == "Lift or keep the hold: all production is on hold since 20 Nov 2026. Power cut."
+    assert (
+        event.reason
+        == "Lift or keep the hold: all production is on hold since 20 Nov 2026. Power cut."
+    )
     assert remind_of_holds(at=AT + 5 * DAY) == 1
     lift_hold(hold=narrow, by=shifter, at=AT + 5 * DAY)
     assert [remind_of_holds(at=AT + days * DAY) for days in (6, 7, 8, 9)] == [1, 0, 0, 1]
     lift_hold(hold=wide, by=shifter, at=AT + 9 * DAY)
     assert remind_of_holds(at=AT + 90 * DAY) == 0
-    assert [people for _, people in reminders_of_holds()] == [["shift-one"], ["opg-one"], ["shift-one"], ["shift-one"]]
+    assert [people for _, people in reminders_of_holds()] == [
+        ["shift-one"],
+        ["opg-one"],
+        ["shift-one"],
+        ["shift-one"],
+    ]
 
 
-def test_where_that_person_may_lift_it_no_more_those_who_may_are_reminded(everybody, nova, shifter, approver):
+def test_where_that_person_may_lift_it_no_more_those_who_may_are_reminded(
+    everybody, nova, shifter, approver
+):
     place_hold(by=shifter, at=AT, reason="Disks.", experiment=nova)
     place_hold(by=approver, at=AT, reason="Power cut.")
     Membership.objects.filter(user=shifter).delete()
@@ -163,7 +198,9 @@ def test_days_of_holds_are_those_of_rules_for_every_type(nova, dune, shifter, br
     assert "NOvA" not in dict(reminders_of_holds())
 
 
-def test_queries_do_not_grow_with_holds_that_were_reminded_of(nova, dune, shifter, django_assert_num_queries):
+def test_queries_do_not_grow_with_holds_that_were_reminded_of(
+    nova, dune, shifter, django_assert_num_queries
+):
     place_hold(by=shifter, at=AT, reason="Disks.", experiment=nova)
     assert remind_of_holds(at=AT + 4 * DAY) == 1
     with django_assert_num_queries(2):

@@ -1,4 +1,6 @@
-"""A liaison postpones a deadline after submission and asks for a class; each line of *Your turn* has its button."""
+"""A liaison postpones a deadline after submission and asks for a class;
+each line of *Your turn* has its button.
+"""
 
 from datetime import timedelta
 
@@ -34,14 +36,21 @@ def now(request):
 
 
 def postpone(request, by, days=7, **changes):
-    given = {"deadline": request.deadline + timedelta(days=days), "reason": "The freeze moved.", **changes}
+    given = {
+        "deadline": request.deadline + timedelta(days=days),
+        "reason": "The freeze moved.",
+        **changes,
+    }
     return reschedule(request=request, by=by, at=LATER, **given)
 
 
 @pytest.mark.parametrize("state", RequestState.values)
 def test_deadline_moves_in_every_state_between_submission_and_end(state, make, liaison):
     request = make(state)
-    before, signatures = request.deadline, Signature.objects.filter(request=request, withdrawn_at=None).count()
+    before, signatures = (
+        request.deadline,
+        Signature.objects.filter(request=request, withdrawn_at=None).count(),
+    )
     if state not in POSTPONABLE:
         with pytest.raises(InvalidTransition):
             postpone(request, liaison)
@@ -49,7 +58,11 @@ def test_deadline_moves_in_every_state_between_submission_and_end(state, make, l
         return
     postpone(request, liaison)
     event = events_of(request).get(kind="request.edited", reason="The freeze moved.")
-    assert (now(request).deadline, now(request).state, event.actor) == (before + WEEK, state, str(liaison))
+    assert (now(request).deadline, now(request).state, event.actor) == (
+        before + WEEK,
+        state,
+        str(liaison),
+    )
     assert Signature.objects.filter(request=request, withdrawn_at=None).count() == signatures
 
 
@@ -73,17 +86,36 @@ def test_refusals(make, liaison, approver, shifter, other_liaison):
         assert field in refused.value.problems
     with pytest.raises(InvalidFields):
         postpone(make(S.DATA_QUALITY), liaison, requested_class="urgent")
-    assert not events_of(request).filter(kind__in=["request.edited", "request.class_requested"]).exists()
+    assert (
+        not events_of(request)
+        .filter(kind__in=["request.edited", "request.class_requested"])
+        .exists()
+    )
 
 
 def test_requested_class_waits_for_an_approver_and_changes_no_score(make, liaison, approver):
     request = make(S.QUEUED)
     score = request.queue_entry.points
-    reschedule(request=request, by=liaison, at=LATER, reason="For the conference.", requested_class="urgent")
-    assert (now(request).requested_priority, now(request).queue_entry.points) == (request.requested_priority, score)
+    reschedule(
+        request=request,
+        by=liaison,
+        at=LATER,
+        reason="For the conference.",
+        requested_class="urgent",
+    )
+    assert (now(request).requested_priority, now(request).queue_entry.points) == (
+        request.requested_priority,
+        score,
+    )
     asked = open_class_request(events_of(request))
-    assert (asked.actor, asked.reason, asked.data["requested"]) == (str(liaison), "For the conference.", "urgent")
-    set_priority(request=now(request), by=approver, at=LATER, reason="Agreed.", priority_class="urgent")
+    assert (asked.actor, asked.reason, asked.data["requested"]) == (
+        str(liaison),
+        "For the conference.",
+        "urgent",
+    )
+    set_priority(
+        request=now(request), by=approver, at=LATER, reason="Agreed.", priority_class="urgent"
+    )
     assert open_class_request(events_of(request)) is None
 
 
@@ -92,10 +124,15 @@ def queued(make):
     return make(S.QUEUED)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     moves=st.lists(
-        st.tuples(st.integers(-3, 5), st.sampled_from([None, "low", "normal", "high"]), st.booleans()), max_size=5
+        st.tuples(
+            st.integers(-3, 5), st.sampled_from([None, "low", "normal", "high"]), st.booleans()
+        ),
+        max_size=5,
     )
 )
 def test_deadline_never_moves_earlier(queued, liaison, approver, moves):
@@ -110,7 +147,9 @@ def test_deadline_never_moves_earlier(queued, liaison, approver, moves):
             else:
                 assert now(queued).deadline == deadline >= before
             if answers:
-                set_priority(request=now(queued), by=approver, at=LATER, reason="-", priority_class="high")
+                set_priority(
+                    request=now(queued), by=approver, at=LATER, reason="-", priority_class="high"
+                )
                 assert open_class_request(events_of(queued)) is None
             assert now(queued).state == S.QUEUED
         transaction.set_rollback(True)
@@ -118,7 +157,9 @@ def test_deadline_never_moves_earlier(queued, liaison, approver, moves):
 
 def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, approver, browse):
     request = make()
-    Attention.objects.create(request=request, kind=AttentionKind.LATE, since=AT, words="expected after its deadline")
+    Attention.objects.create(
+        request=request, kind=AttentionKind.LATE, since=AT, words="expected after its deadline"
+    )
     client, deadline = browse(liaison), request.deadline + WEEK
     line = 'href="{url}?do=reschedule#do" aria-label="Move deadline…: {key}"'
     for address in ("/requests/inbox/", "/"):
@@ -126,7 +167,12 @@ def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, appr
         assert line.format(url=request.get_absolute_url(), key=request.key) in text
     text = client.get(f"{request.get_absolute_url()}?do=reschedule").content.decode()
     assert 'name="deadline"' in text
-    sent = {"deadline": deadline.isoformat(), "requested_class": "urgent", "reason": "Later freeze.", "version": "1"}
+    sent = {
+        "deadline": deadline.isoformat(),
+        "requested_class": "urgent",
+        "reason": "Later freeze.",
+        "version": "1",
+    }
     stale = client.post(f"{request.get_absolute_url()}reschedule/", sent)
     assert now(request).deadline != deadline, stale
     sent["version"] = str(now(request).version)
@@ -144,8 +190,16 @@ def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse
     Request.objects.filter(pk=request.pk).update(deadline=timezone.localdate() - timedelta(days=1))
     Attention.objects.create(request=request, kind=AttentionKind.LATE, since=AT, words=words)
     assert words.capitalize() in browse(liaison).get(request.get_absolute_url()).content.decode()
-    reschedule(request=now(request), by=liaison, at=LATER, deadline=timezone.localdate() + 50 * WEEK, reason="Moved.")
-    assert words.capitalize() not in browse(liaison).get(request.get_absolute_url()).content.decode()
+    reschedule(
+        request=now(request),
+        by=liaison,
+        at=LATER,
+        deadline=timezone.localdate() + 50 * WEEK,
+        reason="Moved.",
+    )
+    assert (
+        words.capitalize() not in browse(liaison).get(request.get_absolute_url()).content.decode()
+    )
 
 
 def test_problem_shows_in_the_form(make, liaison, browse):

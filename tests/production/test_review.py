@@ -1,4 +1,6 @@
-"""The form shows what past jobs used beside memory and wall time, and at its end all that would be submitted."""
+"""The form shows what past jobs used beside memory and wall time,
+and at its end all that would be submitted.
+"""
 
 import re
 
@@ -22,16 +24,22 @@ def form(liaison, browse):
 @pytest.fixture
 def past(nova, liaison, approver):
     """Past jobs of the generation."""
-    history(request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, title="Last year's"))
+    history(
+        request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, title="Last year's")
+    )
 
 
 def part(text: str, anchor: str) -> str:
     """Return the text of the page from an anchor on, without its tags."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text.partition(f'id="{anchor}"')[2].partition(">")[2]).split())
+    return " ".join(
+        re.sub(r"<[^>]*>", " ", text.partition(f'id="{anchor}"')[2].partition(">")[2]).split()
+    )
 
 
 def test_the_distribution_weighs_requests_by_their_jobs():
-    many = past_stage(completed=900, wall_seconds=(100.0, 200.0, 300.0, 400.0, 500.0), memory_bytes=(1e9,) * 5)
+    many = past_stage(
+        completed=900, wall_seconds=(100.0, 200.0, 300.0, 400.0, 500.0), memory_bytes=(1e9,) * 5
+    )
     few = past_stage("NOVA-0002", completed=100, wall_seconds=(9000.0,) * 5)
     written = content(stages=(stage("reco", events=1000, jobs=1000),))
     found = estimate(written, past={"reco": (many, few)}, datasets={}, today=TODAY).stages[0]
@@ -47,7 +55,11 @@ def test_bars_stand_beside_the_fields_without_javascript(nova, liaison, form, pa
     assert "half under" in part(page, "used-0-wall_seconds")
     assert part(page, "used-1-wall_seconds").startswith("no past jobs")
     assert page.count('class="spread"') == 2
-    assert page.index('id="resources"') < page.index('id="id_stages-0-memory_bytes"') < page.index('id="submission"')
+    assert (
+        page.index('id="resources"')
+        < page.index('id="id_stages-0-memory_bytes"')
+        < page.index('id="submission"')
+    )
 
 
 def test_bars_mark_what_would_not_suffice(nova, form, past):
@@ -68,11 +80,16 @@ def test_the_panel_replaces_bars_and_review(nova, form):
 
 
 def test_the_review_says_all_that_is_submitted(nova, liaison, approver, form):
-    generation = stage("generation", output_dataset="nova.mc.gen_{energy}", configuration="gen_{energy}.fcl")
+    generation = stage(
+        "generation", output_dataset="nova.mc.gen_{energy}", configuration="gen_{energy}.fcl"
+    )
     obj = draft(
         liaison,
         nova,
-        stages=(generation, stage("simulation", output_dataset="nova.mc.sim_{energy}", events=10_000_000)),
+        stages=(
+            generation,
+            stage("simulation", output_dataset="nova.mc.sim_{energy}", events=10_000_000),
+        ),
         scan="energy = 1, 2",
         campaign="MC2026a",
         requested_priority="high",
@@ -101,7 +118,9 @@ def test_the_review_says_all_that_is_submitted(nova, liaison, approver, form):
 def test_nobody_signs_their_own_request(nova, liaison, approver):
     everyone = signers_of(content(), experiment=nova, requesters=[liaison.pk], at=AT)
     assert everyone == [("Approver", [str(approver)])]
-    assert signers_of(content(), experiment=nova, requesters=[approver.pk], at=AT) == [("Approver", [])]
+    assert signers_of(content(), experiment=nova, requesters=[approver.pk], at=AT) == [
+        ("Approver", [])
+    ]
 
 
 def test_a_form_without_stages_has_an_empty_review(nova, form):

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import changes
-from apps.production.domain.content.revisions import MAX_REVISIONS, compare, content_at, last_reviewed
+from apps.production.domain.content.revisions import (
+    MAX_REVISIONS,
+    compare,
+    content_at,
+    last_reviewed,
+)
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request, submit_request
@@ -62,7 +67,11 @@ def test_no_more_versions_are_kept_than_the_bound(nova, liaison):
 
 def test_page_tells_what_changed_since_submission(nova, liaison, approver, browse):
     asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
-    save(asked, liaison, stages=(stage("generation", memory_bytes=6_000_000_000), stage("simulation")))
+    save(
+        asked,
+        liaison,
+        stages=(stage("generation", memory_bytes=6_000_000_000), stage("simulation")),
+    )
     asked.refresh_from_db()
 
     page = browse(approver).get(f"/requests/{asked.key}/changes/").content.decode()
@@ -80,14 +89,20 @@ def test_any_two_versions_are_compared(nova, liaison, browse):
     save(made, liaison, minutes=20, title="three")
     first, second, _ = made.revisions.order_by("id").values_list("pk", flat=True)
 
-    page = browse(liaison).get(f"/requests/{made.key}/changes/?old={first}&new={second}").content.decode()
+    page = (
+        browse(liaison)
+        .get(f"/requests/{made.key}/changes/?old={first}&new={second}")
+        .content.decode()
+    )
 
     assert "<del>one</del>" in page
     assert "<ins>two &lt;b&gt;</ins>" in page
     assert "three" not in page.split("table")[1]
 
 
-@pytest.mark.parametrize("written", [content(), monte_carlo(), content(stages=(), deadline=None, title="")])
+@pytest.mark.parametrize(
+    "written", [content(), monte_carlo(), content(stages=(), deadline=None, title="")]
+)
 def test_plain_data_reads_back_the_same(written):
     assert read_plain(plain(written), written.workflow) == (written, {})
 
@@ -109,13 +124,17 @@ def test_any_data_is_read_or_told_of(data):
     assert changes(read, read) == []
 
 
-def test_next_reviewer_sees_what_changed_since_the_last_review(nova, liaison, approver, both, browse):
+def test_next_reviewer_sees_what_changed_since_the_last_review(
+    nova, liaison, approver, both, browse
+):
     asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     assert [one["path"] for one in compare(asked, old=last_reviewed(asked), new=None).changes] == []
     for hours, title in ((1, "First answer"), (2, "Second answer")):
         at = AT + timedelta(days=1, hours=hours)
         asked = Request.objects.get(pk=asked.pk)
-        save_draft(request=asked, content=content(title=title), version=asked.version, by=liaison, at=at)
+        save_draft(
+            request=asked, content=content(title=title), version=asked.version, by=liaison, at=at
+        )
         if hours == 1:
             submit_request(request=asked, by=liaison, at=at)
             check_request(request=asked, at=at)

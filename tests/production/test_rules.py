@@ -1,4 +1,6 @@
-"""Each rule finds what it is for, at the right field, lets a good request pass, and its fix ends the problem."""
+"""Each rule finds what it is for, at the right field, lets a good request pass,
+and its fix ends the problem.
+"""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -6,7 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
-from apps.production.domain.checks.base import EarlierBlock, EarlierStage, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.base import (
+    EarlierBlock,
+    EarlierStage,
+    Offer,
+    Other,
+    ServiceNow,
+    StageBefore,
+    Window,
+)
 from apps.production.domain.checks.registry import DRAFT, RULES, rules
 from apps.production.domain.checks.report import check_shape, run, run_checks
 from apps.production.domain.content.model import StageContent
@@ -28,25 +38,45 @@ def args(**values) -> StageContent:
     return stage("reco", arguments=values)
 
 
-GENERATOR = {"output_type": "gen", "generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd"}
+GENERATOR = {
+    "output_type": "gen",
+    "generator": "GENIE",
+    "generator_version": "3_04_02",
+    "geometry": "nd",
+}
 
 
 def monte_carlo(*, run_block="900001-900100", first_seed=1000, **changes):
     generation = stage("generation", kind="generation", arguments=GENERATOR, **changes)
-    simulation = stage("simulation", kind="simulation", arguments={"input_type": "gen", "output_type": "sim"})
+    simulation = stage(
+        "simulation", kind="simulation", arguments={"input_type": "gen", "output_type": "sim"}
+    )
     stages = (generation, simulation)
     arguments = {"run_block": run_block, "first_seed": first_seed}
     return of_type("monte_carlo", arguments=arguments, stages=stages)
 
 
 def keep_up(**arguments):
-    given = {"cadence": 3600, "split": "per file", "most_in_flight": 2000, "stop_on": "2026-12-10", **arguments}
-    return of_type("keep_up", arguments=given, stages=(stage("reco", kind="reconstruction", input_dataset="raw"),))
+    given = {
+        "cadence": 3600,
+        "split": "per file",
+        "most_in_flight": 2000,
+        "stop_on": "2026-12-10",
+        **arguments,
+    }
+    return of_type(
+        "keep_up",
+        arguments=given,
+        stages=(stage("reco", kind="reconstruction", input_dataset="raw"),),
+    )
 
 
 def merge(jobs=10, **arguments):
     given = {"files": 1000, "target_bytes": 4 * 10**9, **arguments}
-    return of_type("merge", stages=(stage("merge", kind="merge", input_dataset="small", jobs=jobs, arguments=given),))
+    return of_type(
+        "merge",
+        stages=(stage("merge", kind="merge", input_dataset="small", jobs=jobs, arguments=given),),
+    )
 
 
 def other(**changes) -> Other:
@@ -69,7 +99,9 @@ def past(**changes) -> Facts:
 
 
 def with_past(written, *rows: PastStage) -> Facts:
-    return replace(FACTS, estimate=estimate(written, past={"reco": rows}, datasets={}, today=FACTS.today))
+    return replace(
+        FACTS, estimate=estimate(written, past={"reco": rows}, datasets={}, today=FACTS.today)
+    )
 
 
 def facts(**changes) -> Facts:
@@ -77,7 +109,12 @@ def facts(**changes) -> Facts:
 
 
 def data(**numbers) -> Facts:
-    return facts(datasets={"raw": Dataset("raw", **numbers), "nova.mc.reco": Dataset("nova.mc.reco", events=5)})
+    return facts(
+        datasets={
+            "raw": Dataset("raw", **numbers),
+            "nova.mc.reco": Dataset("nova.mc.reco", events=5),
+        }
+    )
 
 
 def reading(dataset="raw", **more):
@@ -110,7 +147,8 @@ GOOD = content()
 EARLIER, LATER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 9, tzinfo=UTC)
 
 
-#: Rule: where it fires (content, facts, path), and what is nearest to it without firing (content, facts).
+#: Rule: where it fires (content, facts, path), and what is nearest to it without firing (content,
+#: facts).
 def scan(text="energy = 1, 2", /, **changes):
     values = {"configuration": "reco_{energy}.fcl", "output_dataset": "mc_{energy}", **changes}
     return content(scan=text, stages=(stage("reco", **values),))
@@ -119,10 +157,16 @@ def scan(text="energy = 1, 2", /, **changes):
 CASES = {
     "scan_readable": ((scan("energy: 1, 2"), FACTS, "scan"), (scan(), FACTS)),
     "scan_used": ((scan(configuration="reco.fcl"), FACTS, "scan"), (scan(), FACTS)),
-    "scan_outputs": ((scan(output_dataset="mc"), FACTS, "stages.0.output_dataset"), (scan(), FACTS)),
+    "scan_outputs": (
+        (scan(output_dataset="mc"), FACTS, "stages.0.output_dataset"),
+        (scan(), FACTS),
+    ),
     "scan_shares": ((scan(jobs=401), FACTS, "stages.0.jobs"), (scan(jobs=400), FACTS)),
     "lengths": ((content(title="x" * 201), FACTS, "title"), (content(title="x" * 200), FACTS)),
-    "stage_count": ((content(stages=(stage(),) * 101), FACTS, "stages"), (content(stages=(stage(),) * 100), FACTS)),
+    "stage_count": (
+        (content(stages=(stage(),) * 101), FACTS, "stages"),
+        (content(stages=(stage(),) * 100), FACTS),
+    ),
     "number_ranges": ((one(events=0), FACTS, "stages.0.events"), (one(events=1), FACTS)),
     "known_values": ((one(services=("nfs",)), FACTS, "stages.0.services"), (NEEDS, FACTS)),
     "arguments": ((content(arguments={"x": 1}), FACTS, "arguments.x"), (GOOD, FACTS)),
@@ -169,15 +213,25 @@ CASES = {
     ),
     "event_totals": (
         (content(stages=(stage("a"), stage("b", events=10_000_000))), FACTS, "stages.1.events"),
-        (content(stages=(stage("a", arguments={"passing": 0.5}), stage("b", events=10_000_000))), FACTS),
+        (
+            content(stages=(stage("a", arguments={"passing": 0.5}), stage("b", events=10_000_000))),
+            FACTS,
+        ),
     ),
     "generation_has_no_input": (
         (monte_carlo(input_dataset="x"), FACTS, "stages.0.input_dataset"),
         (monte_carlo(), FACTS),
     ),
     "first_stage_has_input": (
-        (of_type("reprocessing", stages=(stage(kind="reconstruction"),)), FACTS, "stages.0.input_dataset"),
-        (of_type("reprocessing", stages=(stage(kind="reconstruction", input_dataset="raw"),)), FACTS),
+        (
+            of_type("reprocessing", stages=(stage(kind="reconstruction"),)),
+            FACTS,
+            "stages.0.input_dataset",
+        ),
+        (
+            of_type("reprocessing", stages=(stage(kind="reconstruction", input_dataset="raw"),)),
+            FACTS,
+        ),
     ),
     "same_release": (
         (content(stages=(stage("a"), stage("b", release="v09_73"))), FACTS, "stages.1.release"),
@@ -189,15 +243,29 @@ CASES = {
             FACTS,
             "stages.1.arguments.geometry",
         ),
-        (content(stages=(args(geometry="nd1"), stage("b"), stage("c", arguments={"geometry": "nd1"}))), FACTS),
+        (
+            content(
+                stages=(args(geometry="nd1"), stage("b"), stage("c", arguments={"geometry": "nd1"}))
+            ),
+            FACTS,
+        ),
     ),
-    "events_per_job": ((one(jobs=4000, events=8000), FACTS, "stages.0.jobs"), (one(jobs=4000, events=40_000), FACTS)),
-    "even_jobs": ((monte_carlo(events=20_000_001), FACTS, "stages.0.events"), (monte_carlo(), FACTS)),
+    "events_per_job": (
+        (one(jobs=4000, events=8000), FACTS, "stages.0.jobs"),
+        (one(jobs=4000, events=40_000), FACTS),
+    ),
+    "even_jobs": (
+        (monte_carlo(events=20_000_001), FACTS, "stages.0.events"),
+        (monte_carlo(), FACTS),
+    ),
     "file_size": (
         (content(stages=(args(output_event_bytes=100),)), FACTS, "stages.0.jobs"),
         (content(stages=(args(output_event_bytes=250_000),)), FACTS),
     ),
-    "merge_size": ((merge(target_bytes=10**7), FACTS, "stages.0.arguments.target_bytes"), (merge(), FACTS)),
+    "merge_size": (
+        (merge(target_bytes=10**7), FACTS, "stages.0.arguments.target_bytes"),
+        (merge(), FACTS),
+    ),
     "merge_jobs": ((merge(jobs=1000), FACTS, "stages.0.jobs"), (merge(jobs=999), FACTS)),
     "files_for_every_job": (
         (content(stages=(args(files=3999),)), FACTS, "stages.0.jobs"),
@@ -207,8 +275,14 @@ CASES = {
         (monte_carlo(first_seed=899_996_002), FACTS, "arguments.first_seed"),
         (monte_carlo(first_seed=899_996_001), FACTS),
     ),
-    "stop_in_future": ((keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"), (keep_up(), FACTS)),
-    "stop_by_deadline": ((keep_up(stop_on="2026-12-13"), FACTS, "deadline"), (keep_up(stop_on="2026-12-12"), FACTS)),
+    "stop_in_future": (
+        (keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"),
+        (keep_up(), FACTS),
+    ),
+    "stop_by_deadline": (
+        (keep_up(stop_on="2026-12-13"), FACTS, "deadline"),
+        (keep_up(stop_on="2026-12-12"), FACTS),
+    ),
     "files_listed": (
         (keep_up(), facts(listing_fault="No catalogue."), "stages.0.input_dataset"),
         (GOOD, facts(listing_fault="No catalogue.")),
@@ -226,11 +300,19 @@ CASES = {
         (keep_up(latency=3600), FACTS),
     ),
     "fits_cluster": (
-        (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))), "stages.0.memory_bytes"),
+        (
+            one(),
+            facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))),
+            "stages.0.memory_bytes",
+        ),
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
     ),
     "memory_fits_node": (
-        (one(memory_bytes=900 * 10**9), facts(largest_node_bytes=512 * 10**9), "stages.0.memory_bytes"),
+        (
+            one(memory_bytes=900 * 10**9),
+            facts(largest_node_bytes=512 * 10**9),
+            "stages.0.memory_bytes",
+        ),
         (one(memory_bytes=512 * 10**9), facts(largest_node_bytes=512 * 10**9)),
     ),
     "memory_usual": (
@@ -238,11 +320,19 @@ CASES = {
         (one(memory_bytes=12_000_000_000), past()),
     ),
     "jobs_usual": (
-        (one(jobs=40_001), facts(earlier_stages=(before(), before("sim", jobs=9000))), "stages.0.jobs"),
+        (
+            one(jobs=40_001),
+            facts(earlier_stages=(before(), before("sim", jobs=9000))),
+            "stages.0.jobs",
+        ),
         (one(jobs=40_000), facts(earlier_stages=(before(), before("sim", jobs=9000)))),
     ),
     "hours_usual": (
-        (one(jobs=2001, wall_seconds=10 * 3600), facts(earlier_stages=(before(jobs=2000),)), "stages.0.jobs"),
+        (
+            one(jobs=2001, wall_seconds=10 * 3600),
+            facts(earlier_stages=(before(jobs=2000),)),
+            "stages.0.jobs",
+        ),
         (one(jobs=2000, wall_seconds=10 * 3600), facts(earlier_stages=(before(jobs=2000),))),
     ),
     "disk_usual": (
@@ -250,24 +340,44 @@ CASES = {
         (writing(50_000), sized(writing(50_000), 10**11)),
     ),
     "run_block_usual": (
-        (monte_carlo(jobs=4100), facts(earlier_blocks=(EarlierBlock(400, 100),)), "arguments.run_block"),
+        (
+            monte_carlo(jobs=4100),
+            facts(earlier_blocks=(EarlierBlock(400, 100),)),
+            "arguments.run_block",
+        ),
         (monte_carlo(jobs=4000), facts(earlier_blocks=(EarlierBlock(400, 100),))),
     ),
     "services_up": ((NEEDS, service("down"), "stages.0.services"), (NEEDS, service())),
     "no_downtime": ((NEEDS, service("up", SOON), "stages.0.services"), (NEEDS, service("up", FAR))),
     "run_numbers_unique": (
-        (monte_carlo(), facts(others=(other(runs={"run_block": "900100-900200"}),)), "arguments.run_block"),
+        (
+            monte_carlo(),
+            facts(others=(other(runs={"run_block": "900100-900200"}),)),
+            "arguments.run_block",
+        ),
         (monte_carlo(), facts(others=(other(runs={"run_block": "900101-900200"}),))),
     ),
     "runs_not_processed": (
         (
-            of_type("reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)),
-            facts(others=(other(runs={"runs": "5"}, release="v09_72", configuration="generation.fcl"),)),
+            of_type(
+                "reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)
+            ),
+            facts(
+                others=(
+                    other(runs={"runs": "5"}, release="v09_72", configuration="generation.fcl"),
+                )
+            ),
             "arguments.runs",
         ),
         (
-            of_type("reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)),
-            facts(others=(other(runs={"runs": "5"}, release="v09_71", configuration="generation.fcl"),)),
+            of_type(
+                "reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)
+            ),
+            facts(
+                others=(
+                    other(runs={"runs": "5"}, release="v09_71", configuration="generation.fcl"),
+                )
+            ),
         ),
     ),
     "seeds_unique": (
@@ -276,7 +386,10 @@ CASES = {
             facts(others=(other(first_seed=4999, jobs=10, configuration="generation.fcl"),)),
             "arguments.first_seed",
         ),
-        (monte_carlo(), facts(others=(other(first_seed=5000, jobs=10, configuration="generation.fcl"),))),
+        (
+            monte_carlo(),
+            facts(others=(other(first_seed=5000, jobs=10, configuration="generation.fcl"),)),
+        ),
     ),
     "title_unique": (
         (GOOD, facts(others=(other(title="nd rock muons, 2026 BEAM"),)), "title"),
@@ -287,10 +400,19 @@ CASES = {
         (one(), facts(written_by={"nova.mc.other": "NOVA-0001"})),
     ),
     "catalogue_available": ((GOOD, facts(catalogue_fault="it is gone"), "stages"), (GOOD, FACTS)),
-    "output_is_new": ((one(), data(), "stages.0.output_dataset"), (one(output_dataset="new"), data())),
+    "output_is_new": (
+        (one(), data(), "stages.0.output_dataset"),
+        (one(output_dataset="new"), data()),
+    ),
     "input_exists": ((reading("rwa"), data(), "stages.0.input_dataset"), (reading(), data())),
-    "input_not_empty": ((reading(), data(files=0), "stages.0.input_dataset"), (reading(), data(files=1))),
-    "input_counts": ((reading(), data(events=19_000_000), "stages.0.events"), (reading(), data(events=20_000_000))),
+    "input_not_empty": (
+        (reading(), data(files=0), "stages.0.input_dataset"),
+        (reading(), data(files=1)),
+    ),
+    "input_counts": (
+        (reading(), data(events=19_000_000), "stages.0.events"),
+        (reading(), data(events=20_000_000)),
+    ),
     "contact_is_member": (
         (GOOD, facts(former_contact="ada"), "purpose"),
         (GOOD, facts()),
@@ -322,7 +444,11 @@ CASES = {
         (one(), past()),
     ),
     "test_up_to_date": (
-        (one(), facts(completed_at={"reco": EARLIER}, changed_at={0: LATER}), "stages.0.configuration"),
+        (
+            one(),
+            facts(completed_at={"reco": EARLIER}, changed_at={0: LATER}),
+            "stages.0.configuration",
+        ),
         (one(), facts(completed_at={"reco": LATER}, changed_at={0: EARLIER})),
     ),
 }
@@ -364,7 +490,12 @@ def test_one_click_mends_it_and_breaks_nothing(name):
 
 def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
     written = one(events=400_000, jobs=4000)
-    row = {"completed": 50, "core_seconds": 3e3, "completed_wall_seconds": 3e3, "per_day": (1000.0,) * 5}
+    row = {
+        "completed": 50,
+        "core_seconds": 3e3,
+        "completed_wall_seconds": 3e3,
+        "per_day": (1000.0,) * 5,
+    }
     short = PastStage(request="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
     (problem,) = found_by("job_length", written, with_past(written, short))
     assert problem.message.startswith(
@@ -376,13 +507,25 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
 
 
 def test_unusual_figures_of_a_first_request_are_reported_too():
-    huge = stage("generation", kind="generation", memory_bytes=900 * 10**9, jobs=1_000_000, wall_seconds=8 * 3600)
+    huge = stage(
+        "generation",
+        kind="generation",
+        memory_bytes=900 * 10**9,
+        jobs=1_000_000,
+        wall_seconds=8 * 3600,
+    )
     written = of_type("monte_carlo", arguments={"run_block": "1-200"}, stages=(huge,))
     found = {finding.rule: finding for finding in run_checks(written, FACTS)}
     assert {"memory_usual", "jobs_usual", "hours_usual", "run_block_usual"} <= found.keys()
-    assert all(not found[name].blocks for name in ("memory_usual", "jobs_usual", "hours_usual", "run_block_usual"))
+    assert all(
+        not found[name].blocks
+        for name in ("memory_usual", "jobs_usual", "hours_usual", "run_block_usual")
+    )
     assert found["hours_usual"].message.startswith("8,000,000 h if every job runs to its limit.")
-    assert "200 run numbers for 1,000,000 jobs: 5,000 jobs per run." in found["run_block_usual"].message
+    assert (
+        "200 run numbers for 1,000,000 jobs: 5,000 jobs per run."
+        in found["run_block_usual"].message
+    )
 
 
 def test_every_rule_says_what_holds_in_one_line():
@@ -392,7 +535,9 @@ def test_every_rule_says_what_holds_in_one_line():
 
 
 def test_only_the_shape_keeps_a_draft_from_being_saved():
-    assert {name for name, found in rules().items() if found.severity == Severity.INVALID} == set(DRAFT)
+    assert {name for name, found in rules().items() if found.severity == Severity.INVALID} == set(
+        DRAFT
+    )
 
 
 def test_warning_does_not_block():
@@ -419,7 +564,9 @@ def test_a_rule_that_breaks_is_named_and_the_others_still_speak():
         raise ZeroDivisionError
 
     found = run(
-        {"breaks": breaks, "deadline_in_future": rules()["deadline_in_future"]}, content(deadline=AT.date()), FACTS
+        {"breaks": breaks, "deadline_in_future": rules()["deadline_in_future"]},
+        content(deadline=AT.date()),
+        FACTS,
     )
     assert [(f.rule, f.path, f.blocks) for f in found] == [
         ("deadline_in_future", "deadline", True),
@@ -441,15 +588,30 @@ def test_third_party_rule_is_found_by_its_entry_point(monkeypatch):
 def no_mondays(written, known):
     """No deadline is a Monday."""
     if written.deadline and written.deadline.weekday() == 0:
-        yield Problem("deadline", "Not on a Monday, please.", Fix("Tuesday", {"deadline": written.deadline + DAY}))
+        yield Problem(
+            "deadline",
+            "Not on a Monday, please.",
+            Fix("Tuesday", {"deadline": written.deadline + DAY}),
+        )
 
 
 def test_mend_reaches_every_kind_of_field():
     written = monte_carlo()
-    values = {"title": "T", "arguments.first_seed": 5, "stages.1.release": "v1", "stages.1.arguments.input_type": "x"}
+    values = {
+        "title": "T",
+        "arguments.first_seed": 5,
+        "stages.1.release": "v1",
+        "stages.1.arguments.input_type": "x",
+    }
     fixed = Fix("all", values).applied_to(written)
     assert (fixed.title, fixed.arguments["first_seed"], fixed.stages[1].release) == ("T", 5, "v1")
     assert fixed.stages[1].arguments["input_type"] == "x"
     assert fixed.stages[0] == written.stages[0]
-    assert "input_type" not in Fix("none", {"stages.1.arguments.input_type": ""}).applied_to(fixed).stages[1].arguments
+    assert (
+        "input_type"
+        not in Fix("none", {"stages.1.arguments.input_type": ""})
+        .applied_to(fixed)
+        .stages[1]
+        .arguments
+    )
     assert isinstance(no_mondays, Rule)

@@ -20,7 +20,12 @@ TWO = "energy = 1, 2.5\n\nangle = -30, 0, 30\n"
 def scanning(text="energy = 1, 2", **changes):
     values = {"configuration": "gen_{energy}.fcl", "output_dataset": "nova.mc.gen_{energy}"}
     values |= {"jobs": 400, "events": 4_000_000, **changes}
-    second = {"configuration": "sim.fcl", "output_dataset": "nova.mc.sim_{energy}", "jobs": 400, "events": 4_000_000}
+    second = {
+        "configuration": "sim.fcl",
+        "output_dataset": "nova.mc.sim_{energy}",
+        "jobs": 400,
+        "events": 4_000_000,
+    }
     stages = (requests.stage("generation", **values), requests.stage("simulation", **second))
     return requests.content(scan=text, stages=stages)
 
@@ -81,12 +86,16 @@ def test_it_is_kept_in_yaml_and_json():
 
 @pytest.mark.django_db
 def test_a_good_scan_passes_all_checks(nova):
-    assert [one for one in check_report(scanning(), experiment=nova, at=AT).findings if one.blocks] == []
+    assert [
+        one for one in check_report(scanning(), experiment=nova, at=AT).findings if one.blocks
+    ] == []
 
 
 @pytest.mark.django_db
 def test_an_unknown_name_is_reported_at_its_field(nova):
-    found = check_report(scanning(configuration="gen_{enrgy}_{energy}.fcl"), experiment=nova, at=AT).findings
+    found = check_report(
+        scanning(configuration="gen_{enrgy}_{energy}.fcl"), experiment=nova, at=AT
+    ).findings
     assert [(one.path, one.message) for one in found if one.blocks] == [
         ("stages.0.configuration", "The scan has no parameter “enrgy”.")
     ]
@@ -103,15 +112,21 @@ def test_the_fix_gives_each_point_its_dataset(nova):
 @pytest.mark.django_db
 def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings, tmp_path):
     path = tmp_path / "datasets.json"
-    path.write_text(json.dumps({"datasets": [{"name": "nova.mc.gen_2", "files": 5, "events": 100}]}))
+    path.write_text(
+        json.dumps({"datasets": [{"name": "nova.mc.gen_2", "files": 5, "events": 100}]})
+    )
     settings.DATASET_CATALOGUE = f"file:{path}"
     found = check_report(scanning(), experiment=nova, at=AT).findings
     assert [(one.rule, one.path) for one in found if one.rule == "output_is_new"] == [
         ("output_is_new", "stages.0.output_dataset")
     ]
-    assert any(one.message.startswith("At energy = 2: This dataset already exists") for one in found)
+    assert any(
+        one.message.startswith("At energy = 2: This dataset already exists") for one in found
+    )
     reads = requests.content(stages=(requests.stage("reco", input_dataset="nova.mc.sim_1"),))
-    assert "input_exists" in {one.rule for one in check_report(reads, experiment=nova, at=AT).findings}
+    assert "input_exists" in {
+        one.rule for one in check_report(reads, experiment=nova, at=AT).findings
+    }
     requests.request_in(
         RequestState.SUBMITTED,
         by=liaison,
@@ -120,20 +135,24 @@ def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings,
         scan="energy = 1, 2",
         stages=scanning().stages,
     )
-    assert "input_exists" not in {one.rule for one in check_report(reads, experiment=nova, at=AT).findings}
+    assert "input_exists" not in {
+        one.rule for one in check_report(reads, experiment=nova, at=AT).findings
+    }
 
 
 def test_it_is_neither_split_nor_combined():
     with pytest.raises(InvalidFields, match="points of its parameter scan"):
         split(scanning(), SplitUnit.EVENTS, 1_000_000)
-    assert obstacles(KeyedContent("NOVA-0001", scanning()), KeyedContent("NOVA-0002", scanning())) == [
-        "Parameter scans cannot be combined, as their jobs are divided among their points."
-    ]
+    assert obstacles(
+        KeyedContent("NOVA-0001", scanning()), KeyedContent("NOVA-0002", scanning())
+    ) == ["Parameter scans cannot be combined, as their jobs are divided among their points."]
 
 
 @pytest.mark.django_db
 def test_pages_and_api_show_its_points(client, nova, liaison):
-    request = requests.draft(liaison, nova, scan="energy = 1, 2\nangle = 0, 1, 2", stages=scanning().stages)
+    request = requests.draft(
+        liaison, nova, scan="energy = 1, 2\nangle = 0, 1, 2", stages=scanning().stages
+    )
     client.force_login(liaison)
     page = client.get(request.get_absolute_url()).content.decode()
     assert "6 points" in page
@@ -149,7 +168,10 @@ def test_list_is_filtered_by_scans(client, nova, liaison):
     scan = requests.draft(liaison, nova, title="Scan", scan="energy = 1, 2")
     other = requests.draft(liaison, nova, title="Other")
     for address in ("/requests/", "/api/v1/requests/"):
-        found = {wanted: client.get(address, {"scan": wanted}).content.decode() for wanted in ("yes", "no", "")}
+        found = {
+            wanted: client.get(address, {"scan": wanted}).content.decode()
+            for wanted in ("yes", "no", "")
+        }
         assert {name: (scan.key in text, other.key in text) for name, text in found.items()} == {
             "yes": (True, False),
             "no": (False, True),

@@ -1,4 +1,6 @@
-"""Drafts, the queue and the records that services leave; the matrix of moves is in `test_transitions`."""
+"""Drafts, the queue and the records that services leave;
+the matrix of moves is in `test_transitions`.
+"""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -10,7 +12,12 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request, set_priority, submit_request
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    set_priority,
+    submit_request,
+)
 from apps.production.domain.priority.listing import queue_history, queue_lines
 from apps.production.domain.priority.ranks import queue_ranks, startable
 from apps.production.domain.requests.drafts import create_draft, save_draft
@@ -43,14 +50,18 @@ def test_failed_draft_gives_its_number_back(nova, liaison):
 
 
 def test_draft_holds_what_was_written(nova, liaison, samweb):
-    written = content(stages=(stage("a", services=("samweb",)), stage("b", events=None, memory_bytes=None)))
+    written = content(
+        stages=(stage("a", services=("samweb",)), stage("b", events=None, memory_bytes=None))
+    )
     made = create_draft(experiment=nova, content=written, by=liaison, at=AT)
     assert content_of(Request.objects.get(pk=made.pk)) == written
 
 
 def test_services_of_all_stages_are_one_query(nova, liaison, samweb, django_assert_num_queries):
     stages = tuple(stage(name, services=("samweb",)) for name in "abcd")
-    made = Request.objects.select_related("workflow__type").get(pk=draft(liaison, nova, stages=stages).pk)
+    made = Request.objects.select_related("workflow__type").get(
+        pk=draft(liaison, nova, stages=stages).pk
+    )
     with django_assert_num_queries(2):
         assert content_of(made).stages == stages
 
@@ -65,7 +76,9 @@ def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
         save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
 
 
-@pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
+@pytest.mark.parametrize(
+    "state", ["submitted", "testing", "running", "rejected", "cancelled", "done"]
+)
 def test_request_past_writing_cannot_be_saved(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition, match="can no longer be edited"):
@@ -79,7 +92,9 @@ def test_save_replaces_adds_and_drops_stages(nova, liaison, samweb):
         (stage("merge"),),
         (),
     ]:
-        save_draft(request=made, content=content(stages=chain), version=made.version, by=liaison, at=AT)
+        save_draft(
+            request=made, content=content(stages=chain), version=made.version, by=liaison, at=AT
+        )
         assert content_of(Request.objects.get(pk=made.pk)).stages == chain
     assert made.version == 4
 
@@ -114,7 +129,9 @@ def test_incomplete_draft_is_not_submitted_and_all_is_said(nova, liaison):
     assert Request.objects.get().state == "draft"
 
 
-def test_deadline_that_passed_meanwhile_keeps_it_from_being_submitted_again(nova, liaison, approver):
+def test_deadline_that_passed_meanwhile_keeps_it_from_being_submitted_again(
+    nova, liaison, approver
+):
     obj = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields):
         submit_request(request=obj, by=liaison, at=AT + timedelta(days=60))
@@ -132,12 +149,22 @@ def test_last_submitter_cannot_approve_what_another_made(nova, liaison, both, ap
 @pytest.mark.parametrize("field", ["created_by", "submitted_by"])
 def test_database_refuses_an_approver_who_is_the_requester(field, nova, liaison, approved):
     obj = approved()
-    with pytest.raises(IntegrityError, match=r"request_approver_is_not_(requester|editor)"), transaction.atomic():
+    with (
+        pytest.raises(IntegrityError, match=r"request_approver_is_not_(requester|editor)"),
+        transaction.atomic(),
+    ):
         Request.objects.filter(pk=obj.pk).update(approved_by=getattr(obj, field))
 
 
 @pytest.mark.parametrize(
-    "changes", [{"approved_at": None}, {"state": "draft"}, {"closed_at": AT}, {"state": "lost"}, {"priority": 10}]
+    "changes",
+    [
+        {"approved_at": None},
+        {"state": "draft"},
+        {"closed_at": AT},
+        {"state": "lost"},
+        {"priority": 10},
+    ],
 )
 def test_database_refuses_what_no_service_writes(changes, approved):
     obj = approved()
@@ -160,7 +187,9 @@ def test_queue_is_ranked_by_class_number_and_deadline(approved, approver):
         approved(deadline=date(2027, 1, 1)),
         approved(),
     )
-    set_priority(request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first")
+    set_priority(
+        request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first"
+    )
     set_priority(request=low, priority_class="low", by=approver, at=AT, reason="last")
     assert list(startable()) == [high, early, late, low]
 
@@ -170,7 +199,9 @@ def test_priority_event_tells_level_and_rank_before_and_after(approved, approver
     obj = approved()
     set_priority(request=obj, priority=7, by=approver, at=AT, reason="freeze")
     set_priority(request=obj, priority_class="high", by=approver, at=AT, reason="still")
-    told = [(e.old, e.new, e.reason, e.data) for e in events_of(obj).filter(kind="request.priority_set")]
+    told = [
+        (e.old, e.new, e.reason, e.data) for e in events_of(obj).filter(kind="request.priority_set")
+    ]
     assert told == [
         ("", "7", "freeze", {"rank_old": 2, "rank_new": 1}),
         ("7", "high 7", "still", {"rank_old": 1, "rank_new": 1}),
@@ -185,8 +216,12 @@ def test_entering_and_leaving_the_queue_is_told(approved, approver):
     assert ranks == [{"rank_old": None, "rank_new": 2}, {"rank_old": 2, "rank_new": None}]
 
 
-def test_ranks_count_all_experiments_but_rows_are_ones_own(dune, other_liaison, approver, approved, liaison):
-    request_in("queued", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30))
+def test_ranks_count_all_experiments_but_rows_are_ones_own(
+    dune, other_liaison, approver, approved, liaison
+):
+    request_in(
+        "queued", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30)
+    )
     approved()
     part = queue_lines(user=liaison, at=AT)
     assert [(row.rank, row.request.key) for row in part.rows] == [(2, "NOVA-0001")]
@@ -212,7 +247,9 @@ def test_waiting_for_is_what_each_can_do_next(nova, liaison, approver, both, shi
     assert set(waiting_for(shifter)) == set()
 
 
-def test_approver_of_one_experiment_decides_there_alone(nova, dune, liaison, other_liaison, approver):
+def test_approver_of_one_experiment_decides_there_alone(
+    nova, dune, liaison, other_liaison, approver
+):
     local = person("nova-approver", ("approver", nova))
     mine = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     other = request_in("awaiting_approval", by=other_liaison, experiment=dune, approver=approver)
@@ -233,11 +270,16 @@ def test_hundred_stages_are_saved(nova, liaison):
     assert submit_request(request=made, by=liaison, at=AT).stages.count() == 100
 
 
-def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, other_liaison, approver, approved):
+def test_history_of_the_queue_shows_ones_own_experiments(
+    nova, dune, liaison, other_liaison, approver, approved
+):
     theirs = request_in("queued", by=other_liaison, experiment=dune, approver=approver)
     mine = approved()
     for obj in (theirs, mine):
         set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
     # Of others' requests nothing but that ranks changed is told.
-    assert [(told.target, told.reason) for told in queue_history(user=liaison)] == [("NOVA-0001", "freeze"), ("", "")]
+    assert [(told.target, told.reason) for told in queue_history(user=liaison)] == [
+        ("NOVA-0001", "freeze"),
+        ("", ""),
+    ]
     assert [told.target for told in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]

@@ -1,4 +1,6 @@
-"""Parts sum up to the whole exactly, and the whole comes back from them; what does not go together says why."""
+"""Parts sum up to the whole exactly, and the whole comes back from them;
+what does not go together says why.
+"""
 
 from dataclasses import replace
 
@@ -24,10 +26,21 @@ def workflow(key):
 def reprocessing(**changes) -> RequestContent:
     arguments = {"input_type": "raw", "conditions": "v1", "output_type": "reco", "files": 3000}
     first = stage(
-        "reco", kind="reconstruction", input_dataset="nova.raw", events=9_000_001, jobs=300, arguments=arguments
+        "reco",
+        kind="reconstruction",
+        input_dataset="nova.raw",
+        events=9_000_001,
+        jobs=300,
+        arguments=arguments,
     )
-    second = stage("ana", kind="analysis", events=8_000_000, jobs=70, arguments={**arguments, "files": 300})
-    values = {"workflow": workflow("reprocessing"), "arguments": {"runs": "1001-1100, 1200"}, "stages": (first, second)}
+    second = stage(
+        "ana", kind="analysis", events=8_000_000, jobs=70, arguments={**arguments, "files": 300}
+    )
+    values = {
+        "workflow": workflow("reprocessing"),
+        "arguments": {"runs": "1001-1100, 1200"},
+        "stages": (first, second),
+    }
     return content(**{**values, **changes})
 
 
@@ -107,9 +120,13 @@ def test_made_events_get_seeds_and_run_numbers_of_their_own(events, jobs, size):
     taken = [
         seed
         for part in made
-        for seed in range(part.arguments["first_seed"], part.arguments["first_seed"] + part.stages[0].jobs)
+        for seed in range(
+            part.arguments["first_seed"], part.arguments["first_seed"] + part.stages[0].jobs
+        )
     ]
-    assert taken == list(range(original.arguments["first_seed"], original.arguments["first_seed"] + jobs))
+    assert taken == list(
+        range(original.arguments["first_seed"], original.arguments["first_seed"] + jobs)
+    )
     assert combine([KeyedContent(str(i), part) for i, part in enumerate(made)]).content == original
 
 
@@ -122,7 +139,10 @@ def test_remainder_is_the_last_part_and_each_says_what_it_is():
         "part 4 of 4: files 2,401 to 3,000",
     ]
     last = made.parts[3].content
-    assert (last.title, last.stages[0].arguments["files"]) == ("ND rock muons, 2026 beam (part 4 of 4)", 600)
+    assert (last.title, last.stages[0].arguments["files"]) == (
+        "ND rock muons, 2026 beam (part 4 of 4)",
+        600,
+    )
     assert [(s.input_dataset, s.output_dataset) for s in last.stages] == [
         ("nova.raw_part4of4", "nova.mc.reco_part4of4"),
         ("", "nova.mc.ana_part4of4"),
@@ -142,7 +162,12 @@ def test_parts_by_run_read_the_same_dataset():
     [
         (SplitUnit.RUNS, 0, "size", "Enter a whole number from 1 to 100"),
         (SplitUnit.RUNS, 101, "size", "The request has 101 runs"),
-        (SplitUnit.FILES, 1, "size", "This would give 3,000 parts. Enter at least 60 for at most 50 parts."),
+        (
+            SplitUnit.FILES,
+            1,
+            "size",
+            "This would give 3,000 parts. Enter at least 60 for at most 50 parts.",
+        ),
         (SplitUnit.EVENTS, 9_000_001, "size", "Enter a whole number from 1"),
     ],
 )
@@ -153,7 +178,9 @@ def test_what_cannot_be_cut_so_says_why(by, size, field, words):
 
 
 def test_too_few_jobs_for_the_parts_and_keep_up_are_refused():
-    few = replace(reprocessing(), stages=(reprocessing().stages[0], replace(reprocessing().stages[1], jobs=2)))
+    few = replace(
+        reprocessing(), stages=(reprocessing().stages[0], replace(reprocessing().stages[1], jobs=2))
+    )
     with pytest.raises(InvalidFields, match="Stage 2 has 2 jobs, fewer than 3 parts"):
         split(few, SplitUnit.FILES, 1000)
     with pytest.raises(InvalidFields, match="The request does not state its number of files"):
@@ -165,7 +192,11 @@ def test_too_few_jobs_for_the_parts_and_keep_up_are_refused():
 def test_draft_without_numbers_can_still_be_split():
     bare = content(stages=(StageContent(name="a", events=10), StageContent(name="b")))
     made = [part.content.stages for part in split(bare, SplitUnit.EVENTS, 4).parts]
-    assert [(a.events, a.jobs, b.events) for a, b in made] == [(4, None, None), (4, None, None), (2, None, None)]
+    assert [(a.events, a.jobs, b.events) for a, b in made] == [
+        (4, None, None),
+        (4, None, None),
+        (2, None, None),
+    ]
 
 
 MC = monte_carlo(workflow=workflow("monte_carlo"))
@@ -186,32 +217,60 @@ def changed(base, position=0, **changes):
         (MC, MC, "Both have run 900001 as “Run numbers”."),
         (MC, changed(OTHER, release="v10"), "Stage 1: different releases, v09_72 and v10."),
         (MC, changed(OTHER, 1, name="other"), "Stage 2: different names"),
-        (MC, changed(OTHER, arguments={**MC.stages[0].arguments, "generator": "CORSIKA"}), "“generator” is GENIE and"),
+        (
+            MC,
+            changed(OTHER, arguments={**MC.stages[0].arguments, "generator": "CORSIKA"}),
+            "“generator” is GENIE and",
+        ),
         (reprocessing(), reprocessing(), "no run numbers separate what they read"),
-        (reprocessing(), reprocessing(arguments={"runs": "1100-1300"}), "Both have run 1100 as “Runs”."),
+        (
+            reprocessing(),
+            reprocessing(arguments={"runs": "1100-1300"}),
+            "Both have run 1100 as “Runs”.",
+        ),
         (reprocessing(), reprocessing(arguments={}), "Only one of them has “Runs”."),
         (
             reprocessing(),
             changed(reprocessing(arguments={"runs": "5"}), input_dataset="nova.raw2"),
             "they read nova.raw and nova.raw2; one request reads one.",
         ),
-        (content(), changed(content(), 1, input_dataset="elsewhere"), "read each other in a different order"),
+        (
+            content(),
+            changed(content(), 1, input_dataset="elsewhere"),
+            "read each other in a different order",
+        ),
     ],
 )
 def test_what_does_not_go_together_says_why(mine, theirs, words):
-    assert any(words in why for why in obstacles(KeyedContent("A", mine), KeyedContent("B", theirs)))
+    assert any(
+        words in why for why in obstacles(KeyedContent("A", mine), KeyedContent("B", theirs))
+    )
     with pytest.raises(InvalidFields):
         combine([KeyedContent("A", mine), KeyedContent("B", theirs)])
 
 
 def test_combined_request_has_the_sums_and_all_that_was_said():
     urgent = replace(
-        OTHER, purpose="And more.", requested_priority="urgent", priority_reason="late", deadline=None, title="Other"
+        OTHER,
+        purpose="And more.",
+        requested_priority="urgent",
+        priority_reason="late",
+        deadline=None,
+        title="Other",
     )
-    made = combine([KeyedContent("A", MC), KeyedContent("B", changed(urgent, memory_bytes=9 * 10**9, events=None))])
+    made = combine(
+        [
+            KeyedContent("A", MC),
+            KeyedContent("B", changed(urgent, memory_bytes=9 * 10**9, events=None)),
+        ]
+    )
     joined = made.content
     assert joined.arguments == {"run_block": "900001-904000, 910001-910010", "first_seed": 1}
-    assert (joined.title, joined.requested_priority, joined.deadline) == (MC.title, "urgent", MC.deadline)
+    assert (joined.title, joined.requested_priority, joined.deadline) == (
+        MC.title,
+        "urgent",
+        MC.deadline,
+    )
     assert joined.purpose == f"{MC.purpose}\n\nAnd more."
     assert (joined.stages[0].memory_bytes, joined.stages[0].events) == (9 * 10**9, None)
     assert [
@@ -228,7 +287,8 @@ def test_combined_request_has_the_sums_and_all_that_was_said():
 
 def test_some_parts_of_a_whole_are_not_it():
     one, two, _ = (
-        KeyedContent(str(i), part.content) for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
+        KeyedContent(str(i), part.content)
+        for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
     )
     assert obstacles(one, two) == []
     with pytest.raises(InvalidFields, match="are not all parts of their dataset"):

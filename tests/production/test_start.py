@@ -15,7 +15,9 @@ START = "/requests/start/"
 
 @pytest.fixture
 def earlier(nova, liaison, approver):
-    return request_in("submitted", by=liaison, experiment=nova, approver=approver, title="Last year's muons")
+    return request_in(
+        "submitted", by=liaison, experiment=nova, approver=approver, title="Last year's muons"
+    )
 
 
 def test_start_offers_types_templates_and_earlier_requests_of_ones_experiments(
@@ -26,7 +28,9 @@ def test_start_offers_types_templates_and_earlier_requests_of_ones_experiments(
     save_template(request=earlier, name="Muons", by=liaison, at=AT)
     draft(liaison, nova, title="Not submitted")
     text = text_of(browse(liaison).get(START))
-    assert [word in text for word in ("Monte Carlo", "Skim", "Muons", "Last year", "Not submitted")] == [
+    assert [
+        word in text for word in ("Monte Carlo", "Skim", "Muons", "Last year", "Not submitted")
+    ] == [
         True,
         False,
         True,
@@ -41,7 +45,10 @@ def test_start_says_what_keep_up_needs_and_whether_it_is_there(liaison, browse, 
     clusters.cluster(submits=True)
     text = text_of(browse(liaison).get(START))
     assert "Needs an input dataset whose files the dataset catalogue lists." in text
-    assert "Such requests cannot be submitted now: No catalogue that lists files is configured." in text
+    assert (
+        "Such requests cannot be submitted now: No catalogue that lists files is configured."
+        in text
+    )
     catalogue = tmp_path / "datasets.json"
     catalogue.write_text('{"datasets": []}')
     settings.DATASET_CATALOGUE = f"file:{catalogue}"
@@ -57,16 +64,23 @@ def test_start_is_for_liaisons(shifter, browse):
 @pytest.mark.parametrize(
     ("words", "found"), [("muons", True), ("nova.mc.sim", True), ("neutrons", False), ("\0", False)]
 )
-def test_earlier_requests_are_found_by_key_title_or_output(words, found, nova, liaison, earlier, browse):
+def test_earlier_requests_are_found_by_key_title_or_output(
+    words, found, nova, liaison, earlier, browse
+):
     assert (earlier.key in text_of(browse(liaison).get(START, {"text": words}))) is found
 
 
-def test_copy_has_everything_filled_in_and_new_names_for_its_outputs(nova, liaison, earlier, browse):
+def test_copy_has_everything_filled_in_and_new_names_for_its_outputs(
+    nova, liaison, earlier, browse
+):
     answer = browse(liaison).post(f"/requests/{earlier.key}/clone/", {"names": "next"}, follow=True)
     made = Request.objects.get(cloned_from=earlier)
     assert answer.redirect_chain[-1][0] == f"/requests/{made.key}/edit/"
     assert "Its output datasets have new names." in text_of(answer)
     assert "Rename output datasets" not in text_of(answer)
     stages = content_of(made).stages
-    assert [one.output_dataset for one in stages] == ["nova.mc.generation_v2", "nova.mc.simulation_v2"]
+    assert [one.output_dataset for one in stages] == [
+        "nova.mc.generation_v2",
+        "nova.mc.simulation_v2",
+    ]
     assert [one.memory_bytes for one in stages] == [4_000_000_000] * 2

@@ -11,7 +11,12 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle import moves as moves_module
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
-from apps.production.domain.lifecycle.moves import SERVICES, moves_for, submit_request, supersede_request
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    moves_for,
+    submit_request,
+    supersede_request,
+)
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
 from apps.production.domain.requests.drafts import save_draft
@@ -39,8 +44,14 @@ LIAISONS_ALONE = {(RequestState.DRAFT, Verb.CANCEL), (RequestState.DRAFT, Verb.S
 def made(verb, request, by, reason="because"):
     if verb is Verb.CHANGE:
         new = content(stages=(stage("other"),))
-        return save_draft(request=request, content=new, version=request.version, by=by, at=AT, reason=reason)
-    more = {"successor": request.experiment.requests.exclude(pk=request.pk).first()} if verb == Verb.SUPERSEDE else {}
+        return save_draft(
+            request=request, content=new, version=request.version, by=by, at=AT, reason=reason
+        )
+    more = (
+        {"successor": request.experiment.requests.exclude(pk=request.pk).first()}
+        if verb == Verb.SUPERSEDE
+        else {}
+    )
     return SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
 
 
@@ -66,7 +77,11 @@ def test_moves_are_those_of_the_table(state, nova, both, request):
             with pytest.raises(InvalidTransition):
                 made(verb, fresh, by)
     untouched = Request.objects.get(pk=obj.pk)
-    assert (untouched.state, untouched.version, events_of(obj).count()) == (state, obj.version, before)
+    assert (untouched.state, untouched.version, events_of(obj).count()) == (
+        state,
+        obj.version,
+        before,
+    )
 
 
 @pytest.mark.parametrize("step", TRANSITIONS, ids=lambda t: f"{t.old}-{t.verb}-{t.new}")
@@ -95,12 +110,16 @@ def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, 
     for state in (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING):
         obj = request_in(state, by=liaison, experiment=nova, approver=approver)
         made(Verb.HOLD, obj, approver)
-        assert [step.new for step in moves_for(approver, obj) if step.verb is Verb.RELEASE] == [state]
+        assert [step.new for step in moves_for(approver, obj) if step.verb is Verb.RELEASE] == [
+            state
+        ]
         made(Verb.RELEASE, obj, approver)
         assert (obj.state, obj.held_from) == (state, "")
 
 
-def test_successor_is_another_request_of_the_experiment(nova, dune, liaison, other_liaison, approver):
+def test_successor_is_another_request_of_the_experiment(
+    nova, dune, liaison, other_liaison, approver
+):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for wrong in (None, obj, draft(other_liaison, dune)):
         with pytest.raises(InvalidFields, match="Choose another request of this experiment"):
@@ -126,7 +145,11 @@ def test_task_checks_what_was_submitted_once(nova, liaison):
     check_waiting()
     check_waiting()
     check_request(request_id=obj.pk)
-    assert [e.kind for e in events_of(obj)][1:] == ["request.submit", "request.check", "request.pass"]
+    assert [e.kind for e in events_of(obj)][1:] == [
+        "request.submit",
+        "request.check",
+        "request.pass",
+    ]
 
 
 def test_every_pair_of_states_is_reached_by_at_most_one_verb():

@@ -1,4 +1,6 @@
-"""Names of other experiments, their workflow types and datasets: “does not exist” and “not yours” read the same."""
+"""Names of other experiments, their workflow types and datasets:
+“does not exist” and “not yours” read the same.
+"""
 
 import json
 from dataclasses import replace
@@ -46,12 +48,16 @@ def test_import_answers_the_same_for_absent_and_foreign_names(nova, dune, liaiso
     foreign, absent = (faults(f"experiment: {key}\n", liaison) for key in ("DUNE", "NONE"))
     assert masked(foreign, "DUNE") == masked(absent, "NONE")
     for head in ("experiment: NOVA\n", ""):
-        foreign, absent = (faults(f"{head}workflow: {key}\n", liaison) for key in ("dune_secret", "absent_type"))
+        foreign, absent = (
+            faults(f"{head}workflow: {key}\n", liaison) for key in ("dune_secret", "absent_type")
+        )
         assert masked(foreign, "dune_secret") == masked(absent, "absent_type")
         assert "Secret" not in repr(foreign)
 
 
-def test_api_answers_the_same_for_absent_and_foreign_names(nova, dune, liaison, shifter_of_nova, secret_type, api):
+def test_api_answers_the_same_for_absent_and_foreign_names(
+    nova, dune, liaison, shifter_of_nova, secret_type, api
+):
     def answers(by, address, name, *values):
         sent = [api(by).post(f"/api/v1/{address}/", json.loads(f'{{"reason": "x", {name}}}' % value), format="json")
                 for value in values]  # fmt: skip
@@ -81,7 +87,9 @@ def shifter_of_nova(nova):
 def catalogue(tmp_path, settings):
     names = ["dune.raw", "dune.made", "nova.raw", "nova.made"]
     path = tmp_path / "datasets.json"
-    path.write_text(json.dumps({"datasets": [{"name": name, "files": 3, "events": 7} for name in names]}))
+    path.write_text(
+        json.dumps({"datasets": [{"name": name, "files": 3, "events": 7} for name in names]})
+    )
     settings.DATASET_CATALOGUE = f"file:{path}"
 
 
@@ -98,16 +106,26 @@ def test_checks_answer_the_same_for_absent_and_foreign_datasets(
     nova, dune, liaison, other_liaison, approver, catalogue
 ):
     request_in(
-        "queued", by=other_liaison, experiment=dune, approver=approver, stages=(stage(output_dataset="dune.made"),)
+        "queued",
+        by=other_liaison,
+        experiment=dune,
+        approver=approver,
+        stages=(stage(output_dataset="dune.made"),),
     )
     draft(liaison, nova)
     for made in (reading, lambda name: reading("nova.raw", name)):
         foreign, absent = (found(made(name), nova) for name in ("dune.made", "absent.made"))
         assert masked(foreign, "dune.made") == masked(absent, "absent.made")
     own = request_in(
-        "queued", by=liaison, experiment=nova, approver=approver, stages=(stage(output_dataset="nova.made"),)
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage(output_dataset="nova.made"),),
     )
-    assert any(own.key in message for _, _, message in found(reading("nova.raw", "nova.made"), nova))
+    assert any(
+        own.key in message for _, _, message in found(reading("nova.raw", "nova.made"), nova)
+    )
     assert not any(rule == "input_exists" for rule, *_ in found(reading("nova.raw"), nova))
 
 

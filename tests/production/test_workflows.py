@@ -1,4 +1,6 @@
-"""Workflow types: their declarations, arguments, versions, and what requests of a type must hold."""
+"""Workflow types: their declarations, arguments, versions,
+and what requests of a type must hold.
+"""
 
 from dataclasses import replace
 
@@ -14,7 +16,12 @@ from apps.production.domain.content.model import RequestContent, StageContent, c
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
-from apps.production.domain.types.declaration import DeclarationError, builtin_texts, general, read_declaration
+from apps.production.domain.types.declaration import (
+    DeclarationError,
+    builtin_texts,
+    general,
+    read_declaration,
+)
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
@@ -78,7 +85,8 @@ stages:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[", "5", "a: &a [*a]", "!!python/object/apply:os.system [ls]", "title: x", "[" * 5000]
+    "text",
+    ["", "[", "5", "a: &a [*a]", "!!python/object/apply:os.system [ls]", "title: x", "[" * 5000],
 )
 def test_what_is_no_declaration_is_refused(text):
     assert faults(text)
@@ -123,7 +131,8 @@ def test_argument_says_what_to_write_instead(argument, typed, told):
 
 
 @given(
-    st.sampled_from(sorted(TYPES)), st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.lists(st.text()))
+    st.sampled_from(sorted(TYPES)),
+    st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.lists(st.text())),
 )
 def test_argument_takes_any_json_value_without_falling_over(name, value):
     argument = Argument(name="a", type=name, choices=("x",) if name == "choice" else ())
@@ -146,25 +155,34 @@ def test_runs_are_in_order_and_overlap_nowhere(parts):
 def test_texts_that_are_allowed_fit_their_columns():
     for model, fields in ((Request, REQUEST), (Stage, CORE)):
         widths = {name: model._meta.get_field(name).max_length for name in fields}
-        assert {name: width for name, width in widths.items() if width and width != fields[name].most} == {
-            name: 16 for name in fields if name == "requested_priority"
-        }
+        assert {
+            name: width for name, width in widths.items() if width and width != fields[name].most
+        } == {name: 16 for name in fields if name == "requested_priority"}
 
 
 def test_references_in_a_declaration_are_refused():
-    shared = "title: x\nstages: {a: {title: A, arguments: &all [name, release]}, b: {title: B, arguments: *all}}"
+    shared = (
+        "title: x\nstages: {a: {title: A, arguments: &all [name, release]}, b: {title: B, "
+        "arguments: *all}}"
+    )
     assert "References (&name, *name) are not supported" in faults(shared)["declaration"]
-    laughs = "a0: &a0 [ha, ha, ha]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
+    laughs = "a0: &a0 [ha, ha, ha]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)
+    )
     assert "References (&name, *name) are not supported" in faults(laughs)["declaration"]
 
 
 def test_line_of_a_fault_is_told():
-    found = faults("title: x\nstages:\n  a:\n    title: A\n    arguments: [name]\n    command: ['{seeds}']\n")
+    found = faults(
+        "title: x\nstages:\n  a:\n    title: A\n    arguments: [name]\n    command: ['{seeds}']\n"
+    )
     assert found["stages.a.command"].endswith("(line 6)")
 
 
 def test_request_of_a_type_must_hold_what_it_declares():
-    empty = RequestContent(workflow=builtin("monte_carlo"), stages=(StageContent(kind="generation", name="g"),))
+    empty = RequestContent(
+        workflow=builtin("monte_carlo"), stages=(StageContent(kind="generation", name="g"),)
+    )
     missing = blocking(empty, FACTS)
 
     assert missing["arguments.run_block"] == ["Enter the run numbers of the new events."]
@@ -177,7 +195,10 @@ def test_request_of_a_type_must_hold_what_it_declares():
 def test_what_the_type_does_not_know_cannot_be_stored():
     wrong = monte_carlo(
         arguments={"run_block": 5, "colour": "red"},
-        stages=(stage(kind="skim"), stage("r", kind="reconstruction", arguments={"generator": "x"})),
+        stages=(
+            stage(kind="skim"),
+            stage("r", kind="reconstruction", arguments={"generator": "x"}),
+        ),
     )
 
     assert set(check_shape(wrong, FACTS)) == {
@@ -210,7 +231,11 @@ def test_request_keeps_the_version_it_was_made_with(liaison, nova):
     assert content_of(made) == monte_carlo()
     other = create_draft(
         experiment=nova,
-        content=replace(monte_carlo(), workflow=workflow_of(kind.versions.first()), arguments={"seed_of_job_0": 5}),
+        content=replace(
+            monte_carlo(),
+            workflow=workflow_of(kind.versions.first()),
+            arguments={"seed_of_job_0": 5},
+        ),
         by=liaison,
         at=AT,
     )
@@ -221,7 +246,12 @@ def test_request_keeps_the_version_it_was_made_with(liaison, nova):
 def test_same_declaration_makes_no_new_version_and_a_bad_one_none(nova):
     kind = WorkflowType.objects.get(key="skim")
 
-    assert save_workflow(workflow_type=kind, declaration=builtin_texts()["skim"], by="ana", at=AT).number == 1
+    assert (
+        save_workflow(
+            workflow_type=kind, declaration=builtin_texts()["skim"], by="ana", at=AT
+        ).number
+        == 1
+    )
     with pytest.raises(InvalidFields) as refused:
         save_workflow(workflow_type=kind, declaration="title: x", by="ana", at=AT)
 
@@ -255,7 +285,9 @@ def post_of(written, **more):
 def test_form_of_a_type_asks_for_its_arguments_and_saves_them(liaison, nova, browse):
     page = browse(liaison).get("/requests/new/?workflow=monte_carlo").content.decode()
     assert "Say which" not in page
-    assert [text in page for text in ("Run numbers", "Stage 1 · Generation", "Generator version")] == [True] * 3
+    assert [
+        text in page for text in ("Run numbers", "Stage 1 · Generation", "Generator version")
+    ] == [True] * 3
 
     data = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="submit")
     browse(liaison).post("/requests/new/", data)
@@ -267,13 +299,20 @@ def test_form_of_a_type_asks_for_its_arguments_and_saves_them(liaison, nova, bro
 
 
 def test_argument_of_a_stage_may_be_named_as_a_field_of_the_request(admin, liaison, nova, browse):
-    declaration = "title: T\nstages: {a: {title: A, arguments: [name, {name: title}, {name: purpose, type: yes_no}]}}"
+    declaration = (
+        "title: T\nstages: {a: {title: A, arguments: [name, {name: title}, {name: purpose, type: "
+        "yes_no}]}}"
+    )
     kind = WorkflowType.objects.create(key="t")
-    workflow = workflow_of(save_workflow(workflow_type=kind, declaration=declaration, by=admin, at=AT))
+    workflow = workflow_of(
+        save_workflow(workflow_type=kind, declaration=declaration, by=admin, at=AT)
+    )
     stages = (StageContent(kind="a", name="x", arguments={"title": "y", "purpose": False}),)
     written = RequestContent(workflow=workflow, title="z", stages=stages)
 
-    browse(liaison).post("/requests/new/", post_of(written, experiment="NOVA", workflow="t", do="save"))
+    browse(liaison).post(
+        "/requests/new/", post_of(written, experiment="NOVA", workflow="t", do="save")
+    )
 
     assert content_of(Request.objects.get()) == written
 
@@ -294,7 +333,9 @@ def test_form_shows_what_a_type_lacks_beside_its_fields(liaison, nova, browse):
 
 
 def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, browse):
-    data = post_of(replace(blank(general()), title="Muons"), experiment="NOVA", do="workflow") | {"workflow": "skim"}
+    data = post_of(replace(blank(general()), title="Muons"), experiment="NOVA", do="workflow") | {
+        "workflow": "skim"
+    }
 
     page = browse(liaison).post("/requests/new/", data)
 
@@ -309,20 +350,30 @@ def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, b
         s.release for s in monte_carlo().stages
     ]
     assert "“generator” was dropped" in page.content.decode()
-    added = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="add", add_kind="merge")
+    added = post_of(
+        monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="add", add_kind="merge"
+    )
     page = browse(liaison).post("/requests/new/", added)
-    assert [form.type.key for form in page.context["stages"]] == ["generation", "reconstruction", "merge"]
+    assert [form.type.key for form in page.context["stages"]] == [
+        "generation",
+        "reconstruction",
+        "merge",
+    ]
 
 
 @pytest.mark.parametrize("button", ["workflow", "save", "submit", "add", "check"])
-def test_what_another_type_does_not_have_is_left_out_only_after_confirmation(button, liaison, nova, browse):
+def test_what_another_type_does_not_have_is_left_out_only_after_confirmation(
+    button, liaison, nova, browse
+):
     filled = post_of(monte_carlo(), experiment="NOVA") | {"workflow": "skim", "do": button}
 
     page = browse(liaison).post("/requests/new/", filled)
 
     new, left_out = page.context["switching"]
     assert (new.key, page.context["workflow"].key) == ("skim", "monte_carlo")
-    assert ("Stage 1 generation", "generator", "GENIE") in [(one.place, one.name, one.text) for one in left_out]
+    assert ("Stage 1 generation", "generator", "GENIE") in [
+        (one.place, one.name, one.text) for one in left_out
+    ]
     assert "run_block" in [one.name for one in left_out]
     assert page.context["main"]["workflow"].value() == "skim"
     assert page.context["stages"][0]["generator"].value() == "GENIE"
@@ -331,7 +382,9 @@ def test_what_another_type_does_not_have_is_left_out_only_after_confirmation(but
     assert not Request.objects.exists()
 
 
-def test_new_request_has_release_configurations_and_services_of_the_last_one(liaison, nova, samweb, approver, browse):
+def test_new_request_has_release_configurations_and_services_of_the_last_one(
+    liaison, nova, samweb, approver, browse
+):
     last = monte_carlo()
     stages = tuple(replace(stage, services=("samweb",)) for stage in last.stages)
     values = {"arguments": last.arguments, "workflow": last.workflow, "stages": stages}
@@ -339,7 +392,10 @@ def test_new_request_has_release_configurations_and_services_of_the_last_one(lia
 
     page = browse(liaison).get("/requests/new/?workflow=monte_carlo")
 
-    shown = [(form["configuration"].value(), form["output_dataset"].value()) for form in page.context["stages"]]
+    shown = [
+        (form["configuration"].value(), form["output_dataset"].value())
+        for form in page.context["stages"]
+    ]
     assert shown == [("generation.fcl", ""), ("", ""), ("reco.fcl", "")]
     changed = dict(page.context["main"].data.lists()) | {"workflow": "skim", "do": "workflow"}
     page = browse(liaison).post("/requests/new/", changed)
@@ -363,23 +419,46 @@ def test_api_tells_the_schema_and_takes_the_arguments(liaison, nova, browse):
     assert schema["request"]["required"] == ["run_block", "first_seed"]
     assert schema["stages"]["generation"]["properties"]["filter_efficiency"]["maximum"] == 1
 
-    stages = [{"kind": "generation", "name": "g", "arguments": {"generator": "GENIE", "filter_efficiency": 0.5}}]
-    sent = {"experiment": "NOVA", "workflow": "monte_carlo", "arguments": {"first_seed": 7}, "stages": stages}
+    stages = [
+        {
+            "kind": "generation",
+            "name": "g",
+            "arguments": {"generator": "GENIE", "filter_efficiency": 0.5},
+        }
+    ]
+    sent = {
+        "experiment": "NOVA",
+        "workflow": "monte_carlo",
+        "arguments": {"first_seed": 7},
+        "stages": stages,
+    }
     made = client.post("/api/v1/requests/", sent, content_type="application/json").json()
-    assert (made["workflow"], made["workflow_version"], made["arguments"]) == ("monte_carlo", 1, {"first_seed": 7})
+    assert (made["workflow"], made["workflow_version"], made["arguments"]) == (
+        "monte_carlo",
+        1,
+        {"first_seed": 7},
+    )
     assert made["stages"][0]["arguments"] == {"generator": "GENIE", "filter_efficiency": 0.5}
 
-    wrong = {"stages": [{"kind": "generation", "arguments": {"filter_efficiency": "half"}}], "version": 1}
+    wrong = {
+        "stages": [{"kind": "generation", "arguments": {"filter_efficiency": "half"}}],
+        "version": 1,
+    }
     told = client.patch(f"/api/v1/requests/{made['key']}/", wrong, content_type="application/json")
     assert (told.status_code, list(told.json())) == (400, ["stages.0.arguments.filter_efficiency"])
-    unknown = client.post("/api/v1/requests/", {**sent, "workflow": "x"}, content_type="application/json")
+    unknown = client.post(
+        "/api/v1/requests/", {**sent, "workflow": "x"}, content_type="application/json"
+    )
     assert unknown.json() == {"workflow": ["Workflow type “x” does not exist."]}
 
 
 def test_admin_edits_a_type_and_gets_every_fault(admin, browse):
     client, skim = browse(admin), WorkflowType.objects.get(key="skim")
     change = f"/admin/production/workflowtype/{skim.pk}/change/"
-    bad = client.post(change, {"enabled": "on", "declaration": "title: x\nstages: {a: {title: A, arguments: [b]}}"})
+    bad = client.post(
+        change,
+        {"enabled": "on", "declaration": "title: x\nstages: {a: {title: A, arguments: [b]}}"},
+    )
     assert "stages.a.arguments.0" in bad.content.decode()
 
     text = builtin_texts()["skim"].replace("title: Skim\nhelp", "title: Selection\nhelp")
@@ -387,5 +466,7 @@ def test_admin_edits_a_type_and_gets_every_fault(admin, browse):
 
     assert [(v.number, v.title) for v in skim.versions.all()] == [(2, "Selection"), (1, "Skim")]
     assert Event.objects.get(kind="workflow.saved").actor == str(admin)
-    client.post("/admin/production/workflowtype/add/", {"key": "mine", "enabled": "on", "declaration": text})
+    client.post(
+        "/admin/production/workflowtype/add/", {"key": "mine", "enabled": "on", "declaration": text}
+    )
     assert newest_version("mine").number == 1

@@ -1,4 +1,6 @@
-"""YAML of users: no implicit types, linear time, a size limit, and permission before anything is parsed."""
+"""YAML of users: no implicit types, linear time, a size limit,
+and permission before anything is parsed.
+"""
 
 import time
 
@@ -27,7 +29,12 @@ def test_plain_words_stay_text(text):
 
 @pytest.mark.parametrize(
     ("text", "data"),
-    [("a: 017", {"a": 17}), ("a: 1e3", {"a": 1000.0}), ("a: ~", {"a": None}), ("a: TRUE", {"a": True})],
+    [
+        ("a: 017", {"a": 17}),
+        ("a: 1e3", {"a": 1000.0}),
+        ("a: ~", {"a": None}),
+        ("a: TRUE", {"a": True}),
+    ],
 )
 def test_values_are_those_of_json(text, data):
     assert parse_yaml(text).data == data
@@ -60,8 +67,12 @@ def no_parser(monkeypatch):
 def test_permission_comes_before_parsing(nova, approver, browse, api, no_parser):
     with pytest.raises(NotAllowed):
         import_request(text="experiment: NOVA", by=approver, at=AT)
-    assert browse(approver).post("/requests/import/", {"text": "experiment: NOVA"}).status_code == 403
-    answer = api(approver).post("/api/v1/requests/import/", "experiment: NOVA", content_type="application/yaml")
+    assert (
+        browse(approver).post("/requests/import/", {"text": "experiment: NOVA"}).status_code == 403
+    )
+    answer = api(approver).post(
+        "/api/v1/requests/import/", "experiment: NOVA", content_type="application/yaml"
+    )
     assert answer.status_code == 403
     clerk = person("clerk")
     clerk.is_staff = True

@@ -24,16 +24,31 @@ from tests.factories.jobs import record
 from tests.factories.requests import request_in, stage
 from tests.progress.test_transitions import END, SENT
 
-STRANGER = {"account": "guest", "user": "mallory", "submitted_at": SENT, "started_at": SENT, "ended_at": END}
+STRANGER = {
+    "account": "guest",
+    "user": "mallory",
+    "submitted_at": SENT,
+    "started_at": SENT,
+    "ended_at": END,
+}
 
 
 @pytest.fixture
 def queued(nova, liaison, approver):
-    return request_in("queued", by=liaison, experiment=nova, approver=approver, stages=(stage("generation", jobs=2),))
+    return request_in(
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage("generation", jobs=2),),
+    )
 
 
 def ran(cluster, request, *records):
-    return [Job.objects.get(pk=job.pk) for job in jobs.ran(cluster, request.key, "generation", *records, at=END)]
+    return [
+        Job.objects.get(pk=job.pk)
+        for job in jobs.ran(cluster, request.key, "generation", *records, at=END)
+    ]
 
 
 def proof(job):
@@ -41,7 +56,9 @@ def proof(job):
 
 
 def counted(request):
-    """What the portal counts for a request: jobs by totals, by progress, by history, and its state."""
+    """What the portal counts for a request: jobs by totals, by progress, by history,
+    and its state.
+    """
     recompute_dirty_hours(at=END)
     follow_requests(at=END)
     count_changed(at=END)
@@ -49,7 +66,12 @@ def counted(request):
     row = progress_now(fresh, at=END).stages[0].row
     sums = stage_sums([fresh])[fresh.pk].get("generation")
     attempts = sum(StageHistory.objects.filter(request=fresh).values_list("attempts", flat=True))
-    assert (sums.jobs if sums else 0) == row.ended == attempts == Job.objects.filter(request=request).count()
+    assert (
+        (sums.jobs if sums else 0)
+        == row.ended
+        == attempts
+        == Job.objects.filter(request=request).count()
+    )
     return row.completed, fresh.state
 
 
@@ -67,18 +89,30 @@ def test_account_of_the_experiment_proves_it(alps, queued):
     assert counted(queued) == (1, "running")
 
 
-def test_account_that_htcondor_lets_users_choose_proves_nothing_but_a_mapped_user_does(db, queued, nova, admin):
+def test_account_that_htcondor_lets_users_choose_proves_nothing_but_a_mapped_user_does(
+    db, queued, nova, admin
+):
     condor = clusters.cluster("pool", "htcondor", options={})
     (job,) = ran(condor, queued, record(1, **{**STRANGER, "account": "nova"}))
     assert (job.proof, counted(queued)) == (Proof.CLAIMED, (0, "queued"))
-    map_account(account="mallory", kind=MappedName.USER, experiment=nova, cluster=condor, by=admin, at=END)
+    map_account(
+        account="mallory", kind=MappedName.USER, experiment=nova, cluster=condor, by=admin, at=END
+    )
     claim_jobs(experiment=nova, at=END)
     assert (proof(job), counted(queued)) == (Proof.ACCOUNT, (1, "running"))
 
 
 @pytest.mark.parametrize("first", ["array", "job"])
-def test_array_that_the_portal_submitted_proves_its_jobs_whichever_is_known_first(alps, queued, first):
-    sent = {"cluster": alps, "spool_id": "1", "request": queued, "sent_at": SENT - timedelta(seconds=5), "at": END}
+def test_array_that_the_portal_submitted_proves_its_jobs_whichever_is_known_first(
+    alps, queued, first
+):
+    sent = {
+        "cluster": alps,
+        "spool_id": "1",
+        "request": queued,
+        "sent_at": SENT - timedelta(seconds=5),
+        "at": END,
+    }
     if first == "array":
         record_array(**sent)
     (job,) = ran(alps, queued, record(1, **STRANGER))
@@ -88,16 +122,28 @@ def test_array_that_the_portal_submitted_proves_its_jobs_whichever_is_known_firs
     assert Job.objects.get().experiment == queued.experiment
 
 
-def test_array_proves_no_other_request_and_no_job_with_a_recycled_id(alps, jura, queued, nova, liaison, approver):
-    other = request_in("queued", by=liaison, experiment=nova, approver=approver, stages=(stage("generation", jobs=2),))
+def test_array_proves_no_other_request_and_no_job_with_a_recycled_id(
+    alps, jura, queued, nova, liaison, approver
+):
+    other = request_in(
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage("generation", jobs=2),),
+    )
     record_array(cluster=alps, spool_id="1", request=other, sent_at=SENT, at=END)
-    record_array(cluster=alps, spool_id="2", request=queued, sent_at=SENT - timedelta(days=400), at=END)
+    record_array(
+        cluster=alps, spool_id="2", request=queued, sent_at=SENT - timedelta(days=400), at=END
+    )
     record_array(cluster=jura, spool_id="3", request=queued, sent_at=SENT, at=END)
     found = ran(alps, queued, *(record(number, **STRANGER) for number in (1, 2, 3)))
     assert {job.proof for job in found} == {Proof.CLAIMED}
 
 
-@pytest.mark.parametrize(("scope", "name", "covered"), [("job", "86_1", 1), ("array", "86", 2), ("user", "mallory", 3)])
+@pytest.mark.parametrize(
+    ("scope", "name", "covered"), [("job", "86_1", 1), ("array", "86", 2), ("user", "mallory", 3)]
+)
 def test_operator_accepts_claims_and_withdraws_that_and_every_figure_follows(
     alps, queued, shifter, scope, name, covered
 ):
@@ -112,19 +158,44 @@ def test_operator_accepts_claims_and_withdraws_that_and_every_figure_follows(
         accept_claims(cluster=alps, scope=scope, name=name, **decision)
     withdraw_claims(acceptance=row.pk, **decision)
     assert counted(queued)[0] == 0
-    assert set(Job.objects.values_list("proof", "experiment", "request_key")) == {(Proof.CLAIMED, None, "")}
-    kinds = list(events_of(queued).filter(kind__startswith="claims.").values_list("kind", "actor", "data__jobs"))
-    assert kinds == [("claims.accepted", shifter.username, covered), ("claims.withdrawn", shifter.username, covered)]
+    assert set(Job.objects.values_list("proof", "experiment", "request_key")) == {
+        (Proof.CLAIMED, None, "")
+    }
+    kinds = list(
+        events_of(queued)
+        .filter(kind__startswith="claims.")
+        .values_list("kind", "actor", "data__jobs")
+    )
+    assert kinds == [
+        ("claims.accepted", shifter.username, covered),
+        ("claims.withdrawn", shifter.username, covered),
+    ]
     with pytest.raises(InvalidTransition):
         withdraw_claims(acceptance=row.pk, **decision)
 
 
-def test_acceptance_of_a_user_covers_later_jobs_but_no_other_request(alps, queued, nova, liaison, approver, shifter):
+def test_acceptance_of_a_user_covers_later_jobs_but_no_other_request(
+    alps, queued, nova, liaison, approver, shifter
+):
     ran(alps, queued, record(1, **STRANGER))
-    accept_claims(request=queued, cluster=alps, scope="user", name="mallory", by=shifter, at=END, reason="Agreed.")
+    accept_claims(
+        request=queued,
+        cluster=alps,
+        scope="user",
+        name="mallory",
+        by=shifter,
+        at=END,
+        reason="Agreed.",
+    )
     (later,) = ran(alps, queued, record(2, **STRANGER))
     assert later.proof == Proof.ACCEPTED
-    other = request_in("queued", by=liaison, experiment=nova, approver=approver, stages=(stage("generation", jobs=2),))
+    other = request_in(
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage("generation", jobs=2),),
+    )
     (foreign,) = ran(alps, other, record(3, **STRANGER))
     assert foreign.proof == Proof.CLAIMED
 
@@ -138,13 +209,26 @@ def test_corrected_account_is_proven_again(alps, queued):
 def test_waiting_jobs_count_only_with_proof(alps, queued, nova, shifter):
     def wait(account="guest", user="mallory"):
         found = [CurrentJobs("7", SENT, CurrentState.QUEUED, 5, account)]
-        store_queue(cluster=alps, jobs=found, origins={"7": [Origin(SENT, queued.key, "generation", user)]}, at=END)
+        store_queue(
+            cluster=alps,
+            jobs=found,
+            origins={"7": [Origin(SENT, queued.key, "generation", user)]},
+            at=END,
+        )
         return sum(QueueCount.objects.values_list("queued", flat=True))
 
     assert wait() == 0
     assert wait(account="nova") == 5
     ran(alps, queued, record(1, **STRANGER))
-    accept_claims(request=queued, cluster=alps, scope="user", name="mallory", by=shifter, at=END, reason="Agreed.")
+    accept_claims(
+        request=queued,
+        cluster=alps,
+        scope="user",
+        name="mallory",
+        by=shifter,
+        at=END,
+        reason="Agreed.",
+    )
     assert (wait(), wait(user="eve")) == (5, 0)
     record_array(cluster=alps, spool_id="7", request=queued, sent_at=SENT, at=END)
     assert wait(user="eve") == 5
@@ -154,7 +238,9 @@ def test_only_operators_accept_claims(alps, queued, liaison, other_liaison):
     ran(alps, queued, record(1, **STRANGER))
     for user in (liaison, other_liaison):
         with pytest.raises(NotAllowed):
-            accept_claims(request=queued, cluster=alps, scope="job", name="1", by=user, at=END, reason="Mine.")
+            accept_claims(
+                request=queued, cluster=alps, scope="job", name="1", by=user, at=END, reason="Mine."
+            )
 
 
 def test_page_and_api_list_claims_and_take_decisions(alps, queued, liaison, shifter, browse):
@@ -164,7 +250,8 @@ def test_page_and_api_list_claims_and_take_decisions(alps, queued, liaison, shif
     assert "mallory" in page
     assert "Accept claims" not in page
     assert (
-        f"Other jobs claim to belong to {queued.key}" in browse(liaison).get(queued.get_absolute_url()).content.decode()
+        f"Other jobs claim to belong to {queued.key}"
+        in browse(liaison).get(queued.get_absolute_url()).content.decode()
     )
     (claim,) = browse(liaison).get(api).json()["claims"]
     assert (claim["array"], claim["user"], claim["jobs"]) == ("1", "mallory", 1)
@@ -172,13 +259,19 @@ def test_page_and_api_list_claims_and_take_decisions(alps, queued, liaison, shif
     assert browse(liaison).post(f"{address}accept/", given).status_code == 403
     client = browse(shifter)
     assert client.post(f"{address}accept/", {**given, "name": "9"}, follow=True).context["claims"]
-    assert "Claims accepted." in client.post(f"{address}accept/", given, follow=True).content.decode()
+    assert (
+        "Claims accepted." in client.post(f"{address}accept/", given, follow=True).content.decode()
+    )
     (accepted,) = client.get(api).json()["accepted"]
     assert (accepted["scope"], accepted["by"]) == ("array", shifter.username)
-    answer = client.post(f"{api}withdraw/", {"acceptance": accepted["id"], "reason": "No."}, "application/json").json()
+    answer = client.post(
+        f"{api}withdraw/", {"acceptance": accepted["id"], "reason": "No."}, "application/json"
+    ).json()
     assert (len(answer["claims"]), answer["accepted"][0]["withdrawn_by"]) == (1, shifter.username)
     listed = client.get("/api/v1/jobs/", {"claims": queued.key}).json()["results"]
-    assert [(job["request"], job["claimed_request"], job["proof"]) for job in listed] == [("", queued.key, "claimed")]
+    assert [(job["request"], job["claimed_request"], job["proof"]) for job in listed] == [
+        ("", queued.key, "claimed")
+    ]
 
 
 def test_unknown_request_of_another_experiment_is_only_claimed(alps, nova, dune):

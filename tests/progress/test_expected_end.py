@@ -1,4 +1,6 @@
-"""A chain's end: stages with a pace end by it; those that wait take what past jobs took, one after the other."""
+"""A chain's end: stages with a pace end by it; those that wait take what past jobs took,
+one after the other.
+"""
 
 from datetime import datetime, timedelta
 
@@ -28,7 +30,9 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def running(nova, liaison, approver):
-    """Three stages of 100, 100 and 10 jobs; of the last two, an earlier request made from 50 to 200 a day."""
+    """Three stages of 100, 100 and 10 jobs; of the last two,
+    an earlier request made from 50 to 200 a day.
+    """
     people = {"by": liaison, "experiment": nova, "approver": approver}
     stages = tuple(stage(name, jobs=10 if name == "merge" else 100) for name in CHAIN)
     earlier = request_in("queued", **people, stages=stages)
@@ -51,7 +55,10 @@ def shown(request):
 
 def half_done(alps, request):
     """Of the first stage 50 of 100 jobs, in five hours: it ends in five more."""
-    jobs = (record(n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n)) for n in range(50))
+    jobs = (
+        record(n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n))
+        for n in range(50)
+    )
     ran(alps, request, "generation", *jobs)
 
 
@@ -59,7 +66,11 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     half_done(alps, running)
     first, second, third = ends(running)
     assert (first.at, first.early, first.late) == (END + timedelta(hours=5),) * 3
-    assert (second.early, second.at, second.late) == (first.at + DAY / 2, first.at + DAY, first.at + 2 * DAY)
+    assert (second.early, second.at, second.late) == (
+        first.at + DAY / 2,
+        first.at + DAY,
+        first.at + 2 * DAY,
+    )
     assert second.basis == "after generation, by 100 past jobs: same release and configuration"
     # Ten jobs take a tenth of that, and never less than one job took.
     least = timedelta(seconds=9000)
@@ -69,7 +80,9 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
 
 
-def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_unknown(alps, running):
+def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_unknown(
+    alps, running
+):
     half_done(alps, running)
     Stage.objects.filter(request=running, position=1).update(name="overlay", wall_seconds=None)
     _, second, third = ends(running)
@@ -79,17 +92,26 @@ def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_
     assert (whole.at, whole.basis) == (None, "overlay: no past jobs of this stage")
 
 
-def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(running, nova, dune):
+def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(
+    running, nova, dune
+):
     Stage.objects.filter(request=running).update(jobs=100, wall_seconds=12 * 3600)
     StageHistory.objects.all().delete()
     assert ends(running)[0].basis == "no past jobs of this stage", "nor use of any experiment"
     # Both experiments used 40 cores in the mean, and have equal shares.
     for experiment, cores in ((nova, 0), (dune, 40)):
-        ShareUse.objects.create(experiment=experiment, core_seconds=cores * 30 * 86_400, days=30, as_of=END)
+        ShareUse.objects.create(
+            experiment=experiment, core_seconds=cores * 30 * 86_400, days=30, as_of=END
+        )
     began = SENT - timedelta(hours=1)
     first, second, _ = ends(running)
-    assert (first.early, first.at, first.late) == (began + 2.5 * DAY,) * 3, "20 at once, two a day each"
-    assert first.basis == "from the start, by its time limit with about 20 jobs at once, as it has no past jobs"
+    assert (first.early, first.at, first.late) == (began + 2.5 * DAY,) * 3, (
+        "20 at once, two a day each"
+    )
+    assert (
+        first.basis
+        == "from the start, by its time limit with about 20 jobs at once, as it has no past jobs"
+    )
     assert second.at == began + 5 * DAY
 
 
@@ -103,19 +125,33 @@ def test_before_a_request_runs_its_stages_have_no_ends_beside_the_stored_forecas
         }
 
 
-def test_stored_forecast_is_shown_until_it_is_computed_again(alps, running, approver, liaison, browse):
+def test_stored_forecast_is_shown_until_it_is_computed_again(
+    alps, running, approver, liaison, browse
+):
     half_done(alps, running)
     keep_forecasts(at=END)
     seen = shown(running)
-    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(50, 60)))
+    ran(
+        alps,
+        running,
+        "generation",
+        *(record(n, submitted_at=SENT, ended_at=END) for n in range(50, 60)),
+    )
     assert shown(running) == seen
     api = browse(liaison).get(f"/api/v1/progress/{running.key}/").json()
     assert datetime.fromisoformat(api["stages"][2]["expected_late"]) == seen[2].late
     assert api["expected_late"] == str(timezone.localdate(seen[2].late))
-    place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
+    place_hold(
+        by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1)
+    )
     deliver_waiting()
     assert shown(running)[1].basis == f"stage simulation of {running.key} is on hold"
-    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(60, 100)))
+    ran(
+        alps,
+        running,
+        "generation",
+        *(record(n, submitted_at=SENT, ended_at=END) for n in range(60, 100)),
+    )
     assert shown(running)[0].basis == "all its jobs are done"
 
 
@@ -124,7 +160,9 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     keep_forecasts(at=END)
     whole = progress_now(fresh(running), at=END, computed=True).expected
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
-    early, likely, late = (timezone.localdate(moment) for moment in (whole.early, whole.at, whole.late))
+    early, likely, late = (
+        timezone.localdate(moment) for moment in (whole.early, whole.at, whole.late)
+    )
     assert f"Expected end: <b>{likely:%-d %b %Y}</b>" in page
     assert f"to {late:%-d %b %Y})" in page
     api = browse(liaison).get(f"/api/v1/progress/{running.key}/").json()
@@ -135,7 +173,12 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     keep_forecasts(at=END)
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
     assert "Expected end: <b>unknown</b>. skim: no past jobs of this stage." in page
-    assert browse(liaison).get(f"/api/v1/progress/{running.key}/").json()["expected_basis"].startswith("skim: no past")
+    assert (
+        browse(liaison)
+        .get(f"/api/v1/progress/{running.key}/")
+        .json()["expected_basis"]
+        .startswith("skim: no past")
+    )
 
 
 def test_the_first_stage_counts_from_the_start_until_it_has_a_pace(running):
@@ -148,15 +191,27 @@ def test_the_first_stage_counts_from_the_start_until_it_has_a_pace(running):
     later = ends(running, at=began + 3 * DAY / 2)[0]
     assert (later.early, later.at, later.late) == (began + 3 * DAY / 2,) * 2 + (began + 2 * DAY,)
     gone = ends(running, at=began + 3 * DAY)[0]
-    assert (gone.at, gone.basis) == (None, "no job completed yet; 100 past jobs would all have completed by now")
+    assert (gone.at, gone.basis) == (
+        None,
+        "no job completed yet; 100 past jobs would all have completed by now",
+    )
 
 
-def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(alps, running, approver):
-    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(99)))
+def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(
+    alps, running, approver
+):
+    ran(
+        alps,
+        running,
+        "generation",
+        *(record(n, submitted_at=SENT, ended_at=END) for n in range(99)),
+    )
     ran(alps, running, "generation", failed(99, submitted_at=SENT, ended_at=END))
     taken = Stage.objects.select_related("request__experiment").get(request=running, position=0)
     later = END + timedelta(hours=2)
-    record_acceptance(stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost.")
+    record_acceptance(
+        stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost."
+    )
     assert ends(running)[1].at == later + DAY
     taken.acceptance.delete()
     ran(alps, running, "generation", record(100, submitted_at=SENT, ended_at=END))
@@ -165,7 +220,9 @@ def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(alp
 
 def test_what_is_held_has_no_end(alps, running, approver):
     half_done(alps, running)
-    place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
+    place_hold(
+        by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1)
+    )
     first, second, third = ends(running)
     assert first.at is not None
     assert second.basis == f"stage simulation of {running.key} is on hold"
@@ -175,11 +232,17 @@ def test_what_is_held_has_no_end(alps, running, approver):
     assert {end.basis for end in ends(running)} == {"the request is “on hold”"}
 
 
-def test_forty_stages_take_as_many_queries_as_three(nova, liaison, approver, running, django_assert_num_queries):
+def test_forty_stages_take_as_many_queries_as_three(
+    nova, liaison, approver, running, django_assert_num_queries
+):
     with CaptureQueriesContext(connection) as few:
         progress_now(fresh(running), at=END, computed=True)
     many = request_in(
-        "running", by=liaison, experiment=nova, approver=approver, stages=tuple(stage(f"s{n}") for n in range(40))
+        "running",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=tuple(stage(f"s{n}") for n in range(40)),
     )
     Stage.objects.filter(request=many).update(arguments={MUST_BE_LOCATED: True})
     with django_assert_num_queries(len(few)):

@@ -25,7 +25,12 @@ from tests.factories.requests import pass_quality, request_in, stage
 from tests.progress.test_transitions import SENT, ran
 
 MINUTE = timedelta(minutes=1)
-STATES = [JobState.COMPLETED] * 4 + [JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL]
+STATES = [JobState.COMPLETED] * 4 + [
+    JobState.FAILED,
+    JobState.TIMEOUT,
+    JobState.CANCELLED,
+    JobState.NODE_FAIL,
+]
 
 
 @pytest.fixture
@@ -38,8 +43,18 @@ def tested(nova, liaison, approver):
 
 
 def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, tested):
-    ran(alps, tested, "generation", record(1, submitted_at=SENT + MINUTE, ended_at=SENT + 4 * MINUTE))
-    ran(alps, tested, "generation", record(2, submitted_at=SENT + MINUTE, ended_at=SENT + 40 * MINUTE))
+    ran(
+        alps,
+        tested,
+        "generation",
+        record(1, submitted_at=SENT + MINUTE, ended_at=SENT + 4 * MINUTE),
+    )
+    ran(
+        alps,
+        tested,
+        "generation",
+        record(2, submitted_at=SENT + MINUTE, ended_at=SENT + 40 * MINUTE),
+    )
     row = progress_now(tested, at=SENT + timedelta(hours=1)).stages[0].row
     assert (row.completed, row.left_out.tests) == (1, 1), (
         "the clock of the cluster may be slow: the second is production"
@@ -56,7 +71,12 @@ def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, t
         finished = (record(n, submitted_at=begun, ended_at=begun + n * MINUTE) for n in numbers)
         jobs_ran(alps, tested.key, "generation", *finished, at=at)
     one = progress_now(tested, at=read + 10 * MINUTE).stages[0]
-    assert (one.row.completed, one.waiting.running, one.waiting.queued, one.surplus) == (18, 4, 8, 10)
+    assert (one.row.completed, one.waiting.running, one.waiting.queued, one.surplus) == (
+        18,
+        4,
+        8,
+        10,
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -68,7 +88,11 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
             ended = begun + random.randrange(1, 200) * MINUTE
             for attempt in range(1, random.choice((2, 2, 2, 3))):
                 state = random.choice(STATES)
-                values = {"submitted_at": begun, "ended_at": ended + attempt * MINUTE, "attempt": attempt}
+                values = {
+                    "submitted_at": begun,
+                    "ended_at": ended + attempt * MINUTE,
+                    "attempt": attempt,
+                }
                 records.append(record(100 * number + job, state=state, **values))
         ran(alps, tested, name, *records)
     for one in progress_now(tested, at=begun + timedelta(hours=9)).stages:
@@ -77,7 +101,10 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
             last[job.job_id] = job.state
         states = Counter(last.values())
         assert (one.row.completed, one.row.ended) == (states["completed"], len(last))
-        assert one.row.sums.jobs == one.row.sums.completed + one.row.sums.failed + one.row.sums.interrupted
+        assert (
+            one.row.sums.jobs
+            == one.row.sums.completed + one.row.sums.failed + one.row.sums.interrupted
+        )
         shown = percent(one.row.completed, one.row.wanted)
         assert (shown == "0 %") == (one.row.completed == 0)
         assert (shown == "100 %") == (one.row.completed == one.row.wanted)
@@ -86,7 +113,9 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_states_never_add_up_to_more_than_the_jobs(alps, tested, seed):
-    """Random attempts and requeues; queues listed some minutes late, with jobs collected before, between and after."""
+    """Random attempts and requeues; queues listed some minutes late, with jobs collected before,
+    between and after.
+    """
     random, begun = Random(seed), SENT + timedelta(hours=1)
     read = begun + random.randrange(60, 200) * MINUTE
     listed = read - random.randrange(5) * MINUTE
@@ -116,9 +145,17 @@ def test_states_never_add_up_to_more_than_the_jobs(alps, tested, seed):
 
 
 @pytest.mark.parametrize("closing", [Verb.DONE_PARTIAL, Verb.CANCEL])
-def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(alps, nova, liaison, approver, closing, browse):
+def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(
+    alps, nova, liaison, approver, closing, browse
+):
     stages = (stage("generation", jobs=20), stage("simulation", jobs=10))
-    about = {"by": liaison, "experiment": nova, "approver": approver, "stages": stages, "campaign": "MC"}
+    about = {
+        "by": liaison,
+        "experiment": nova,
+        "approver": approver,
+        "stages": stages,
+        "campaign": "MC",
+    }
     state = "data_quality" if closing == Verb.DONE_PARTIAL else "running"
     request = request_in(state, **about)
     if closing == Verb.DONE_PARTIAL:
@@ -126,22 +163,40 @@ def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(alps, nov
     begun, client = SENT + timedelta(hours=1), browse(liaison)
 
     def end(*numbers):
-        ran(alps, request, "generation", *(record(n, submitted_at=begun, ended_at=begun + MINUTE) for n in numbers))
+        ran(
+            alps,
+            request,
+            "generation",
+            *(record(n, submitted_at=begun, ended_at=begun + MINUTE) for n in numbers),
+        )
         count_changed(at=begun + 2 * MINUTE)
 
     def shown():
-        """Return the part of the jobs that have completed on the page, in the list, its file, campaigns and API."""
-        page = re.search(r"([0-9.]+ %) of the jobs", client.get(f"/requests/{request.key}/").text)[1]
+        """Return the part of the jobs that have completed on the page, in the list, its file,
+        campaigns and API.
+        """
+        page = re.search(r"([0-9.]+ %) of the jobs", client.get(f"/requests/{request.key}/").text)[
+            1
+        ]
         row = re.search(r'<td class="n wide">([^<]*%)</td>', client.get("/requests/").text)[1]
-        file = next(csv.DictReader(b"".join(client.get("/requests/?format=csv")).decode().splitlines()))
+        file = next(
+            csv.DictReader(b"".join(client.get("/requests/?format=csv")).decode().splitlines())
+        )
         api = client.get(f"/api/v1/requests/{request.key}/").json()["part_done"]
-        of_campaign = campaigns_of(Request.objects.all())[0].part_done if closing == Verb.DONE_PARTIAL else api
+        of_campaign = (
+            campaigns_of(Request.objects.all())[0].part_done
+            if closing == Verb.DONE_PARTIAL
+            else api
+        )
         return {page, row, file["Progress"], percent(api, 1), percent(of_campaign, 1)}
 
     end(*range(1, 7))
     assert shown() == {"20 %"}
     SERVICES[closing](
-        request=Request.objects.get(pk=request.pk), by=approver, at=begun, reason="The release is withdrawn."
+        request=Request.objects.get(pk=request.pk),
+        by=approver,
+        at=begun,
+        reason="The release is withdrawn.",
     )
     assert shown() == {"20 %"}
     deliver_waiting()
@@ -151,7 +206,8 @@ def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(alps, nov
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "text"), [(0, 4000, "0 %"), (1, 4000, "<0.1 %"), (3999, 4000, ">99.9 %"), (5, 5, "100 %")]
+    ("part", "whole", "text"),
+    [(0, 4000, "0 %"), (1, 4000, "<0.1 %"), (3999, 4000, ">99.9 %"), (5, 5, "100 %")],
 )
 def test_only_nothing_and_everything_are_rounded_to_the_end(part, whole, text):
     assert percent(part, whole) == text
@@ -159,4 +215,8 @@ def test_only_nothing_and_everything_are_rounded_to_the_end(part, whole, text):
 
 def test_small_figures_are_not_shown_as_nothing():
     assert [core_hours(hours) for hours in (0, 0.48, 80, 1204.4)] == ["0", "0.48", "80", "1,204"]
-    assert [size(count) for count in (3e9, 3_145_728_000, 999_960_000)] == ["3 GB", "3.1 GB", "1 GB"]
+    assert [size(count) for count in (3e9, 3_145_728_000, 999_960_000)] == [
+        "3 GB",
+        "3.1 GB",
+        "1 GB",
+    ]

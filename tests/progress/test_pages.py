@@ -28,32 +28,54 @@ def as_liaison(client, liaison):
 @pytest.fixture
 def request_of_nova(nova, liaison):
     stages = (StageContent(name="simulation", jobs=4), StageContent(name="reco"))
-    return create_draft(experiment=nova, content=RequestContent(title="Rock muons", stages=stages), by=liaison, at=AT)
+    return create_draft(
+        experiment=nova,
+        content=RequestContent(title="Rock muons", stages=stages),
+        by=liaison,
+        at=AT,
+    )
 
 
-def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, dune, request_of_nova, as_liaison):
+def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(
+    alps, jura, dune, request_of_nova, as_liaison
+):
     jobs = store(alps, record(1), record(2), failed(3), record(4, account="dune"), record(5))
     stages = ["simulation", "SIMULATION", "simulation", "simulation", ""]
     attach_origin(
-        origins={job.pk: (request_of_nova.key, stage) for job, stage in zip(jobs, stages, strict=True)}, at=AT
+        origins={
+            job.pk: (request_of_nova.key, stage) for job, stage in zip(jobs, stages, strict=True)
+        },
+        at=AT,
     )
     recompute_dirty_hours(at=AT)
     answer = as_liaison.get(reverse("progress:request-progress", args=[request_of_nova.key]))
     found = [stage.row for stage in answer.context["progress"].stages]
-    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, percent(r.completed, r.wanted)) for r in found]
-    assert rows == [("simulation", 4, 2, 1, "50 %"), ("reco", None, 0, 0, "–"), ("", None, 1, 0, "–")]
+    rows = [
+        (r.stage, r.wanted, r.sums.completed, r.sums.failed, percent(r.completed, r.wanted))
+        for r in found
+    ]
+    assert rows == [
+        ("simulation", 4, 2, 1, "50 %"),
+        ("reco", None, 0, 0, "–"),
+        ("", None, 1, 0, "–"),
+    ]
     row = found[0]
     assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
     assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
     assert listed_at(as_liaison, found[2].sums.completed_address) == ["5"]
-    core_hours = f'<a href="/jobs/{escape(row.sums.address)}">{row.sums.core_seconds / 3600:.0f}</a>'
+    core_hours = (
+        f'<a href="/jobs/{escape(row.sums.address)}">{row.sums.core_seconds / 3600:.0f}</a>'
+    )
     assert core_hours in answer.content.decode()
     assert sorted(listed_at(as_liaison, row.sums.address)) == ["1", "2", "3"]
 
 
 def test_progress_of_another_experiment_is_not_found(request_of_nova, client, other_liaison):
     client.force_login(other_liaison)
-    assert client.get(reverse("progress:request-progress", args=[request_of_nova.key])).status_code == 404
+    assert (
+        client.get(reverse("progress:request-progress", args=[request_of_nova.key])).status_code
+        == 404
+    )
 
 
 def test_progress_answers_htmx_with_the_panel_alone(request_of_nova, as_liaison):
@@ -68,9 +90,16 @@ def test_production_now_is_empty_without_approved_requests(request_of_nova, liai
     assert "No approved requests" in render_to_string("progress/_production_now.html", context)
 
 
-def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, liaison, other_liaison, approver):
+def test_production_now_shows_approved_requests_by_stage(
+    alps, request_of_nova, liaison, other_liaison, approver
+):
     ran(alps, request_of_nova.key, "simulation", failed(1))
-    stamps = {"submitted_at": AT, "submitted_by": liaison, "approved_at": AT, "approved_by": approver}
+    stamps = {
+        "submitted_at": AT,
+        "submitted_by": liaison,
+        "approved_at": AT,
+        "approved_by": approver,
+    }
     Request.objects.filter(pk=request_of_nova.pk).update(state="queued", **stamps)
     rows = production_now(liaison)
     assert [(row.request.key, row.stage, row.sums.failed) for row in rows] == [
@@ -83,8 +112,12 @@ def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, 
     assert 'aria-label="reco: 0 completed, 0 failed"' in page
     Stage.objects.filter(request=request_of_nova, name="reco").update(jobs=40)
     end = timezone.localdate() + timedelta(days=20)
-    Request.objects.filter(pk=request_of_nova.pk).update(expected_end=end, deadline=end - timedelta(days=8))
-    page = render_to_string("progress/_production_now.html", {"production": production_now(liaison), "as_of": AT})
+    Request.objects.filter(pk=request_of_nova.pk).update(
+        expected_end=end, deadline=end - timedelta(days=8)
+    )
+    page = render_to_string(
+        "progress/_production_now.html", {"production": production_now(liaison), "as_of": AT}
+    )
     assert 'aria-label="reco: 0 completed of 40, 0 failed"' in page
     assert f'{end:%-d %b %Y}<br><small class="late">8 days late</small>' in page
     assert production_now(other_liaison) == []

@@ -53,7 +53,9 @@ def test_figures_are_those_of_the_jobs(ran):
 def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     others = store(Cluster.objects.get(), record(11), record(12), record(13))
     names = ("a_stage_of_no_request", "simulation", "simulation")
-    attach_origin(origins={job.pk: (ran.key, name) for job, name in zip(others, names, strict=True)}, at=AT)
+    attach_origin(
+        origins={job.pk: (ran.key, name) for job, name in zip(others, names, strict=True)}, at=AT
+    )
     stages = [stage["stage"] for stage in report_of(ran, at=AT)["stages"]]
     assert stages == ["generation", "simulation", "a_stage_of_no_request"]
     client.force_login(liaison)
@@ -61,7 +63,9 @@ def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     assert "6 of 7 jobs completed." in strip_tags(text)
 
 
-def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, liaison, other_liaison, client):
+def test_report_is_frozen_when_the_request_is_closed_and_stays(
+    ran, approver, liaison, other_liaison, client
+):
     client.force_login(liaison)
     page = reverse("progress:request-report", args=[ran.key])
     assert b"as of" in client.get(page).content
@@ -79,7 +83,10 @@ def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, li
     assert client.get(page).headers["Location"] == address
     assert kept.sha256[:12] in client.get(address).content.decode()
     answer = client.get(reverse("api:request-report-detail", args=[ran.key])).json()
-    assert (answer["sha256"], answer["report"]) == (digest_of(kept.content), json.loads(kept.content))
+    assert (answer["sha256"], answer["report"]) == (
+        digest_of(kept.content),
+        json.loads(kept.content),
+    )
     client.force_login(other_liaison)
     assert client.get(address).status_code == 404
 
@@ -123,7 +130,9 @@ def ran_everywhere(ran, dune):
     keys = [ran.key] * 4 + ["NOVA-9999", ran.key]
     names = ["", "reco", "reco", "reco", "reco", "reco"]
     attach_origin(origins={job.pk: own for job, *own in zip(more, keys, names, strict=True)}, at=AT)
-    Job.objects.filter(pk__in=[more[2].pk, more[3].pk]).update(site=Site.objects.create(name="A & B"))
+    Job.objects.filter(pk__in=[more[2].pk, more[3].pk]).update(
+        site=Site.objects.create(name="A & B")
+    )
     judged(more[0], cause="XRD-AUTH", service="xrootd")
     judged(more[3])
     judged(more[4])
@@ -133,7 +142,9 @@ def ran_everywhere(ran, dune):
 
 def links_of(page: str) -> list[tuple[str, str, str]]:
     """Return address, title and text of each link to a list of jobs."""
-    found = re.findall(r'<a href="(/(?:failures/)?jobs/\?[^"]*)"(?: title="([^"]*)")?>([\d.,]+)</a>', page)
+    found = re.findall(
+        r'<a href="(/(?:failures/)?jobs/\?[^"]*)"(?: title="([^"]*)")?>([\d.,]+)</a>', page
+    )
     return [(address.replace("&amp;", "&"), title, text) for address, title, text in found]
 
 
@@ -147,13 +158,19 @@ def cells_of(page: str, heading: str) -> dict[str, list[tuple[str, str, str]]]:
     """Return the links in each row of a table by the row's first words."""
     table = page.split(f"<h2>{heading}</h2>")[1].split("</table>", maxsplit=1)[0]
     rows = re.findall(r"<tr>\s*(<t[dh].*?)</tr>", table, re.DOTALL)
-    return {" ".join(strip_tags(row.split("</t")[0]).split()): links_of(row) for row in rows if "<td" in row}
+    return {
+        " ".join(strip_tags(row.split("</t")[0]).split()): links_of(row)
+        for row in rows
+        if "<td" in row
+    }
 
 
 @pytest.mark.parametrize("who", ["liaison", "shifter"])
 def test_each_number_leads_to_as_many_jobs(who, ran_everywhere, client, request):
     client.force_login(request.getfixturevalue(who))
-    page = client.get(reverse("progress:request-report", args=[ran_everywhere.key])).content.decode()
+    page = client.get(
+        reverse("progress:request-report", args=[ran_everywhere.key])
+    ).content.decode()
     counts = []
     for address, title, text in links_of(page):
         assert title == ""
@@ -165,7 +182,9 @@ def test_each_number_leads_to_as_many_jobs(who, ran_everywhere, client, request)
 
 def test_rows_lead_to_their_own_jobs(ran_everywhere, liaison, client):
     client.force_login(liaison)
-    page = client.get(reverse("progress:request-report", args=[ran_everywhere.key])).content.decode()
+    page = client.get(
+        reverse("progress:request-report", args=[ran_everywhere.key])
+    ).content.decode()
 
     def listed(heading: str, row: str) -> list[list[str]]:
         found = [rows_at(client, address) for address, _, _ in cells_of(page, heading)[row]]
@@ -180,7 +199,9 @@ def test_rows_lead_to_their_own_jobs(ran_everywhere, liaison, client):
     assert listed("Failures by cause", "service no known error") == [["14"]]
 
 
-def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(ran_everywhere, liaison, client):
+def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(
+    ran_everywhere, liaison, client
+):
     kept = freeze_report(request=ran_everywhere, at=AT)
     late = store(Cluster.objects.get(), record(31))
     attach_origin(origins={late[0].pk: (ran_everywhere.key, "generation")}, at=AT)
@@ -198,4 +219,6 @@ def test_nought_leads_nowhere(ran, liaison, client):
     client.force_login(liaison)
     page = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
     assert "0 failed" in strip_tags(page)
-    assert not any(text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page))
+    assert not any(
+        text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page)
+    )

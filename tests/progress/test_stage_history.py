@@ -1,4 +1,6 @@
-"""What jobs took is counted for estimates: each figure as a recount has it, again when jobs change, else not."""
+"""What jobs took is counted for estimates: each figure as a recount has it, again when jobs change,
+else not.
+"""
 
 from datetime import timedelta
 from statistics import median
@@ -21,7 +23,14 @@ def request_(nova, liaison):
 def run(cluster, request, stage="Generation", *, first=1, walls=(100, 200, 300), **more) -> None:
     """Store jobs of these wall times, of this stage of the request."""
     records = [
-        record(first + n, started_at=AT - timedelta(seconds=wall), ended_at=AT, wall_seconds=wall, cpus=2, **more)
+        record(
+            first + n,
+            started_at=AT - timedelta(seconds=wall),
+            ended_at=AT,
+            wall_seconds=wall,
+            cpus=2,
+            **more,
+        )
         for n, wall in enumerate(walls)
     ]
     jobs.ran(cluster, request.key, stage, *records)
@@ -61,7 +70,12 @@ def test_failed_jobs_alone_have_no_quantiles(alps, request_):
     run(alps, request_, state=JobState.FAILED, exit_code=1)
     stage_history.count_changed(at=AT)
     row = StageHistory.objects.get()
-    assert (row.completed, row.wall_seconds, row.per_day, row.last_completed_at) == (0, [], [], None)
+    assert (row.completed, row.wall_seconds, row.per_day, row.last_completed_at) == (
+        0,
+        [],
+        [],
+        None,
+    )
 
 
 def test_jobs_that_claim_a_request_of_others_do_not_count(alps, request_, dune):
@@ -69,7 +83,9 @@ def test_jobs_that_claim_a_request_of_others_do_not_count(alps, request_, dune):
     assert stage_history.count_changed(at=AT) == 0
 
 
-def test_queries_do_not_grow_with_what_has_not_changed(alps, nova, liaison, django_assert_num_queries):
+def test_queries_do_not_grow_with_what_has_not_changed(
+    alps, nova, liaison, django_assert_num_queries
+):
     for n in range(3):
         run(alps, draft(liaison, nova), first=100 * (n + 1))
     stage_history.count_changed(at=AT)

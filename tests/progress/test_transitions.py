@@ -59,7 +59,9 @@ def test_first_job_starts_a_queued_request_as_the_portal(alps, made):
 
 def test_waiting_job_starts_it_too(alps, made):
     request = made("queued")
-    QueueCount.objects.create(cluster=alps, request=request, stage="generation", queued=1, newest_submitted_at=SENT)
+    QueueCount.objects.create(
+        cluster=alps, request=request, stage="generation", queued=1, newest_submitted_at=SENT
+    )
     follow_requests(at=END)
     assert state(request) == "running"
 
@@ -101,7 +103,11 @@ def test_outputs_that_must_be_located_are_waited_for(alps, made, liaison):
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     assert state(request) == "completing"
-    mark_located(stage=Stage.objects.select_related("request").get(request=request, position=0), by=liaison, at=END)
+    mark_located(
+        stage=Stage.objects.select_related("request").get(request=request, position=0),
+        by=liaison,
+        at=END,
+    )
     follow_requests(at=END)
     assert state(request) == "data_quality"
 
@@ -121,7 +127,9 @@ def test_failures_are_final_only_when_nothing_waits_and_all_is_quiet(alps, made)
     follow_requests(at=later)
     assert state(request) == "running"  # nobody has said what waits
     all_quiet(alps, later)
-    waits = QueueCount.objects.create(cluster=alps, request=request, stage="x", queued=1, newest_submitted_at=SENT)
+    waits = QueueCount.objects.create(
+        cluster=alps, request=request, stage="x", queued=1, newest_submitted_at=SENT
+    )
     follow_requests(at=later)
     assert state(request) == "running"
     waits.delete()
@@ -147,7 +155,9 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     ran(alps, request, "generation", record(1), failed(2))
     ran(alps, request, "simulation", record(3))
     first = progress_now(request, at=END).stages[0].row
-    assert (first.completed, first.left_out.tests, first.sums.failed) == (0, 1, 1), "all is of the test while it lasts"
+    assert (first.completed, first.left_out.tests, first.sums.failed) == (0, 1, 1), (
+        "all is of the test while it lasts"
+    )
     begins = END + timedelta(minutes=10)
     SERVICES[Verb.START](request=request, by=approver, at=begins)
 
@@ -160,9 +170,13 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     later = begins + 2 * SETTLED
     all_quiet(alps, later)
     follow_requests(at=later)
-    assert state(request) == "running", "one of two has completed, and no more have ended, but for those of the test"
+    assert state(request) == "running", (
+        "one of two has completed, and no more have ended, but for those of the test"
+    )
     first, second = progress_now(request, at=later).stages
-    assert [(one.row.completed, percent(one.row.completed, one.row.wanted)) for one in (first, second)] == [
+    assert [
+        (one.row.completed, percent(one.row.completed, one.row.wanted)) for one in (first, second)
+    ] == [
         (1, "50 %"),
         (1, "100 %"),
     ]
@@ -200,10 +214,17 @@ def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approve
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     fresh = Request.objects.get(pk=request.pk)
-    SERVICES[Verb.RESUME](request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack.")
+    SERVICES[Verb.RESUME](
+        request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack."
+    )
     follow_requests(at=END + timedelta(minutes=6))
     assert state(request) == "running"
-    ran(alps, request, "generation", record(4, submitted_at=END, ended_at=END + timedelta(minutes=10)))
+    ran(
+        alps,
+        request,
+        "generation",
+        record(4, submitted_at=END, ended_at=END + timedelta(minutes=10)),
+    )
     follow_requests(at=END + timedelta(minutes=11))
     assert state(request) == "data_quality"
 
@@ -216,7 +237,13 @@ def test_progress_says_what_it_knows_and_what_not(alps, made):
     read = END + timedelta(minutes=6)  # well after the end of the job
     QueueReading.objects.create(cluster=alps, at=read)
     QueueCount.objects.create(
-        cluster=alps, request=request, stage="GENERATION", queued=5, running=2, held=1, newest_submitted_at=SENT
+        cluster=alps,
+        request=request,
+        stage="GENERATION",
+        queued=5,
+        running=2,
+        held=1,
+        newest_submitted_at=SENT,
     )
     now = progress_now(request, at=END)
     first, second = now.stages
@@ -229,7 +256,9 @@ def test_progress_says_what_it_knows_and_what_not(alps, made):
 
 def test_expected_end_follows_the_pace(alps, made):
     request = made("running")
-    ran(alps, request, "generation", record(1, submitted_at=SENT, ended_at=END - timedelta(hours=3)))
+    ran(
+        alps, request, "generation", record(1, submitted_at=SENT, ended_at=END - timedelta(hours=3))
+    )
     first, _ = progress_now(request, at=END, computed=True).stages
     assert first.expected.at == END + timedelta(hours=3)
     assert first.expected.basis == "1 job in 3 h, 1 to go"
@@ -240,7 +269,12 @@ def test_progress_keeps_its_query_count(alps, made, django_assert_max_num_querie
     with django_assert_max_num_queries(17) as few:
         progress_now(request, at=END)
     for number in range(20):
-        ran(alps, request, "generation", record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)))
+        ran(
+            alps,
+            request,
+            "generation",
+            record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)),
+        )
     jura = clusters.cluster("jura2", "planned")
     QueueReading.objects.create(cluster=jura, at=END)
     with django_assert_max_num_queries(len(few)):

@@ -1,4 +1,6 @@
-"""A week of an experiment: figures equal a recount, are frozen once, told to those concerned, and to nobody else."""
+"""A week of an experiment: figures equal a recount, are frozen once, told to those concerned,
+and to nobody else.
+"""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -14,7 +16,12 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.models import Notification
 from apps.production.enums import RequestState as S
-from apps.progress.domain.weekly_report import freeze_weekly_reports, sentence_of, week_before, weekly_report_of
+from apps.progress.domain.weekly_report import (
+    freeze_weekly_reports,
+    sentence_of,
+    week_before,
+    weekly_report_of,
+)
 from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 from tests.factories import clusters, statusboard
@@ -35,14 +42,25 @@ def ended(number: int, at: datetime, make=record, **changes):
 
 @pytest.fixture
 def week(nova, liaison, approver):
-    """Six jobs of NOvA: three of the week, two of them failed, and one in each second beside its edges."""
+    """Six jobs of NOvA: three of the week, two of them failed,
+    and one in each second beside its edges.
+    """
     request = request_in(S.DONE, by=liaison, experiment=nova, approver=approver)
-    edges = [MONDAY - timedelta(seconds=1), MONDAY, MONDAY + timedelta(days=7, seconds=-1), MONDAY + timedelta(days=7)]
+    edges = [
+        MONDAY - timedelta(seconds=1),
+        MONDAY,
+        MONDAY + timedelta(days=7, seconds=-1),
+        MONDAY + timedelta(days=7),
+    ]
     rows = [ended(1, edges[0]), ended(2, edges[1]), ended(3, edges[2], failed), ended(4, edges[3])]
-    store(clusters.cluster(), *rows, ended(5, MONDAY + HOUR, failed), ended(6, MONDAY - HOUR, failed))
+    store(
+        clusters.cluster(), *rows, ended(5, MONDAY + HOUR, failed), ended(6, MONDAY - HOUR, failed)
+    )
     Job.objects.update(experiment=nova, stage="reco")
     times = dict.fromkeys(("status_at", "first_seen_at", "last_seen_at"), MONDAY - HOUR)
-    group = FailureGroup.objects.create(fingerprint="f", verdict="service", title="samweb answers 503", **times)
+    group = FailureGroup.objects.create(
+        fingerprint="f", verdict="service", title="samweb answers 503", **times
+    )
     for number in ("3", "5", "6"):
         verdict(Job.objects.get(job_id=number), at=MORNING, group=group)
     mark_dirty({hour_of(job.ended_at) for job in Job.objects.all()})
@@ -64,23 +82,42 @@ def test_week_is_the_last_that_was_over_six_hours_before(at, monday):
     assert week_before(at) == monday
 
 
-def test_figures_are_those_of_the_jobs_that_ended_in_the_week(week, nova, django_assert_max_num_queries):
+def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
+    week, nova, django_assert_max_num_queries
+):
     with django_assert_max_num_queries(8):
         found = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)
     assert found["week"] == "2026-W47"
-    jobs = {"jobs": 3, "completed": 1, "failed": 2, "failure_rate": 0.6667, "core_hours": 6.0, "wasted_core_hours": 4.0}
+    jobs = {
+        "jobs": 3,
+        "completed": 1,
+        "failed": 2,
+        "failure_rate": 0.6667,
+        "core_hours": 6.0,
+        "wasted_core_hours": 4.0,
+    }
     assert found["jobs"] == jobs
     assert (found["before"]["jobs"], found["before"]["failed"]) == (2, 1)
     assert found["stages"] == [{"stage": "reco", **jobs, "failure_rate_before": 0.5}]
-    assert [(row["jobs"], row["jobs_before"], row["core_hours"]) for row in found["failures"]] == [(2, 1, 4.0)]
-    told = "3 jobs finished, 66.7 % of them failed (50.0 % the week before); 4 of 6 core-hours were wasted."
+    assert [(row["jobs"], row["jobs_before"], row["core_hours"]) for row in found["failures"]] == [
+        (2, 1, 4.0)
+    ]
+    told = (
+        "3 jobs finished, 66.7 % of them failed (50.0 % the week before); 4 of 6 core-hours were "
+        "wasted."
+    )
     assert sentence_of(found) == told
-    assert sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING)) == "No jobs finished."
+    assert (
+        sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING))
+        == "No jobs finished."
+    )
 
 
 def test_requests_of_the_week_and_late_ones_are_named(nova, liaison, approver):
     done = request_in(S.DONE, by=liaison, experiment=nova, approver=approver)
-    late = request_in(S.RUNNING, by=liaison, experiment=nova, approver=approver, deadline=date(2026, 12, 1))
+    late = request_in(
+        S.RUNNING, by=liaison, experiment=nova, approver=approver, deadline=date(2026, 12, 1)
+    )
     type(late).objects.filter(pk=late.pk).update(expected_end=date(2026, 12, 20))
     done.refresh_from_db()
     monday = done.closed_at.date() - timedelta(days=done.closed_at.weekday())
@@ -104,7 +141,9 @@ def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nov
             resolution="manual" if ended_at else "",
             merged_into=merged_into,
         )
-        impact = Impact.objects.create(incident=row, counted_at=until, bins_from=MONDAY, bin_seconds=3600)
+        impact = Impact.objects.create(
+            incident=row, counted_at=until, bins_from=MONDAY, bin_seconds=3600
+        )
         for number, (experiment, confirmed) in enumerate(groups):
             impact.groups.create(
                 experiment=experiment,
@@ -131,7 +170,9 @@ def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nov
     assert {row["service"] for row in found} == {service.name}
 
 
-def test_report_is_frozen_once_told_and_shown(week, nova, dune, liaison, other_liaison, shifter, client):
+def test_report_is_frozen_once_told_and_shown(
+    week, nova, dune, liaison, other_liaison, shifter, client
+):
     assert freeze_weekly_reports(at=MORNING - timedelta(days=1)) == 1  # of the week before
     assert freeze_weekly_reports(at=MORNING) == 1
     assert freeze_weekly_reports(at=MORNING + HOUR) == 0
@@ -152,7 +193,9 @@ def test_report_is_frozen_once_told_and_shown(week, nova, dune, liaison, other_l
     assert page.context["report"]["jobs"]["jobs"] == 3  # as it was
     assert client.get(page.context["report"]["stages"][0]["links"]["failed"]).status_code == 200
     assert report.get_absolute_url() in client.get("/reports/weekly/?experiment=NOVA").text
-    answer = client.get("/api/v1/weekly-reports/?experiment=NOVA&monday=2026-11-16").json()["results"]
+    answer = client.get("/api/v1/weekly-reports/?experiment=NOVA&monday=2026-11-16").json()[
+        "results"
+    ]
     assert [(row["week"], row["content"]["jobs"]["failed"]) for row in answer] == [("2026-W47", 2)]
     client.force_login(other_liaison)
     assert client.get(report.get_absolute_url()).status_code == 404

@@ -30,7 +30,9 @@ def make(liaison, nova, approver):
         values = {"jobs": 2, "events": 10}
         stages = (requests.stage("generation", **values), requests.stage("simulation", **values))
         content = {"stages": stages, **changes}
-        request = requests.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
+        request = requests.request_in(
+            state, by=liaison, experiment=nova, approver=approver, **content
+        )
         return Produced(request, liaison)
 
     return in_state

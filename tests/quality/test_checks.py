@@ -1,4 +1,6 @@
-"""What each check says of plain facts, and that a check of somebody else cannot break the others."""
+"""What each check says of plain facts, and that a check of somebody else cannot break the
+others.
+"""
 
 import math
 from dataclasses import replace
@@ -8,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.quality.checks import Facts, Histogram, Judgement, Limit, Number, Posted, StageFacts, quality_check
+from apps.quality.checks import (
+    Facts,
+    Histogram,
+    Judgement,
+    Limit,
+    Number,
+    Posted,
+    StageFacts,
+    quality_check,
+)
 from apps.quality.checks.facts import Catalogued, Files, JobSums, LogSample
 from apps.quality.checks.registry import CHECKS, checks
 from apps.quality.domain.evaluation import evaluate
@@ -30,7 +41,11 @@ def say(name: str, what: Facts, **limits: float | None) -> dict[str, Judgement]:
     """What one check says of the second stage, by subject."""
     check = checks()[name]
     known = {limit.name: limit.default for limit in check.limits}
-    return {one.subject: one for one in check(what, {**known, **limits}) if one.stage is None or one.stage.position}
+    return {
+        one.subject: one
+        for one in check(what, {**known, **limits})
+        if one.stage is None or one.stage.position
+    }
 
 
 def outcome(name: str, stage: StageFacts, subject: str = "", **limits: float | None) -> str:
@@ -57,7 +72,9 @@ def test_missing_jobs_within_what_an_admin_allows_are_a_warning_or_nothing():
     assert say("missing_jobs", facts(replace(STAGE, jobs_asked=None))) == {}
 
 
-@pytest.mark.parametrize(("failed", "expected"), [(0, "passed"), (5, "passed"), (6, "warned"), (26, "failed")])
+@pytest.mark.parametrize(
+    ("failed", "expected"), [(0, "passed"), (5, "passed"), (6, "warned"), (26, "failed")]
+)
 def test_failure_fraction(failed, expected):
     stage = replace(STAGE, jobs=JobSums(ended=100, completed=100 - failed, failed=failed))
     assert outcome("failure_fraction", stage) == expected
@@ -78,7 +95,9 @@ def test_log_errors(logs, expected):
     assert say("log_errors", facts(replace(STAGE, logs=logs)), sample=0) == {}
 
 
-@pytest.mark.parametrize(("written", "expected"), [(100, "passed"), (99, "failed"), (101, "warned"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("written", "expected"), [(100, "passed"), (99, "failed"), (101, "warned"), (None, "unknown")]
+)
 def test_events_delivered(written, expected):
     assert outcome("events_delivered", replace(STAGE, events_out=written)) == expected
 
@@ -117,7 +136,10 @@ def test_stage_that_selects_keeps_its_part(kind, arguments, written, expected):
 
 def test_handed_on_looks_at_files_and_events_of_the_stage_before():
     said = say("handed_on", facts(replace(STAGE, files_in=9, events_in=None)))
-    assert {subject: one.outcome for subject, one in said.items()} == {"files": "failed", "events": "unknown"}
+    assert {subject: one.outcome for subject, one in said.items()} == {
+        "files": "failed",
+        "events": "unknown",
+    }
     assert say("handed_on", facts(replace(STAGE, input_dataset="other"))) == {}
 
 
@@ -126,13 +148,20 @@ def test_files_written():
     assert outcome("files_written", replace(STAGE, files_out=9)) == "failed"
     assert outcome("files_written", replace(STAGE, files_out=None)) == "unknown"
     assert outcome("files_written", replace(STAGE, files=Files(count=9))) == "failed"
-    assert outcome("files_written", replace(STAGE, files_out=None, files=Files(count=10))) == "passed"
+    assert (
+        outcome("files_written", replace(STAGE, files_out=None, files=Files(count=10))) == "passed"
+    )
 
 
 def named(*sizes: int, **more) -> Files:
     rows = tuple((f"f{n}.root", size) for n, size in enumerate(sizes))
     return Files(
-        count=len(sizes), size_bytes=sum(sizes), smallest_bytes=min(sizes), largest_bytes=max(sizes), sizes=rows, **more
+        count=len(sizes),
+        size_bytes=sum(sizes),
+        smallest_bytes=min(sizes),
+        largest_bytes=max(sizes),
+        sizes=rows,
+        **more,
     )
 
 
@@ -144,23 +173,33 @@ def test_file_sizes():
     merged = replace(STAGE, files=named(10, 20), arguments={"target_bytes": 1000})
     assert outcome("file_sizes", merged) == "passed"
     assert outcome("file_sizes", merged, most_off=0.5) == "warned"
-    by_event = replace(STAGE, files=named(10, 20), arguments={"output_event_bytes": 1}, files_out=2, events_out=3)
+    by_event = replace(
+        STAGE, files=named(10, 20), arguments={"output_event_bytes": 1}, files_out=2, events_out=3
+    )
     assert outcome("file_sizes", by_event) == "warned"
 
 
 def test_duplicates():
     assert outcome("duplicates", STAGE, "files") == "unknown"
     assert outcome("duplicates", replace(STAGE, files=named(1)), "files") == "passed"
-    assert outcome("duplicates", replace(STAGE, files=named(1, twice=("a",), twice_count=1)), "files") == "failed"
+    assert (
+        outcome("duplicates", replace(STAGE, files=named(1, twice=("a",), twice_count=1)), "files")
+        == "failed"
+    )
     elsewhere = named(1, elsewhere=(("a", "NOVA-0002"),), elsewhere_count=1)
     assert outcome("duplicates", replace(STAGE, files=elsewhere), "files") == "failed"
-    assert outcome("duplicates", replace(STAGE, also_written_by=("NOVA-0002",)), "dataset") == "warned"
+    assert (
+        outcome("duplicates", replace(STAGE, also_written_by=("NOVA-0002",)), "dataset") == "warned"
+    )
 
 
 def test_catalogue():
     known = Catalogued(name="x", files=10, events=99)
     said = say("catalogue", facts(replace(STAGE, catalogued=known)))
-    assert {subject: one.outcome for subject, one in said.items()} == {"files": "passed", "events": "failed"}
+    assert {subject: one.outcome for subject, one in said.items()} == {
+        "files": "passed",
+        "events": "failed",
+    }
     assert say("catalogue", facts()) == {}
     assert outcome("catalogue", replace(STAGE, arguments={"catalogued": True})) == "unknown"
     assert say("catalogue", facts(catalogue_error="away"))[""].outcome == "unknown"
@@ -177,7 +216,9 @@ def histogram(observed, reference=(100.0, 200.0, 100.0)) -> Histogram:
      ((130.0, 170.0, 100.0), "warned"), ((0.0, 0.0, 0.0), "unknown")],
 )  # fmt: skip
 def test_histograms(observed, expected):
-    assert outcome("histograms", replace(STAGE, histograms=(histogram(observed),)), "pt") == expected
+    assert (
+        outcome("histograms", replace(STAGE, histograms=(histogram(observed),)), "pt") == expected
+    )
 
 
 def test_histograms_and_results_that_are_wanted_but_not_there_are_not_known():
@@ -186,7 +227,10 @@ def test_histograms_and_results_that_are_wanted_but_not_there_are_not_known():
     assert say("external", facts(), wanted=1)["number of results"].outcome == "unknown"
     posted = Posted(name="dqm", outcome=Outcome.WARNED, why="look", link="https://dqm.example.org/")
     said = say("external", facts(posted=(posted,)), wanted=1)
-    assert (said["dqm"].outcome, said["dqm"].numbers[1].link) == ("warned", "https://dqm.example.org/")
+    assert (said["dqm"].outcome, said["dqm"].numbers[1].link) == (
+        "warned",
+        "https://dqm.example.org/",
+    )
 
 
 def run(check, effect=Effect.BLOCK, unknown=Unknown.BLOCK, **limits):
@@ -225,7 +269,10 @@ def test_what_a_check_says_is_cut_cleaned_and_told_apart():
     assert len(rows[0].why) <= 2000
     assert "\0" not in rows[0].why
     assert (rows[0].value, rows[0].threshold) == (None, None)
-    assert [(number["value"], number["link"]) for number in rows[0].numbers] == [(None, ""), (1, "")]
+    assert [(number["value"], number["link"]) for number in rows[0].numbers] == [
+        (None, ""),
+        (1, ""),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +330,9 @@ def test_no_facts_break_a_check(stage, first):
     known = facts(stage, replace(first, position=0, name="gen"))
     for name, check in checks().items():
         limits = {limit.name: limit.default for limit in check.limits}
-        rows = evaluate(known, {name: check}, {name: Setting(name, limits, check.effect, check.unknown)})
+        rows = evaluate(
+            known, {name: check}, {name: Setting(name, limits, check.effect, check.unknown)}
+        )
         assert not [row.why for row in rows if "broke" in row.why]
 
 

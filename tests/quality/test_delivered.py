@@ -1,4 +1,6 @@
-"""How many jobs have delivered equals a recount: each job once, by its last attempt, and no test."""
+"""How many jobs have delivered equals a recount: each job once, by its last attempt,
+and no test.
+"""
 
 from datetime import timedelta
 
@@ -20,7 +22,9 @@ from tests.factories.requests import AT
 
 
 def run(request, *jobs, stage="generation"):
-    """Let jobs end; each is (number, attempt, state, minutes after the request came into the queue)."""
+    """Let jobs end; each is (number, attempt, state,
+    minutes after the request came into the queue).
+    """
     cluster = clusters.cluster("jura")
     records = [
         record(
@@ -38,7 +42,9 @@ def run(request, *jobs, stage="generation"):
 
 
 def recounted(request):
-    """Count jobs of production, and of before it, that completed by their last attempt: by the stage's name."""
+    """Count jobs of production, and of before it, that completed by their last attempt:
+    by the stage's name.
+    """
     last = {}
     for job in Job.objects.filter(request=request).order_by("attempt"):
         last[job.cluster_id, job.job_id, job.submitted_at] = job
@@ -62,7 +68,13 @@ def told(request):
 
 
 def test_attempts_count_once_by_the_last(produced):
-    run(produced.request, (1, 1, "completed", 1), (1, 2, "completed", 1), (2, 1, "completed", 1), (2, 2, "failed", 1))
+    run(
+        produced.request,
+        (1, 1, "completed", 1),
+        (1, 2, "completed", 1),
+        (2, 1, "completed", 1),
+        (2, 2, "failed", 1),
+    )
     run(produced.request, (3, 1, "node_fail", 1), (3, 2, "completed", 1), stage="Generation")
     assert told(produced.request) == recounted(produced.request) == {"generation": (2, 0)}
 
@@ -75,8 +87,13 @@ jobs = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(done=st.lists(jobs, max_size=8, unique_by=lambda job: (job[0], job[1], job[3])), spelt=st.booleans())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    done=st.lists(jobs, max_size=8, unique_by=lambda job: (job[0], job[1], job[3])),
+    spelt=st.booleans(),
+)
 def test_progress_counts_as_they_deliver(produced, done, spelt):
     for model in (DirtyHour, HourlyTotals, Job):
         model.objects.all().delete()
@@ -90,7 +107,9 @@ def test_progress_counts_as_they_deliver(produced, done, spelt):
 def test_jobs_of_a_test_do_not_count(make, approver):
     produced = make("testing")
     run(produced.request, (1, 1, "completed", 5))
-    make_move(verb=Verb.START, request=produced.fresh(), by=approver, at=QUEUED_AT + timedelta(minutes=20))
+    make_move(
+        verb=Verb.START, request=produced.fresh(), by=approver, at=QUEUED_AT + timedelta(minutes=20)
+    )
     run(produced.request, (2, 1, "completed", 21), (3, 1, "failed", 22))
     assert told(produced.request) == recounted(produced.request) == {"generation": (1, 1)}
     for verb in (Verb.COMPLETE, Verb.REVIEW):

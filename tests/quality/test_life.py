@@ -60,12 +60,19 @@ def _killed(*args, **kwargs):
 def test_nothing_reported_is_not_known_and_blocks(produced, approver):
     assert produced.settle() == "data_quality"
     said = produced.said()
-    assert said[0, "events_delivered", ""] == said[0, "missing_jobs", ""] == said[1, "files_written", ""] == "unknown"
+    assert (
+        said[0, "events_delivered", ""]
+        == said[0, "missing_jobs", ""]
+        == said[1, "files_written", ""]
+        == "unknown"
+    )
     assert "request.quality_failed" in produced.kinds()
     with pytest.raises(InvalidTransition, match="An approver can waive each result with a reason"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(InvalidTransition, match="did not pass"):
-        SERVICES[Verb.DONE_PARTIAL](request=produced.fresh(), by=approver, at=LATER, reason="enough")
+        SERVICES[Verb.DONE_PARTIAL](
+            request=produced.fresh(), by=approver, at=LATER, reason="enough"
+        )
 
 
 def test_nobody_closes_what_is_not_judged(produced, approver):
@@ -88,7 +95,9 @@ def test_every_failed_check_needs_its_waiver(produced, approver):
 
 
 def waive(produced, one, by, reason="because", **more):
-    return runs.waive_result(request=produced.fresh(), result=one.pk, by=by, at=LATER, reason=reason, **more)
+    return runs.waive_result(
+        request=produced.fresh(), result=one.pk, by=by, at=LATER, reason=reason, **more
+    )
 
 
 def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
@@ -101,7 +110,10 @@ def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done_partial"
     event = events_of(produced.request).last()
-    assert (event.actor, event.reason) == (PORTAL, "simulation: All jobs completed waived by opg-one.")
+    assert (event.actor, event.reason) == (
+        PORTAL,
+        "simulation: All jobs completed waived by opg-one.",
+    )
 
 
 def test_only_an_approver_who_is_not_the_requester_waives(produced, liaison, shifter, nova):
@@ -141,19 +153,28 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
     with pytest.raises(InvalidTransition, match="reports or thresholds have changed"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
-    assert {one.check_name for one in produced.standing().open} == {"events_delivered", "events_kept"}
+    assert {one.check_name for one in produced.standing().open} == {
+        "events_delivered",
+        "events_kept",
+    }
 
 
 def test_withdrawn_waiver_holds_no_more(produced, approver, shifter):
     opened = produced.judge().open
     signed = [waive(produced, one, approver) for one in opened]
     with pytest.raises(NotAllowed):
-        runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=shifter, at=LATER, reason="no")
-    runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
+        runs.withdraw_waiver(
+            request=produced.fresh(), waiver=signed[0].pk, by=shifter, at=LATER, reason="no"
+        )
+    runs.withdraw_waiver(
+        request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"
+    )
     assert produced.settle() == "data_quality"
     assert [one.digest for one in produced.standing().open] == [signed[0].digest]
     with pytest.raises(InvalidTransition, match="waiver not found"):
-        runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
+        runs.withdraw_waiver(
+            request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"
+        )
     waive(produced, opened[0], approver)
     assert produced.settle() == "done"
 
@@ -185,7 +206,9 @@ def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, app
     assert produced.settle() == "done"
 
 
-def test_run_on_demand_keeps_the_request_open_until_it_is_judged(produced, approver, liaison, other_liaison):
+def test_run_on_demand_keeps_the_request_open_until_it_is_judged(
+    produced, approver, liaison, other_liaison
+):
     produced.all_good()
     produced.judge()
     runs.ask_for_run(request=produced.fresh(), by=liaison, at=LATER, reason="new constants")
@@ -207,15 +230,32 @@ def test_nothing_is_judged_elsewhere(state, make, approver):
 
 ACTIONS = st.lists(
     st.sampled_from(
-        ["good", "few", "more", "judge", "waive", "waive_part", "withdraw", "done", "part", "settle", "resume", "again"]
+        [
+            "good",
+            "few",
+            "more",
+            "judge",
+            "waive",
+            "waive_part",
+            "withdraw",
+            "done",
+            "part",
+            "settle",
+            "resume",
+            "again",
+        ]
     ),
     max_size=14,
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(actions=ACTIONS)
-def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(produced, approver, actions):
+def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(
+    produced, approver, actions
+):
     with transaction.atomic():
         for action in actions:
             before = produced.fresh().state
@@ -251,11 +291,17 @@ def act(produced, action, approver) -> None:
 
 
 def closed_rightly(produced) -> None:
-    """The newest run is of this stay, has seen all reports, and each result that blocks has its waiver."""
+    """The newest run is of this stay, has seen all reports,
+    and each result that blocks has its waiver.
+    """
     newest = QualityRun.objects.filter(request=produced.request).latest("number")
     arrived = events_of(produced.request).filter(new="data_quality").last()
     assert (newest.state, newest.arrival) == ("judged", arrived.pk)
     assert newest.inputs == runs.inputs_of(produced.fresh())
-    held = set(Waiver.objects.filter(request=produced.request, withdrawn_at=None).values_list("digest", flat=True))
+    held = set(
+        Waiver.objects.filter(request=produced.request, withdrawn_at=None).values_list(
+            "digest", flat=True
+        )
+    )
     assert set(newest.results.filter(blocks=True).values_list("digest", flat=True)) <= held
     assert not set(newest.results.filter(outcome="failed").values_list("digest", flat=True)) - held

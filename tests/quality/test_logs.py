@@ -1,11 +1,15 @@
-"""Logs of jobs that ended well: read once, a few of each stage, and what is found in them counts."""
+"""Logs of jobs that ended well: read once, a few of each stage,
+and what is found in them counts.
+"""
 
 from apps.jobs.models import Job
 from apps.quality.domain.log_samples import look_at_logs
 from apps.quality.models import LogLook
 from tests.factories.quality import LATER
 
-BAD = "Begin processing\nHTTP error: 503 Service Unavailable: samweb.declareFile r17_s04.root\ndone\n"
+BAD = (
+    "Begin processing\nHTTP error: 503 Service Unavailable: samweb.declareFile r17_s04.root\ndone\n"
+)
 
 
 def write_logs(directory, settings, *texts: str) -> None:

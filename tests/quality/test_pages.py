@@ -1,4 +1,6 @@
-"""The card on the request's page, all results by stage, waiving and withdrawing, and the list of those that wait."""
+"""The card on the request's page, all results by stage, waiving and withdrawing,
+and the list of those that wait.
+"""
 
 import re
 
@@ -38,7 +40,9 @@ def test_card_says_that_checks_run_and_asks_again(produced, liaison, browse):
 
 
 def test_request_page_leads_to_it(produced, liaison, browse):
-    assert url("request", produced) in text(browse(liaison).get(produced.request.get_absolute_url()))
+    assert url("request", produced) in text(
+        browse(liaison).get(produced.request.get_absolute_url())
+    )
 
 
 def test_results_are_shown_by_stage_with_numbers_and_thresholds(produced, liaison, browse):
@@ -60,12 +64,16 @@ def test_approver_waives_and_withdraws(produced, approver, browse):
     assert "Waive result" in text(client.get(url("request", produced), {"waive": one.pk}))
     refused = client.post(url("waive", produced), {"result": one.pk, "reason": " "})
     assert (refused.status_code, "This field is required." in text(refused)) == (400, True)
-    page = text(client.post(url("waive", produced), {"result": one.pk, "reason": EVIL}, follow=True))
+    page = text(
+        client.post(url("waive", produced), {"result": one.pk, "reason": EVIL}, follow=True)
+    )
     assert "Result waived." in page
     assert EVIL not in page
     waiver = Waiver.objects.get()
     assert "Withdraw waiver" in text(client.get(url("request", produced), {"withdraw": waiver.pk}))
-    page = text(client.post(url("withdraw", produced), {"waiver": waiver.pk, "reason": "no"}, follow=True))
+    page = text(
+        client.post(url("withdraw", produced), {"waiver": waiver.pk, "reason": "no"}, follow=True)
+    )
     assert "Waiver withdrawn." in page
     assert Waiver.objects.get().withdrawn_by == "opg-one"
 
@@ -74,7 +82,11 @@ def test_waiver_of_a_result_of_before_is_refused_with_a_message(produced, approv
     old = produced.judge().open[0]
     produced.report(1, events_out=9)
     produced.judge()
-    page = text(browse(approver).post(url("waive", produced), {"result": old.pk, "reason": "x"}, follow=True))
+    page = text(
+        browse(approver).post(
+            url("waive", produced), {"result": old.pk, "reason": "x"}, follow=True
+        )
+    )
     assert "the checks have run again since" in page
     assert not Waiver.objects.exists()
 
@@ -123,13 +135,19 @@ def test_list_of_those_that_wait(produced, make, shifter, browse):
     assert "NOVA-0002" not in page
 
 
-def test_list_of_those_that_wait_is_paged_by_how_long_they_do(produced, make, shifter, browse, monkeypatch):
+def test_list_of_those_that_wait_is_paged_by_how_long_they_do(
+    produced, make, shifter, browse, monkeypatch
+):
     others = [make().request for _ in range(2)]
-    publish(kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality")  # it comes again
+    publish(
+        kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality"
+    )  # it comes again
     keys = [others[0].key, others[1].key, produced.request.key]
     monkeypatch.setattr(views, "PAGE", 2)
     client, address = browse(shifter), reverse("quality:waiting")
-    first, rest, beyond = (text(client.get(f"{address}{query}")) for query in ("", "?after=2", "?after=9"))
+    first, rest, beyond = (
+        text(client.get(f"{address}{query}")) for query in ("", "?after=2", "?after=9")
+    )
     assert re.findall("NOVA-[0-9]{4}(?= )", first) == keys[:2]
     assert 'href="?after=2"' in first
     assert re.findall("NOVA-[0-9]{4}(?= )", rest) == keys[2:]

@@ -1,4 +1,6 @@
-"""What is posted: files, histograms, results of other tools, over the API, and what becomes of it."""
+"""What is posted: files, histograms, results of other tools, over the API,
+and what becomes of it.
+"""
 
 import json
 import math
@@ -22,16 +24,30 @@ def post(client, produced, action, **sent):
     return client.post(url(produced, f"{action}/"), sent, format="json")
 
 
-HISTOGRAM = {"stage": 2, "name": "pt", "edges": [0, 1, 2.5], "reference": [100, 300], "observed": [10, 30]}
+HISTOGRAM = {
+    "stage": 2,
+    "name": "pt",
+    "edges": [0, 1, 2.5],
+    "reference": [100, 300],
+    "observed": [10, 30],
+}
 
 
 def test_files_are_named_once_by_each_reporter(produced, liaison, api):
-    sent = {"stage": 1, "key": "4711", "files": [{"name": "a.root", "size_bytes": 5}, {"name": "b", "size_bytes": 7}]}
+    sent = {
+        "stage": 1,
+        "key": "4711",
+        "files": [{"name": "a.root", "size_bytes": 5}, {"name": "b", "size_bytes": 7}],
+    }
     for _ in range(2):
         assert post(api(liaison), produced, "files", **sent).json() == {"noted": 2}
     assert OutputFile.objects.count() == 2
-    assert post(api(liaison), produced, "files", **{**sent, "files": sent["files"][:1]}).json() == {"noted": 1}
-    assert list(OutputFile.objects.values_list("name", "size_bytes", "by")) == [("a.root", 5, "nova-liaison")]
+    assert post(api(liaison), produced, "files", **{**sent, "files": sent["files"][:1]}).json() == {
+        "noted": 1
+    }
+    assert list(OutputFile.objects.values_list("name", "size_bytes", "by")) == [
+        ("a.root", 5, "nova-liaison")
+    ]
 
 
 def test_files_that_two_jobs_or_two_requests_name_are_found(produced, make, nova):
@@ -118,11 +134,25 @@ def test_result_of_another_tool_is_judged(produced, shifter, api):
     sent = {"name": "dqm/occupancy", "outcome": "failed", "why": "<b>dead channels</b>", "value": 0.2,
             "link": "https://dqm.example.org/1"}  # fmt: skip
     assert post(api(shifter), produced, "results", **sent).status_code == 201
-    assert post(api(shifter), produced, "results", **{**sent, "stage": 1, "outcome": "passed"}).status_code == 201
+    assert (
+        post(
+            api(shifter), produced, "results", **{**sent, "stage": 1, "outcome": "passed"}
+        ).status_code
+        == 201
+    )
     produced.judge()
     said = produced.said()
-    assert (said[None, "external", "dqm/occupancy"], said[0, "external", "dqm/occupancy"]) == ("failed", "passed")
-    for wrong in ({"outcome": "perfect"}, {"why": " "}, {"value": "1"}, {"link": "ftp://x/"}, {"name": "a\nb"}):
+    assert (said[None, "external", "dqm/occupancy"], said[0, "external", "dqm/occupancy"]) == (
+        "failed",
+        "passed",
+    )
+    for wrong in (
+        {"outcome": "perfect"},
+        {"why": " "},
+        {"value": "1"},
+        {"link": "ftp://x/"},
+        {"name": "a\nb"},
+    ):
         assert post(api(shifter), produced, "results", **{**sent, **wrong}).status_code == 400
     assert ExternalResult.objects.count() == 2
 
@@ -156,14 +186,23 @@ def test_limits_of_a_stage(produced, liaison, monkeypatch):
     passed = {"outcome": "passed", "why": "x"}
     by_and_at = {"by": liaison, "at": LATER}
     for name in ("a", "a"):
-        posts.post_histogram(stage=produced.stage(0), posted=Histogram(name=name, **bins), **by_and_at)
+        posts.post_histogram(
+            stage=produced.stage(0), posted=Histogram(name=name, **bins), **by_and_at
+        )
         posts.post_result(request=produced.request, posted=Posted(name=name, **passed), **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        posts.post_histogram(stage=produced.stage(0), posted=Histogram(name="b", **bins), **by_and_at)
+        posts.post_histogram(
+            stage=produced.stage(0), posted=Histogram(name="b", **bins), **by_and_at
+        )
     with pytest.raises(InvalidFields, match="at most 1"):
         posts.post_result(request=produced.request, posted=Posted(name="b", **passed), **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        name_files(stage=produced.stage(0), key="k", files=[NamedFile("a", 1), NamedFile("b", 1)], **by_and_at)
+        name_files(
+            stage=produced.stage(0),
+            key="k",
+            files=[NamedFile("a", 1), NamedFile("b", 1)],
+            **by_and_at,
+        )
 
 
 def test_standing_waiving_and_withdrawing_over_the_api(produced, approver, liaison, api):
@@ -172,7 +211,11 @@ def test_standing_waiving_and_withdrawing_over_the_api(produced, approver, liais
     produced.judge()
     told = api(liaison).get(url(produced)).json()
     opened = [one for one in told["results"] if one["is_open"]]
-    assert (told["passes"], opened[0]["check"], opened[0]["outcome"]) == (False, "missing_jobs", "unknown")
+    assert (told["passes"], opened[0]["check"], opened[0]["outcome"]) == (
+        False,
+        "missing_jobs",
+        "unknown",
+    )
     sent = {"result": opened[0]["id"], "reason": "Seen by hand.", "in_part": True}
     assert post(api(liaison), produced, "waive", **sent).status_code == 403
     assert post(api(approver), produced, "waive", **{**sent, "reason": ""}).status_code == 400

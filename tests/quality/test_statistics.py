@@ -14,7 +14,8 @@ from apps.quality.domain.posts import histogram_problems
 @pytest.mark.parametrize(
     ("chi2", "freedom", "probability"),
     [
-        # Critical values of M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, table 26.8.
+        # Critical values of M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, table
+        # 26.8.
         (3.841458820694124, 1, 0.05),
         (6.634896601021217, 1, 0.01),
         (18.307038053275146, 10, 0.05),

@@ -1,4 +1,6 @@
-"""Limits that admins set: which holds, who set it when and why, and that a run keeps those it was judged by."""
+"""Limits that admins set: which holds, who set it when and why,
+and that a run keeps those it was judged by.
+"""
 
 import pytest
 from django.test import Client
@@ -14,7 +16,13 @@ from tests.factories.quality import LATER
 
 
 def save(**changes):
-    values = {"check": "missing_jobs", "effect": "block", "unknown": "block", "limits": {}, "reason": "because"}
+    values = {
+        "check": "missing_jobs",
+        "effect": "block",
+        "unknown": "block",
+        "limits": {},
+        "reason": "because",
+    }
     return save_thresholds(**{**values, "by": "admin-one", "at": LATER, **changes})
 
 
@@ -25,7 +33,11 @@ def test_narrower_rows_win_and_the_newest_of_each(produced, nova, dune):
     save(limits={"most_missing": 0.5})
     save(limits={"most_missing": 0.4}, workflow=kind)
     save(limits={"most_missing": 0.3}, experiment=nova, effect="warn")
-    for elsewhere in ({"workflow": other}, {"experiment": dune}, {"workflow": kind, "experiment": dune}):
+    for elsewhere in (
+        {"workflow": other},
+        {"experiment": dune},
+        {"workflow": kind, "experiment": dune},
+    ):
         save(limits={"most_missing": 0.0}, effect="off", **elsewhere)
     setting = settings_for(produced.fresh())["missing_jobs"]
     assert (setting.limits, setting.effect) == ({"most_missing": 0.3, "warn_missing": 0}, "warn")
@@ -53,7 +65,9 @@ def test_run_keeps_the_thresholds_it_was_judged_by(produced, browse, liaison):
 
 
 def test_what_is_in_data_quality_is_judged_again_when_thresholds_change(produced):
-    """Nothing but the row is needed for it: the sweep finds it, also when the worker that was told was killed."""
+    """Nothing but the row is needed for it: the sweep finds it,
+    also when the worker that was told was killed.
+    """
     produced.all_good()
     produced.run_jobs(missing=0)
     produced.judge()
@@ -110,9 +124,25 @@ def test_admin_sets_them_with_a_reason_and_nothing_is_changed_or_deleted(admin, 
     assert "Unknown limit “smallest”" in wrong.content.decode()
     assert client.post(address, {**sent, "reason": "Stubs of 200 bytes."}).status_code == 302
     row = Thresholds.objects.get()
-    assert (row.by, row.reason, row.limits) == ("admin-one", "Stubs of 200 bytes.", {"smallest_bytes": 1000})
+    assert (row.by, row.reason, row.limits) == (
+        "admin-one",
+        "Stubs of 200 bytes.",
+        {"smallest_bytes": 1000},
+    )
     event = Event.objects.get(kind="quality.thresholds_saved")
-    assert (event.actor, event.reason, event.data["new"]["limits"]) == ("admin-one", row.reason, row.limits)
-    assert client.post(f"/admin/quality/thresholds/{row.pk}/delete/", {"post": "yes"}).status_code == 403
-    assert client.post(f"/admin/quality/thresholds/{row.pk}/change/", {**sent, "reason": "y"}).status_code == 403
+    assert (event.actor, event.reason, event.data["new"]["limits"]) == (
+        "admin-one",
+        row.reason,
+        row.limits,
+    )
+    assert (
+        client.post(f"/admin/quality/thresholds/{row.pk}/delete/", {"post": "yes"}).status_code
+        == 403
+    )
+    assert (
+        client.post(
+            f"/admin/quality/thresholds/{row.pk}/change/", {**sent, "reason": "y"}
+        ).status_code
+        == 403
+    )
     assert "Stubs of 200 bytes." in client.get("/admin/quality/thresholds/").content.decode()

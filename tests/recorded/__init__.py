@@ -1,4 +1,5 @@
-"""What the portal answered before a change, as files beside this one, so that code which moves changes nothing.
+"""What the portal answered before a change, as files beside this one,
+so that code which moves changes nothing.
 
 `RECORD=yes` writes the files anew. Read their difference before you commit it.
 """
@@ -21,5 +22,10 @@ def compare_with_recorded(text: str, *, name: str) -> None:
         return
     recorded = path.read_text() if path.exists() else ""
     if text != recorded:
-        difference = unified_diff(recorded.splitlines(), text.splitlines(), "recorded", "now", n=0, lineterm="")
-        pytest.fail("\n".join(["RECORD=yes writes it anew:", *islice(difference, MOST_LINES)]), pytrace=False)
+        difference = unified_diff(
+            recorded.splitlines(), text.splitlines(), "recorded", "now", n=0, lineterm=""
+        )
+        pytest.fail(
+            "\n".join(["RECORD=yes writes it anew:", *islice(difference, MOST_LINES)]),
+            pytrace=False,
+        )

@@ -16,7 +16,9 @@ def back_office(client, admin):
     return client
 
 
-@pytest.mark.parametrize("matchers", ["[1]", '"job"', "3", '{"job": 1}', '{"job": null}', '{"job": ["a"]}'])
+@pytest.mark.parametrize(
+    "matchers", ["[1]", '"job"', "3", '{"job": 1}', '{"job": null}', '{"job": ["a"]}']
+)
 def test_rule_whose_labels_are_no_texts_is_refused(back_office, at, matchers):
     data = {"source": source(at).pk, "matchers": matchers, "service": "", "state": ""}
     page = back_office.post("/admin/statusboard/labelrule/add/", data)
@@ -25,7 +27,12 @@ def test_rule_whose_labels_are_no_texts_is_refused(back_office, at, matchers):
 
 
 def test_rule_is_made(back_office, at):
-    data = {"source": source(at).pk, "matchers": json.dumps({"job": "samweb"}), "service": "", "state": ""}
+    data = {
+        "source": source(at).pk,
+        "matchers": json.dumps({"job": "samweb"}),
+        "service": "",
+        "state": "",
+    }
     assert back_office.post("/admin/statusboard/labelrule/add/", data).status_code == 302
     assert str(LabelRule.objects.get()) == "job=samweb"
 
@@ -54,15 +61,24 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
         "heartbeat_timeout_seconds": "15 min",
         "lease_seconds": "1 h",
     }
-    assert back_office.post(f"/admin/statusboard/monitoringsource/{prometheus.pk}/change/", data).status_code == 302
+    assert (
+        back_office.post(
+            f"/admin/statusboard/monitoringsource/{prometheus.pk}/change/", data
+        ).status_code
+        == 302
+    )
     assert MonitoringSource.objects.get().monitored_since == later
     assert states(samweb, at) == [("unknown", None), ("up", 5), ("unknown", 15)]
 
 
-def test_list_of_payloads_does_not_load_their_bodies(back_office, at, django_assert_max_num_queries):
+def test_list_of_payloads_does_not_load_their_bodies(
+    back_office, at, django_assert_max_num_queries
+):
     post(source(at), at, watchdog(at))
     with django_assert_max_num_queries(20) as queries:
         assert back_office.get("/admin/statusboard/rawpayload/").status_code == 200
-    assert not any('"statusboard_rawpayload"."body"' in query["sql"] for query in queries.captured_queries)
+    assert not any(
+        '"statusboard_rawpayload"."body"' in query["sql"] for query in queries.captured_queries
+    )
     page = back_office.get(f"/admin/statusboard/rawpayload/{RawPayload.objects.get().pk}/change/")
     assert b"Watchdog" in page.content

@@ -1,4 +1,6 @@
-"""The Alertmanager format, by constructed payloads and by samples of real ones where they are at hand."""
+"""The Alertmanager format, by constructed payloads and by samples of real ones where they are at
+hand.
+"""
 
 import json
 from contextlib import suppress
@@ -16,11 +18,17 @@ SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "monitoring"
 
 
 def parse(*alerts, **more) -> Message:
-    return Alertmanager().parse(json.dumps({"version": "4", "alerts": list(alerts), **more}).encode())
+    return Alertmanager().parse(
+        json.dumps({"version": "4", "alerts": list(alerts), **more}).encode()
+    )
 
 
 def firing(**more) -> dict:
-    return {"status": "firing", "startsAt": "2026-11-20T12:00:00Z", "endsAt": "0001-01-01T00:00:00Z"} | more
+    return {
+        "status": "firing",
+        "startsAt": "2026-11-20T12:00:00Z",
+        "endsAt": "0001-01-01T00:00:00Z",
+    } | more
 
 
 def sample(name: str) -> Message:
@@ -36,12 +44,16 @@ def test_time_of_the_year_one_is_no_end():
 
 def test_time_with_nanoseconds_and_zone_is_read():
     [alert] = parse(firing(startsAt="2026-11-20T07:00:00.123456789-05:00")).alerts
-    assert alert.started_at == datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)  # milliseconds, as the API gives
+    assert alert.started_at == datetime(
+        2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC
+    )  # milliseconds, as the API gives
 
 
 def test_alert_without_fingerprint_is_known_by_its_labels_in_any_order():
     one, other, third = parse(
-        firing(labels={"a": "1", "b": "2"}), firing(labels={"b": "2", "a": "1"}), firing(labels={"a": "1"})
+        firing(labels={"a": "1", "b": "2"}),
+        firing(labels={"b": "2", "a": "1"}),
+        firing(labels={"a": "1"}),
     ).alerts
     assert one.dedup_key == other.dedup_key != third.dedup_key
 
@@ -54,7 +66,11 @@ def test_watchdog_is_a_heartbeat_and_nothing_once_resolved():
 
 def test_alert_that_cannot_be_read_is_noted_and_the_others_kept():
     message = parse(
-        3, firing(startsAt="soon"), firing(status="maybe"), firing(startsAt="2026-11-20T12:00:00"), firing()
+        3,
+        firing(startsAt="soon"),
+        firing(status="maybe"),
+        firing(startsAt="2026-11-20T12:00:00"),
+        firing(),
     )
     assert len(message.alerts) == 1
     assert len(message.notes) == 4
@@ -77,7 +93,9 @@ def test_text_that_the_database_cannot_hold_is_mended():
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+    ),
     max_leaves=9,
 )
 alert_like = st.fixed_dictionaries(
@@ -94,7 +112,10 @@ alert_like = st.fixed_dictionaries(
 )
 
 
-@given(st.binary(max_size=200) | st.lists(alert_like | json_values).map(lambda a: json.dumps({"alerts": a}).encode()))
+@given(
+    st.binary(max_size=200)
+    | st.lists(alert_like | json_values).map(lambda a: json.dumps({"alerts": a}).encode())
+)
 def test_any_bytes_are_read_or_refused_in_words(body):
     with suppress(UnreadablePayload):
         assert all(alert.started_at.tzinfo is UTC for alert in Alertmanager().parse(body).alerts)
@@ -116,7 +137,8 @@ def test_real_payload_of_mixed_status():
 
 
 @pytest.mark.parametrize(
-    "name", ["alertmanager_v3_legacy_int_groupkey.json", "alertmanager_v4_single_no_fingerprint_2017.json"]
+    "name",
+    ["alertmanager_v3_legacy_int_groupkey.json", "alertmanager_v4_single_no_fingerprint_2017.json"],
 )
 def test_real_payload_without_fingerprint(name):
     [alert] = sample(name).alerts
@@ -128,4 +150,7 @@ def test_real_payload_without_fingerprint(name):
 )
 def test_no_format_can_bring_a_link_that_is_not_of_the_web(url):
     assert Alert("key", Status.OPEN, datetime.now(UTC), url=url).url == ""
-    assert Alert("key", Status.OPEN, datetime.now(UTC), url="https://x.example/").url == "https://x.example/"
+    assert (
+        Alert("key", Status.OPEN, datetime.now(UTC), url="https://x.example/").url
+        == "https://x.example/"
+    )

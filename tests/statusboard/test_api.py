@@ -62,7 +62,9 @@ def test_feed_with_basic_authentication_is_taken(made):
     assert send(b"{}", "", Authorization=f"Basic {basic}").status_code == 202
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", "Basic ???", "Basic Og==", "Digest x"])
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer wrong", "Basic ???", "Basic Og==", "Digest x"]
+)
 def test_feed_with_a_wrong_token_is_refused_alike_for_every_source(made, authorization):
     known = send(b"{}", "", Authorization=authorization)
     unknown = send(b"{}", "", slug="unknown", Authorization=authorization)
@@ -132,7 +134,9 @@ def test_wrong_tokens_wait_once_for_a_cache_that_hangs(made, monkeypatch):
 
 
 def test_services_are_told_with_their_states(client, liaison, samweb, shifter, now):
-    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - HOUR)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - HOUR
+    )
     part = service("samweb-db", now, parent=samweb)
     client.force_login(liaison)
     first, second = client.get("/api/v1/services/").json()
@@ -195,7 +199,9 @@ def test_announcement_of_another_experiment_is_not_told(client, other_liaison, n
 
 def test_incidents_are_filtered(client, liaison, samweb, shifter, now):
     one = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now)
-    open_incident(service=service("dcache", now), state=State.DEGRADED, title="x", by=shifter, at=now)
+    open_incident(
+        service=service("dcache", now), state=State.DEGRADED, title="x", by=shifter, at=now
+    )
     client.force_login(liaison)
     for query in ("service=samweb", "state=down", "open=true&service=samweb"):
         found = client.get(f"/api/v1/incidents/?{query}").json()["results"]

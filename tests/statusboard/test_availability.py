@@ -37,7 +37,12 @@ def histories(draw):
 def test_slots_equal_a_recount_of_every_minute(history):
     stretches, edges = history
     given = [
-        Stretch(state, BEGINNING + start * MINUTE, None if end is None else BEGINNING + end * MINUTE, incident)
+        Stretch(
+            state,
+            BEGINNING + start * MINUTE,
+            None if end is None else BEGINNING + end * MINUTE,
+            incident,
+        )
         for start, end, state, incident in stretches
     ]
     found = cut(given, [BEGINNING + edge * MINUTE for edge in edges])
@@ -50,13 +55,17 @@ def test_slots_equal_a_recount_of_every_minute(history):
             )
             for m in range(first, last)
         ]
-        assert seconds == {state: 60 * sum(state == each for each, _ in minutes) for state, _ in minutes}
+        assert seconds == {
+            state: 60 * sum(state == each for each, _ in minutes) for state, _ in minutes
+        }
         assert incidents == {incident for _, incident in minutes if incident is not None}
 
 
 def test_unknown_and_planned_time_is_never_up():
     assert Availability({State.UNKNOWN: 60.0, State.MAINTENANCE: 30.0}).up is None
-    found = Availability({State.UP: 90.0, State.DOWN: 10.0, State.UNKNOWN: 1e6, State.MAINTENANCE: 1e6})
+    found = Availability(
+        {State.UP: 90.0, State.DOWN: 10.0, State.UNKNOWN: 1e6, State.MAINTENANCE: 1e6}
+    )
     assert (found.up, found.degraded, found.down) == (0.9, 0, 0.1)
 
 
@@ -67,16 +76,33 @@ def test_page_board_and_api_tell_the_same_and_link_the_incident(
     samweb = service("samweb", now - 240 * MINUTE)
     times = {"starts_at": now - 120 * MINUTE, "ends_at": now - 60 * MINUTE}
     schedule_window(services=[samweb], title="x", **times, by=shifter, at=now - 200 * MINUTE)
-    down = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - 60 * MINUTE)
+    down = open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="x",
+        by=shifter,
+        at=now,
+        started_at=now - 60 * MINUTE,
+    )
     close_incident(incident=down, by=shifter, at=now, reason="x", ended_at=now - 42 * MINUTE)
-    told = {by: api(liaison).get(f"/api/v1/services/samweb/history/?by={by}").json() for by in ("day", "hour")}
+    told = {
+        by: api(liaison).get(f"/api/v1/services/samweb/history/?by={by}").json()
+        for by in ("day", "hour")
+    }
     for by, slots in (("day", 90), ("hour", 7 * 24)):
         assert slots - 24 < len(told[by]["slots"]) <= slots
         found = told[by]["availability"]
-        assert (round(found["up"], 2), round(found["down"], 2), found["planned_seconds"]) == (0.9, 0.1, 3600)
+        assert (round(found["up"], 2), round(found["down"], 2), found["planned_seconds"]) == (
+            0.9,
+            0.1,
+            3600,
+        )
         assert {slot["incident"] for slot in told[by]["slots"]} == {None, down.pk}
     client.force_login(liaison)
-    pages = [client.get(address).content.decode() for address in ("/services/samweb/", "/services/?history=hours")]
+    pages = [
+        client.get(address).content.decode()
+        for address in ("/services/samweb/", "/services/?history=hours")
+    ]
     for page in pages:
         assert "<b>90 %</b> up, 10 % down" in " ".join(page.split())
         assert down.get_absolute_url() in page
@@ -92,7 +118,8 @@ def test_history_refuses_what_it_cannot_give(api, liaison, at, query):
 
 
 @pytest.mark.parametrize(
-    ("zone", "first"), [("Asia/Kolkata", "Sat 14 Nov 00:00"), ("America/Chicago", "Sat 14 Nov 00:00")]
+    ("zone", "first"),
+    [("Asia/Kolkata", "Sat 14 Nov 00:00"), ("America/Chicago", "Sat 14 Nov 00:00")],
 )
 def test_hours_begin_at_midnight_of_the_reader(at, db, zone, first):
     samweb = service("samweb", at)
@@ -105,17 +132,27 @@ def test_hours_begin_at_midnight_of_the_reader(at, db, zone, first):
     ("at", "blank", "marks"),
     [
         (datetime(2026, 3, 29, 22, tzinfo=UTC), {2}, 23),  # 02:00 comes not at all
-        (datetime(2026, 10, 25, 23, tzinfo=UTC), set(), 24),  # 02:00 comes twice, once with an incident
+        (
+            datetime(2026, 10, 25, 23, tzinfo=UTC),
+            set(),
+            24,
+        ),  # 02:00 comes twice, once with an incident
         (datetime(2026, 6, 14, 22, tzinfo=UTC), set(), 24),
     ],
 )
-def test_hours_of_the_strip_are_those_of_the_clock_when_clocks_change(db, shifter, at, blank, marks):
+def test_hours_of_the_strip_are_those_of_the_clock_when_clocks_change(
+    db, shifter, at, blank, marks
+):
     start = at - timedelta(days=8)
     samweb = service("samweb", start)
     second = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # 02:15 for the second time
     if at.month == 10:
-        incident = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=second)
-        close_incident(incident=incident, by=shifter, at=second + timedelta(minutes=5), reason="Back.")
+        incident = open_incident(
+            service=samweb, state=State.DOWN, title="503", by=shifter, at=second
+        )
+        close_incident(
+            incident=incident, by=shifter, at=second + timedelta(minutes=5), reason="Back."
+        )
     slots = hourly([samweb], at, zone=ZoneInfo("Europe/Zurich"))[samweb.pk]
     strip = ET.fromstring(week_marks(samweb, list(slots)))
     last = max(float(mark.get("y")) for mark in strip.iter("rect"))

@@ -37,10 +37,17 @@ def divide(incident, start, by, ended, resumed=None, **more):
     return divide_incident(incident=incident, **{**given, **more})
 
 
-def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_the_second(samweb, outage, at, shifter):
+def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_the_second(
+    samweb, outage, at, shifter
+):
     post_update(incident=outage, text="We look.", by=shifter, at=at + 5 * MINUTE)
     update_incident(
-        incident=outage, state=State.DEGRADED, title="slow", by=shifter, at=at + 50 * MINUTE, reason="Slow only."
+        incident=outage,
+        state=State.DEGRADED,
+        title="slow",
+        by=shifter,
+        at=at + 50 * MINUTE,
+        reason="Slow only.",
     )
     post_update(incident=outage, text="Again.", by=shifter, at=at + 51 * MINUTE)
     second = divide(outage, at, shifter, 20, 40)
@@ -52,16 +59,28 @@ def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_
         "degraded",
         "down",
     )
-    assert [[note.text for note in one.notes.all()] for one in (first, second)] == [["We look."], ["Again."]]
+    assert [[note.text for note in one.notes.all()] for one in (first, second)] == [
+        ["We look."],
+        ["Again."],
+    ]
     # Nothing was heard from the source in the gap.
-    assert states(samweb, at)[:4] == [("down", 0.0), ("unknown", 20.0), ("down", 40.0), ("degraded", 50.0)]
+    assert states(samweb, at)[:4] == [
+        ("down", 0.0),
+        ("unknown", 20.0),
+        ("down", 40.0),
+        ("degraded", 50.0),
+    ]
     for one, kind in ((first, "incident.divided"), (second, "incident.split")):
         assert Event.objects.filter(target_id=str(one.pk)).latest("pk").kind == kind
 
     post(samweb.source, at + 2 * HOUR, alert(at, service="samweb"))
     post(samweb.source, at + 3 * HOUR, alert(at, at + 3 * HOUR, service="samweb"))
     second.refresh_from_db()
-    assert (Incident.objects.count(), second.ended_at, second.resolution) == (2, at + 3 * HOUR, "resolved")
+    assert (Incident.objects.count(), second.ended_at, second.resolution) == (
+        2,
+        at + 3 * HOUR,
+        "resolved",
+    )
     assert Incident.objects.get(pk=outage.pk).ended_at == at + 20 * MINUTE
 
     third = divide(second, at, shifter, 60, at=at + 4 * HOUR)  # without a gap, and a second time
@@ -71,14 +90,22 @@ def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_
 
 def test_state_before_the_first_report_is_kept_by_both_parts(samweb, outage, at, shifter):
     second = divide(outage, at, shifter, 0.2)
-    assert [list(one.changes.values_list("state", flat=True)) for one in (outage, second)] == [["down"], ["down"] * 2]
+    assert [list(one.changes.values_list("state", flat=True)) for one in (outage, second)] == [
+        ["down"],
+        ["down"] * 2,
+    ]
     assert states(samweb, at)[0] == ("down", 0.0)
 
 
 def test_alerts_of_an_incident_go_to_the_part_in_which_they_started(samweb, outage, at, shifter):
     def merged(start: float, **more) -> Incident:
         made = open_incident(
-            service=samweb, state=State.DOWN, title="x", by=shifter, at=at + HOUR, started_at=at + start * MINUTE
+            service=samweb,
+            state=State.DOWN,
+            title="x",
+            by=shifter,
+            at=at + HOUR,
+            started_at=at + start * MINUTE,
         )
         Incident.objects.filter(pk=made.pk).update(**more)
         merge_incident(incident=made, into=outage, by=shifter, at=at + HOUR)
@@ -90,7 +117,10 @@ def test_alerts_of_an_incident_go_to_the_part_in_which_they_started(samweb, outa
         divide(outage, at, shifter, 20, 40)
     Incident.objects.filter(pk=across.pk).update(merged_into=None)
     second = divide(outage, at, shifter, 20, 40)
-    assert [Incident.objects.get(pk=one.pk).merged_into_id for one in (early, late)] == [outage.pk, second.pk]
+    assert [Incident.objects.get(pk=one.pk).merged_into_id for one in (early, late)] == [
+        outage.pk,
+        second.pk,
+    ]
     with pytest.raises(StaleState):
         divide(early, at, shifter, 7)
 
@@ -105,7 +135,9 @@ def test_alerts_of_an_incident_go_to_the_part_in_which_they_started(samweb, outa
         (20, 40, " ", "reason"),
     ],
 )
-def test_times_are_within_the_incident_and_have_a_reason(outage, at, shifter, ended, resumed, reason, field):
+def test_times_are_within_the_incident_and_have_a_reason(
+    outage, at, shifter, ended, resumed, reason, field
+):
     with pytest.raises(InvalidFields) as refused:
         divide(outage, at, shifter, ended, resumed, reason=reason)
     assert list(refused.value.problems) == [field]
@@ -121,7 +153,9 @@ def test_page_and_api_divide(outage, at, client, shifter):
     client.force_login(shifter)
     assert "Divide in two" in client.get(outage.get_absolute_url()).content.decode()
     ended = {"ended_at": (at + 20 * MINUTE).isoformat(), "reason": "The log."}
-    answer = client.post(f"/api/v1/incidents/{outage.pk}/divide/", ended, content_type="application/json")
+    answer = client.post(
+        f"/api/v1/incidents/{outage.pk}/divide/", ended, content_type="application/json"
+    )
     assert answer.status_code == 200, answer.content
     second = Incident.objects.exclude(pk=outage.pk).get()
     assert answer.json()["id"] == second.pk

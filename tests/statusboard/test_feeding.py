@@ -38,7 +38,11 @@ def test_alert_that_fires_opens_an_incident_of_the_service_it_names(at, promethe
     payload = post(prometheus, at, alert(at, service="samweb"))
     incident = Incident.objects.get()
     assert (payload.state, payload.unmapped) == ("parsed", 0)
-    assert (incident.service, incident.state, incident.title) == (samweb, "down", "It does not answer")
+    assert (incident.service, incident.state, incident.title) == (
+        samweb,
+        "down",
+        "It does not answer",
+    )
     assert incident.opened_by == "prometheus"
 
 
@@ -78,7 +82,11 @@ def test_new_start_is_a_new_episode_and_flapping_is_counted(at, prometheus, samw
         post(prometheus, at + (begin + 1) * MINUTE, alert(at + begin * MINUTE, service="samweb"))
         end = at + (begin + 5) * MINUTE
         post(prometheus, end, alert(at + begin * MINUTE, end, service="samweb"))
-    assert list(Incident.objects.order_by("started_at").values_list("flap_count", flat=True)) == [0, 1, 2]
+    assert list(Incident.objects.order_by("started_at").values_list("flap_count", flat=True)) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_resolved_without_an_end_ends_when_it_was_received(at, prometheus, samweb):
@@ -89,7 +97,9 @@ def test_resolved_without_an_end_ends_when_it_was_received(at, prometheus, samwe
 
 def test_incident_closed_by_hand_stays_closed(at, prometheus, samweb, shifter):
     post(prometheus, at, alert(at, service="samweb"))
-    close_incident(incident=Incident.objects.get(), by=shifter, at=at + 5 * MINUTE, reason="Seen to work")
+    close_incident(
+        incident=Incident.objects.get(), by=shifter, at=at + 5 * MINUTE, reason="Seen to work"
+    )
     post(prometheus, at + 6 * MINUTE, alert(at, service="samweb"))
     post(prometheus, at + 9 * MINUTE, alert(at, at + 8 * MINUTE, service="samweb"))
     assert incidents() == [("f404", at, at + 5 * MINUTE, "manual")]
@@ -121,11 +131,15 @@ def test_three_messages_in_every_order_end_alike(at, prometheus, samweb):
 
 
 episodes = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(1, 9) | st.none(), st.integers(40, 90)), min_size=1, max_size=6
+    st.tuples(st.integers(0, 3), st.integers(1, 9) | st.none(), st.integers(40, 90)),
+    min_size=1,
+    max_size=6,
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(episodes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))))
 def test_messages_in_any_order_end_in_the_same_incidents(at, prometheus, samweb, pair):
     found = []
@@ -169,7 +183,14 @@ def test_rule_without_a_service_leaves_its_alerts_out(at, prometheus, samweb, sh
 
 
 def test_rule_may_name_the_state(at, prometheus, samweb, shifter):
-    add_rule(source=prometheus, matchers={"job": "sam"}, service=samweb, state="degraded", by=shifter, at=at)
+    add_rule(
+        source=prometheus,
+        matchers={"job": "sam"},
+        service=samweb,
+        state="degraded",
+        by=shifter,
+        at=at,
+    )
     post(prometheus, at, alert(at, job="sam"))
     assert Incident.objects.get().state == "degraded"
 

@@ -18,7 +18,13 @@ from apps.statusboard.models import DowntimeWindow, Incident, MonitoringSource, 
 from tests.factories.statusboard import service, source, states
 
 SAMPLES = Path(django_settings.BASE_DIR).parent / "shared" / "samples" / "monitoring"
-MAPPING = {"key": "check_id", "state": "current_state", "resolved": "UP", "title": "check_name", "labels": "check_name"}
+MAPPING = {
+    "key": "check_id",
+    "state": "current_state",
+    "resolved": "UP",
+    "title": "check_name",
+    "labels": "check_name",
+}
 HOUR = timedelta(hours=1)
 
 
@@ -27,7 +33,10 @@ def read(feed: str, body: bytes | str) -> Message:
 
 
 def told(feed: str, body: str) -> list[tuple]:
-    return [(a.status.value, a.dedup_key, a.started_at or a.reported_at, a.severity) for a in read(feed, body).alerts]
+    return [
+        (a.status.value, a.dedup_key, a.started_at or a.reported_at, a.severity)
+        for a in read(feed, body).alerts
+    ]
 
 
 def utc(*parts: int) -> datetime:
@@ -36,7 +45,9 @@ def utc(*parts: int) -> datetime:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 _NAMES = [
@@ -45,15 +56,25 @@ _NAMES = [
     "components", "scheduled_maintenances", "check_id", "current_state", "event_id", "event_value", "time", "hosts",
     "jsonrpc", "result", "heartbeatList", "publicGroupList", "cgi",
 ]  # fmt: skip
-_VALUES = _JSON | st.sampled_from(["firing", "StateChange", "PROBLEM", "alerting", 1, [{}], {"status": 0, "id": 1}])
+_VALUES = _JSON | st.sampled_from(
+    ["firing", "StateChange", "PROBLEM", "alerting", 1, [{}], {"status": 0, "id": 1}]
+)
 
 
 @pytest.mark.parametrize("feed", FEEDS.names())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     body=st.binary(max_size=60)
-    | st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=6).map(lambda value: json.dumps(value).encode())
-    | st.sampled_from([b"<Downtimes/>", b'<!DOCTYPE a [<!ENTITY b "c">]><results>&b;</results>', b"BEGIN:VCALENDAR\n"])
+    | st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=6).map(
+        lambda value: json.dumps(value).encode()
+    )
+    | st.sampled_from(
+        [
+            b"<Downtimes/>",
+            b'<!DOCTYPE a [<!ENTITY b "c">]><results>&b;</results>',
+            b"BEGIN:VCALENDAR\n",
+        ]
+    )
 )
 def test_whatever_arrives_is_read_or_refused(feed, body):
     try:
@@ -102,23 +123,39 @@ def test_real_payloads_are_read_whole(feed, sample, alerts, windows):
 
 
 def test_each_format_says_what_its_system_says():
-    hard = {"type": "StateChange", "host": "sam01", "service": "http", "state_type": 1, "timestamp": 1787306400}
+    hard = {
+        "type": "StateChange",
+        "host": "sam01",
+        "service": "http",
+        "state_type": 1,
+        "timestamp": 1787306400,
+    }
     opened = utc(2026, 8, 21, 10)
-    assert told("icinga2", json.dumps(hard | {"state": 2})) == [("open", "sam01!http", opened, "critical")]
-    assert told("icinga2", json.dumps(hard | {"state": 0})) == [("resolved", "sam01!http", opened, "warning")]
+    assert told("icinga2", json.dumps(hard | {"state": 2})) == [
+        ("open", "sam01!http", opened, "critical")
+    ]
+    assert told("icinga2", json.dumps(hard | {"state": 0})) == [
+        ("resolved", "sam01!http", opened, "warning")
+    ]
     assert told("icinga2", json.dumps(hard | {"state": 2, "state_type": 0})) == []
     lines = "NAGIOS_NOTIFICATIONTYPE=PROBLEM\nNAGIOS_HOSTNAME=sam01\nNAGIOS_HOSTSTATE=DOWN\nNAGIOS_TIMET=1787306400"
     assert told("nagios", lines) == [("open", "sam01", opened, "critical")]
     assert told("nagios", lines.replace("PROBLEM", "ACKNOWLEDGEMENT")) == []
     checkmk = (
-        "NOTIFY_NOTIFICATIONTYPE=RECOVERY\nNOTIFY_HOSTNAME=a\nNOTIFY_SERVICEDESC=b\nNOTIFY_MICROTIME=1787306400000000"
+        "NOTIFY_NOTIFICATIONTYPE=RECOVERY\nNOTIFY_HOSTNAME=a\nNOTIFY_SERVICEDESC=b\n"
+        "NOTIFY_MICROTIME=1787306400000000"
     )
     assert told("checkmk", checkmk) == [("resolved", "a!b", opened, "warning")]
-    kuma = {"monitor": {"id": 3, "name": "sam"}, "heartbeat": {"status": 0, "time": "2026-08-21 10:00:00.1"}, "msg": ""}
+    kuma = {
+        "monitor": {"id": 3, "name": "sam"},
+        "heartbeat": {"status": 0, "time": "2026-08-21 10:00:00.1"},
+        "msg": "",
+    }
     assert told("uptime-kuma", json.dumps(kuma)) == [("open", "monitor 3", opened, "critical")]
     assert read("uptime-kuma", '{"heartbeat": null, "msg": "test"}') == Message()
     down = (
-        "<Downtimes><Downtime><ID>1</ID><ResourceName>SE</ResourceName><StartTime>Aug 21, 2026 22:00 PM UTC</StartTime>"
+        "<Downtimes><Downtime><ID>1</ID><ResourceName>SE</ResourceName><StartTime>Aug 21, 2026 "
+        "22:00 PM UTC</StartTime>"
     )
     down += "<EndTime>Aug 22, 2026 00:30 AM UTC</EndTime><Severity>Severe</Severity></Downtime></Downtimes>"
     (window,) = read("osg-downtimes", down).windows
@@ -127,11 +164,16 @@ def test_each_format_says_what_its_system_says():
     weekly = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:x\nDTSTART;TZID=Europe/Berlin:20261019T090000\nDURATION:PT1H\n"
     weekly += "RRULE:FREQ=WEEKLY;COUNT=3\nEXDATE;TZID=Europe/Berlin:20261026T090000\nEND:VEVENT\nEND:VCALENDAR\n"
     # Summer time ends between the first and the last.
-    assert [w.starts_at for w in read("ical", weekly).windows] == [utc(2026, 10, 19, 7), utc(2026, 11, 2, 8)]
+    assert [w.starts_at for w in read("ical", weekly).windows] == [
+        utc(2026, 10, 19, 7),
+        utc(2026, 11, 2, 8),
+    ]
 
 
 def post(to, body, at):
-    return parse_payload(payload_id=receive_payload(source=to, body=json.dumps(body).encode(), at=at).pk)
+    return parse_payload(
+        payload_id=receive_payload(source=to, body=json.dumps(body).encode(), at=at).pk
+    )
 
 
 @pytest.fixture
@@ -141,7 +183,11 @@ def kuma(at, db):
 
 def beat(status: int, at: datetime) -> dict:
     monitor = {"id": 3, "name": "sam", "tags": [{"name": "service", "value": "samweb"}]}
-    return {"monitor": monitor, "heartbeat": {"status": status, "time": f"{at:%Y-%m-%d %H:%M:%S}"}, "msg": ""}
+    return {
+        "monitor": monitor,
+        "heartbeat": {"status": status, "time": f"{at:%Y-%m-%d %H:%M:%S}"},
+        "msg": "",
+    }
 
 
 def test_an_end_without_a_start_closes_the_episode_that_was_open(at, kuma):
@@ -168,10 +214,19 @@ def test_an_end_without_labels_closes_what_the_alert_was_mapped_to(at, db):
     service("samweb", at)
     post(
         zabbix,
-        {"clock": at.timestamp(), "value": 1, "eventid": 42, "tags": [{"tag": "service", "value": "samweb"}]},
+        {
+            "clock": at.timestamp(),
+            "value": 1,
+            "eventid": 42,
+            "tags": [{"tag": "service", "value": "samweb"}],
+        },
         at,
     )
-    post(zabbix, {"clock": at.timestamp() + 60, "value": 0, "eventid": 43, "p_eventid": 42}, at + HOUR)
+    post(
+        zabbix,
+        {"clock": at.timestamp() + 60, "value": 0, "eventid": 43, "p_eventid": 42},
+        at + HOUR,
+    )
     assert Incident.objects.get().ended_at == at + timedelta(minutes=1)
     assert not UnmappedAlert.objects.exists()
 
@@ -181,7 +236,9 @@ def page(status: str, *maintenance: dict) -> dict:
     return {"components": [component], "scheduled_maintenances": list(maintenance)}
 
 
-def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_to_windows(at, shifter):
+def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_to_windows(
+    at, shifter
+):
     status = source(at, slug="status", feed="statuspage")
     samweb = service("samweb", at - 9 * HOUR)
     plan = {
@@ -196,7 +253,11 @@ def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_t
     add_rule(source=status, matchers={"component": "SAM"}, service=samweb, by=shifter, at=at)
     parse_payload(payload_id=payload.pk, again=True)
     window = DowntimeWindow.objects.get()
-    assert (window.title, window.starts_at, Incident.objects.get().state) == ("Move", at + HOUR, "down")
+    assert (window.title, window.starts_at, Incident.objects.get().state) == (
+        "Move",
+        at + HOUR,
+        "down",
+    )
     later = {**plan, "scheduled_for": (at + 2 * HOUR).isoformat()}
     post(status, page("operational", later), at + HOUR / 2)
     assert DowntimeWindow.objects.get().starts_at == at + 2 * HOUR
@@ -207,17 +268,31 @@ def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_t
 
 def test_a_source_is_made_on_a_page_and_its_mapping_tried_before_it_is_saved(client, shifter, db):
     client.force_login(shifter)
-    form = {"slug": "pings", "feed": "json", "heartbeat_timeout_seconds": 900, "lease_seconds": 3600}
+    form = {
+        "slug": "pings",
+        "feed": "json",
+        "heartbeat_timeout_seconds": 900,
+        "lease_seconds": 3600,
+    }
     made = client.post("/services/monitoring/sources/new/", form)
     token = made.content.decode().split('Token</dt><dd class="mono">')[1].split("<")[0]
     headers = {"authorization": f"Bearer {token}"}
     body = {"check_id": 7, "current_state": "DOWN", "check_name": "Ping of SAM"}
-    assert client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code == 202
+    assert (
+        client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code
+        == 202
+    )
     pump()
     address = "/services/monitoring/sources/pings/mapping/"
     assert "Ping of SAM" in client.post(address, {**MAPPING, "try": "1"}).content.decode()
     assert client.post(address, {**MAPPING, "key": "", "save": "1"}).status_code == 400
     assert client.post(address, {**MAPPING, "save": "1"}).status_code == 302
     assert MonitoringSource.objects.get().mapping == MAPPING
-    assert client.post("/services/monitoring/sources/pings/token/", {"revoke_others": "1"}).status_code == 200
-    assert client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code == 401
+    assert (
+        client.post("/services/monitoring/sources/pings/token/", {"revoke_others": "1"}).status_code
+        == 200
+    )
+    assert (
+        client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code
+        == 401
+    )

@@ -25,7 +25,10 @@ MINUTE = timedelta(minutes=1)
 
 def rows(of: Service) -> list[tuple]:
     found = StateInterval.objects.filter(service=of).order_by("started_at")
-    return [(r.pk, r.state, r.started_at, r.ended_at, r.cause, r.incident_id, r.window_id) for r in found]
+    return [
+        (r.pk, r.state, r.started_at, r.ended_at, r.cause, r.incident_id, r.window_id)
+        for r in found
+    ]
 
 
 def test_service_watched_by_people_is_unknown_before_and_up_since(at, db):
@@ -42,7 +45,12 @@ def test_service_watched_by_nobody_is_unknown(at, db):
 def test_incident_takes_a_service_down_until_it_is_closed(at, shifter):
     samweb = service("samweb", at)
     incident = open_incident(
-        service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + 7 * MINUTE, started_at=at + 5 * MINUTE
+        service=samweb,
+        state=State.DOWN,
+        title="No answer",
+        by=shifter,
+        at=at + 7 * MINUTE,
+        started_at=at + 5 * MINUTE,
     )
     close_incident(incident=incident, by=shifter, at=at + 9 * MINUTE, reason="It answers again")
     assert states(samweb, at) == [("up", 0), ("down", 5), ("up", 9)]
@@ -75,7 +83,12 @@ def test_window_is_maintenance_until_cancelled(at, shifter):
 def test_window_cancelled_before_it_begins_leaves_no_trace(at, shifter):
     samweb = service("samweb", at)
     window = schedule_window(
-        services=[samweb], title="Upgrade", starts_at=at + 10 * MINUTE, ends_at=at + 40 * MINUTE, by=shifter, at=at
+        services=[samweb],
+        title="Upgrade",
+        starts_at=at + 10 * MINUTE,
+        ends_at=at + 40 * MINUTE,
+        by=shifter,
+        at=at,
     )
     cancel_window(window=window, by=shifter, at=at + 5 * MINUTE, reason="Not needed")
     assert states(samweb, at) == [("up", 0)]
@@ -158,10 +171,14 @@ def test_an_incident_does_not_name_the_state_that_follows_its_lease_before_it_be
 def test_database_refuses_two_states_at_once(at, db):
     samweb = service("samweb", at)
     with pytest.raises(IntegrityError), transaction.atomic():
-        StateInterval.objects.create(service=samweb, state=State.DOWN, started_at=at + MINUTE, cause=Cause.INCIDENT)
+        StateInterval.objects.create(
+            service=samweb, state=State.DOWN, started_at=at + MINUTE, cause=Cause.INCIDENT
+        )
 
 
-def test_rebuild_takes_the_same_queries_for_one_and_three_services(at, shifter, django_assert_num_queries):
+def test_rebuild_takes_the_same_queries_for_one_and_three_services(
+    at, shifter, django_assert_num_queries
+):
     made = [service(name, at) for name in ("samweb", "dcache", "cvmfs")]
     for one in made:
         open_incident(service=one, state=State.DOWN, title="No answer", by=shifter, at=at + MINUTE)
@@ -172,10 +189,14 @@ def test_rebuild_takes_the_same_queries_for_one_and_three_services(at, shifter, 
         rebuild(service_ids=[one.pk for one in made])
 
 
-steps = st.lists(st.tuples(st.sampled_from(["down", "close", "window", "beat"]), st.integers(0, 120)), max_size=8)
+steps = st.lists(
+    st.tuples(st.sampled_from(["down", "close", "window", "beat"]), st.integers(0, 120)), max_size=8
+)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=steps)
 def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter):
     with transaction.atomic():
@@ -185,10 +206,19 @@ def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter)
         for kind, minute in steps:
             moment = at + minute * MINUTE
             if kind == "down":
-                open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=later, started_at=moment)
+                open_incident(
+                    service=samweb,
+                    state=State.DOWN,
+                    title="x",
+                    by=shifter,
+                    at=later,
+                    started_at=moment,
+                )
             elif kind == "window":
                 end = moment + 10 * MINUTE
-                schedule_window(services=[samweb], title="x", starts_at=moment, ends_at=end, by=shifter, at=at)
+                schedule_window(
+                    services=[samweb], title="x", starts_at=moment, ends_at=end, by=shifter, at=at
+                )
             elif kind == "beat":
                 post(prometheus, moment, watchdog(at))
             elif incident := samweb.incidents.filter(ended_at=None, started_at__lte=moment).first():
@@ -202,14 +232,20 @@ def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter)
 
 def test_change_to_degraded_leaves_the_past_down(at, shifter):
     samweb = service("samweb", at)
-    incident = open_incident(service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + 5 * MINUTE)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + 5 * MINUTE
+    )
     changed = {"title": "Slow", "by": shifter, "reason": "Half of the nodes answer"}
     update_incident(incident=incident, state=State.DEGRADED, at=at + 9 * MINUTE, **changed)
     assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9)]
     assert Event.objects.get(kind="incident.changed").old == "down"
-    update_incident(incident=incident, state=State.DOWN, at=at + 20 * MINUTE, since=at + 15 * MINUTE, **changed)
+    update_incident(
+        incident=incident, state=State.DOWN, at=at + 20 * MINUTE, since=at + 15 * MINUTE, **changed
+    )
     assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9), ("down", 15)]
-    close_incident(incident=incident, by=shifter, at=at + 20 * MINUTE, reason="x", ended_at=at + 12 * MINUTE)
+    close_incident(
+        incident=incident, by=shifter, at=at + 20 * MINUTE, reason="x", ended_at=at + 12 * MINUTE
+    )
     assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9), ("up", 12)]
     assert Incident.objects.get().state == "degraded"
 
@@ -217,7 +253,9 @@ def test_change_to_degraded_leaves_the_past_down(at, shifter):
 @pytest.mark.parametrize("minute", [4, 11])
 def test_change_outside_of_its_incident_is_refused(at, shifter, minute):
     samweb = service("samweb", at)
-    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE
+    )
     with pytest.raises(InvalidFields, match="between the start"):
         update_incident(
             incident=incident,
@@ -232,8 +270,17 @@ def test_change_outside_of_its_incident_is_refused(at, shifter, minute):
 
 def test_job_is_compared_with_the_state_while_it_ran(at, shifter):
     samweb = service("samweb", at)
-    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE)
-    update_incident(incident=incident, state=State.DEGRADED, title="x", by=shifter, at=at + 9 * MINUTE, reason="x")
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE
+    )
+    update_incident(
+        incident=incident,
+        state=State.DEGRADED,
+        title="x",
+        by=shifter,
+        at=at + 9 * MINUTE,
+        reason="x",
+    )
     early, late = (
         outages_during([samweb.pk], at + first * MINUTE, at + last * MINUTE, at=at)[0]
         for first, last in ((6, 8), (9, 12))
@@ -260,18 +307,31 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))), st.integers(0, 60) | st.none())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    changes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))),
+    st.integers(0, 60) | st.none(),
+)
 def test_changes_in_any_order_give_the_same_spans(at, shifter, pair, closed):
     later, found = at + timedelta(hours=2), []
     for order in pair:
         with transaction.atomic():
             samweb = service("samweb", at - MINUTE)
-            incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at - MINUTE)
+            incident = open_incident(
+                service=samweb, state=State.DOWN, title="x", by=shifter, at=at - MINUTE
+            )
             for minute, state in order:
                 since = at + minute * MINUTE
                 update_incident(
-                    incident=incident, state=state, title="x", by=shifter, at=later, since=since, reason="x"
+                    incident=incident,
+                    state=state,
+                    title="x",
+                    by=shifter,
+                    at=later,
+                    since=since,
+                    reason="x",
                 )
             if closed is not None:
                 end = at + closed * MINUTE
@@ -286,7 +346,11 @@ def test_changes_in_any_order_give_the_same_spans(at, shifter, pair, closed):
         if closed is not None and minute >= closed:
             expected = State.UP
         moment = at + minute * MINUTE
-        [told] = [state for state, start, end, _ in found[0][0] if start <= moment and (end is None or end > moment)]
+        [told] = [
+            state
+            for state, start, end, _ in found[0][0]
+            if start <= moment and (end is None or end > moment)
+        ]
         assert told == expected
 
 
@@ -339,6 +403,8 @@ def test_repeated_work_is_refused_by_field(shifter, field, wrong):
     start = datetime(2026, 1, 1, 9, tzinfo=UTC)
     times = {"starts_at": start, "ends_at": start + timedelta(days=1, minutes=1)}
     with pytest.raises(InvalidFields) as refused:
-        schedule_window(services=[service("samweb", start)], title="x", by=shifter, at=start, **times, **wrong)
+        schedule_window(
+            services=[service("samweb", start)], title="x", by=shifter, at=start, **times, **wrong
+        )
     assert list(refused.value.problems) == [field]
     assert not DowntimeWindow.objects.exists()

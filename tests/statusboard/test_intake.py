@@ -1,4 +1,6 @@
-"""Payloads are kept on disk before they are answered, and reach the database once, whatever dies meanwhile."""
+"""Payloads are kept on disk before they are answered, and reach the database once,
+whatever dies meanwhile.
+"""
 
 import os
 import signal
@@ -67,7 +69,10 @@ def test_payload_stays_while_the_database_is_away_and_is_stored_once(journal, db
     kept = {path: path.read_bytes() for path in journal.ended_files()}
     assert len(kept) == 1
     assert pump() == 3
-    for path, content in kept.items():  # as after a crash between the database's commit and the file's end
+    for (
+        path,
+        content,
+    ) in kept.items():  # as after a crash between the database's commit and the file's end
         path.write_bytes(content)
     assert pump() == 2
     assert sorted(bytes(row.body) for row in RawPayload.objects.all()) == [b"1", b"2", b"3"]
@@ -75,7 +80,10 @@ def test_payload_stays_while_the_database_is_away_and_is_stored_once(journal, db
 
 def test_journal_of_a_killed_process_has_every_line_that_was_answered(journal):
     writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(journal.directory)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, str(journal.directory)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     seen = [writer.stdout.readline() for _ in range(20)]
     assert lines(journal) == []  # locked by its writer
@@ -116,7 +124,9 @@ def test_payload_of_a_source_that_was_deleted_is_dropped_alone(journal, db, at):
     assert RawPayload.objects.get().source == kept
 
 
-def test_tokens_are_checked_while_the_database_is_away_also_by_a_new_process(tmp_path, db, at, monkeypatch):
+def test_tokens_are_checked_while_the_database_is_away_also_by_a_new_process(
+    tmp_path, db, at, monkeypatch
+):
     made, token = create_source(slug="prometheus", by="test", at=at)
     known = KnownTokens(tmp_path / "tokens.json")
     assert known.source_of("prometheus", token) == made.pk

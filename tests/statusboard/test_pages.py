@@ -6,12 +6,23 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, unread_announcements
+from apps.statusboard.domain.announcements import (
+    announcements_ahead,
+    post_announcement,
+    unread_announcements,
+)
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import Repeat, State
-from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, Service, UnmappedAlert
+from apps.statusboard.models import (
+    Announcement,
+    DowntimeWindow,
+    Incident,
+    LabelRule,
+    Service,
+    UnmappedAlert,
+)
 from tests.factories.statusboard import alert, post, service, source, watchdog
 
 HOUR = timedelta(hours=1)
@@ -30,7 +41,12 @@ def samweb(now):
 @pytest.fixture
 def outage(samweb, shifter, now):
     return open_incident(
-        service=samweb, state=State.DOWN, title="<b>No answer</b>", by=shifter, at=now, started_at=now - HOUR
+        service=samweb,
+        state=State.DOWN,
+        title="<b>No answer</b>",
+        by=shifter,
+        at=now,
+        started_at=now - HOUR,
     )
 
 
@@ -38,14 +54,28 @@ def local(moment):
     return timezone.localtime(moment).strftime("%Y-%m-%dT%H:%M")
 
 
-def test_board_tells_states_windows_and_announcements(client, liaison, outage, samweb, shifter, now):
+def test_board_tells_states_windows_and_announcements(
+    client, liaison, outage, samweb, shifter, now
+):
     schedule_window(
-        services=[samweb], title="New disks", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now
+        services=[samweb],
+        title="New disks",
+        starts_at=now + HOUR,
+        ends_at=now + 2 * HOUR,
+        by=shifter,
+        at=now,
     )
     post_announcement(title="Mind the gap", body="a\nb", by=shifter, at=now)
     client.force_login(liaison)
     page = client.get("/services/").content.decode()
-    for words in ("samweb", 'class="state down"', "&lt;b&gt;No answer", "New disks", "Mind the gap", "a<br>b"):
+    for words in (
+        "samweb",
+        'class="state down"',
+        "&lt;b&gt;No answer",
+        "New disks",
+        "Mind the gap",
+        "a<br>b",
+    ):
         assert words in page
     assert "Report incident" not in page
     assert "<b>No answer" not in page
@@ -68,7 +98,9 @@ def test_strip_is_silent_when_nothing_is_wrong(client, liaison, samweb):
     assert 'class="alerts' not in client.get("/accounts/settings/").content.decode()
 
 
-def test_service_page_shows_history_and_the_incidents_of_one_day(client, liaison, outage, samweb, now):
+def test_service_page_shows_history_and_the_incidents_of_one_day(
+    client, liaison, outage, samweb, now
+):
     client.force_login(liaison)
     page = client.get("/services/samweb/").content.decode()
     assert "No answer" in page
@@ -94,7 +126,9 @@ def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb)
     assert client.post("/services/incidents/new/", form).status_code == 302
     incident = Incident.objects.get()
     address = f"/services/incidents/{incident.pk}/"
-    client.post(address + "update/", {"state": "degraded", "title": "Slow", "reason": "It came back a bit"})
+    client.post(
+        address + "update/", {"state": "degraded", "title": "Slow", "reason": "It came back a bit"}
+    )
     incident.refresh_from_db()
     assert (incident.state, incident.title) == ("degraded", "Slow")
     assert client.post(address + "close/", {"reason": ""}).status_code == 400
@@ -105,7 +139,9 @@ def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb)
     assert "already closed" in again
 
 
-def test_incident_that_begins_in_the_future_is_refused_beside_its_field(client, shifter, samweb, now):
+def test_incident_that_begins_in_the_future_is_refused_beside_its_field(
+    client, shifter, samweb, now
+):
     client.force_login(shifter)
     form = {"service": "samweb", "state": "down", "title": "x", "started_at": local(now + HOUR)}
     answer = client.post("/services/incidents/new/", form)
@@ -115,7 +151,12 @@ def test_incident_that_begins_in_the_future_is_refused_beside_its_field(client, 
 
 def test_shifter_plans_a_window_and_calls_it_off(client, shifter, samweb, now):
     client.force_login(shifter)
-    form = {"services": ["samweb"], "title": "x", "starts_at": local(now + HOUR), "ends_at": local(now)}
+    form = {
+        "services": ["samweb"],
+        "title": "x",
+        "starts_at": local(now + HOUR),
+        "ends_at": local(now),
+    }
     assert client.post("/services/windows/new/", form).status_code == 400
     form["ends_at"] = local(now + 2 * HOUR)
     assert client.post("/services/windows/new/", form).status_code == 302
@@ -141,7 +182,12 @@ def test_announcement_of_an_experiment_is_seen_by_its_members_and_the_opg(
     client, liaison, other_liaison, approver, nova, shifter, now
 ):
     post_announcement(
-        title="Only for NOvA", by=shifter, at=now - HOUR, experiments=[nova], do_not_submit=True, ends_at=now + HOUR
+        title="Only for NOvA",
+        by=shifter,
+        at=now - HOUR,
+        experiments=[nova],
+        do_not_submit=True,
+        ends_at=now + HOUR,
     )
     seen = {}
     for person in (liaison, other_liaison, approver):
@@ -172,12 +218,16 @@ def test_incident_page_shows_its_states_and_their_change(client, shifter, outage
 
 def test_sources_page_leads_an_alert_to_a_service(client, shifter, samweb, now):
     client.force_login(shifter)
-    assert "No monitoring sources yet" in client.get("/services/monitoring/sources/").content.decode()
+    assert (
+        "No monitoring sources yet" in client.get("/services/monitoring/sources/").content.decode()
+    )
     prometheus = source(now - HOUR)
     post(prometheus, now, alert(now, job="sam"))
     assert "job=sam" in client.get("/services/monitoring/sources/").content.decode()
     stray = UnmappedAlert.objects.get()
-    client.post(f"/services/monitoring/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"})
+    client.post(
+        f"/services/monitoring/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"}
+    )
     assert LabelRule.objects.get().matchers == {"job": "sam"}
 
 
@@ -192,21 +242,32 @@ def forms(outage, samweb, now):
     reason = {"reason": "x"}
     later = {"starts_at": local(now + HOUR), "ends_at": local(now + 2 * HOUR)}
     return [
-        (reverse("statusboard:report-incident"), {"service": "samweb", "state": "down", "title": "x"}),
+        (
+            reverse("statusboard:report-incident"),
+            {"service": "samweb", "state": "down", "title": "x"},
+        ),
         (reverse("statusboard:schedule-window"), {"services": ["samweb"], "title": "x", **later}),
         (reverse("statusboard:post-announcement"), {"title": "x"}),
-        (reverse("portal:incident-act", args=[outage.pk, "update"]), {"state": "down", "title": "x", **reason}),
+        (
+            reverse("portal:incident-act", args=[outage.pk, "update"]),
+            {"state": "down", "title": "x", **reason},
+        ),
         (reverse("portal:incident-act", args=[outage.pk, "close"]), reason),
         (reverse("statusboard:cancel-window", args=[window.pk]), reason),
         (reverse("statusboard:withdraw-announcement", args=[announcement.pk]), reason),
-        (reverse("statusboard:map-alert", args=[stray.pk]), {"labels": ["job"], "service": ":none"}),
+        (
+            reverse("statusboard:map-alert", args=[stray.pk]),
+            {"labels": ["job"], "service": ":none"},
+        ),
     ]
 
 
 @pytest.mark.parametrize("who", ["shifter", "approver", "admin"])
 def test_opg_may_do_everything_on_the_board(client, who, outage, samweb, now, request):
     client.force_login(request.getfixturevalue(who))
-    answers = [client.post(address, data).status_code for address, data in forms(outage, samweb, now)]
+    answers = [
+        client.post(address, data).status_code for address, data in forms(outage, samweb, now)
+    ]
     assert answers == [302] * 8
 
 
@@ -219,7 +280,11 @@ def test_liaison_may_do_nothing_on_the_board(client, liaison, outage, samweb, no
 
 
 def test_stranger_is_sent_to_the_login(client, outage, samweb, now):
-    for address, data in [*forms(outage, samweb, now), ("/services/", {}), ("/services/samweb/", {})]:
+    for address, data in [
+        *forms(outage, samweb, now),
+        ("/services/", {}),
+        ("/services/samweb/", {}),
+    ]:
         assert client.post(address, data).headers["Location"].startswith("/accounts/login/")
 
 
@@ -227,13 +292,19 @@ def add_rows(place, shifter, now):
     """One more of everything that the pages list."""
     prometheus = source(now - 48 * HOUR, f"p{place}")
     one = service(f"s{place}", now - 48 * HOUR, source=prometheus)
-    open_incident(service=one, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - HOUR)
-    schedule_window(services=[one], title="x", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now)
+    open_incident(
+        service=one, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - HOUR
+    )
+    schedule_window(
+        services=[one], title="x", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now
+    )
     post_announcement(title="x", by=shifter, at=now - HOUR, services=[one])
     post(prometheus, now, alert(now, job="x"))
 
 
-@pytest.mark.parametrize("address", ["/services/", "/services/s0/", "/services/monitoring/sources/"])
+@pytest.mark.parametrize(
+    "address", ["/services/", "/services/s0/", "/services/monitoring/sources/"]
+)
 def test_pages_take_the_same_queries_for_one_and_three_rows(client, shifter, now, address):
     client.force_login(shifter)
     counts = []
@@ -254,7 +325,9 @@ def test_day_that_cannot_be_shows_all_incidents(client, liaison, outage, day):
 
 def test_incident_of_the_year_one_is_shown_in_every_zone(client, samweb, shifter, now):
     first = datetime.min.replace(tzinfo=UTC)
-    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=first)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=first
+    )
     shifter.time_zone = "America/Chicago"
     shifter.save()
     client.force_login(shifter)
@@ -262,7 +335,9 @@ def test_incident_of_the_year_one_is_shown_in_every_zone(client, samweb, shifter
         assert client.get(path).status_code == 200
 
 
-def test_calendar_shows_windows_and_incidents_of_a_month(client, liaison, samweb, outage, shifter, now):
+def test_calendar_shows_windows_and_incidents_of_a_month(
+    client, liaison, samweb, outage, shifter, now
+):
     schedule_window(
         services=[samweb], title="New disks", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now,
         repeat=Repeat.DAILY, last_day=(now + 3 * 24 * HOUR).date(),
@@ -274,35 +349,56 @@ def test_calendar_shows_windows_and_incidents_of_a_month(client, liaison, samweb
     text = page.content.decode()
     assert text.count("New disks") >= 1
     assert "&lt;b&gt;No answer" in text
-    assert "New disks" not in client.get(f"/services/windows/calendar/?month={month}&service={other}").content.decode()
+    assert (
+        "New disks"
+        not in client.get(
+            f"/services/windows/calendar/?month={month}&service={other}"
+        ).content.decode()
+    )
     wrong = client.get("/services/windows/calendar/?month=2026-13").content.decode()
     assert "“2026-13” is not a valid value of “month”" in wrong
     assert client.get("/services/windows/calendar/?service=nope").status_code == 404
 
 
 def test_service_says_whose_it_is_and_what_needs_it(client, liaison, samweb, now):
-    Service.objects.filter(pk=samweb.pk).update(owner="Data management", runbook="https://wiki.example.org/samweb")
+    Service.objects.filter(pk=samweb.pk).update(
+        owner="Data management", runbook="https://wiki.example.org/samweb"
+    )
     ifdh = service("ifdh", now)
     ifdh.depends_on.add(samweb)
     client.force_login(liaison)
     page = client.get("/services/samweb/").content.decode()
-    for words in ("Data management", 'href="https://wiki.example.org/samweb"', 'href="/services/ifdh/"'):
+    for words in (
+        "Data management",
+        'href="https://wiki.example.org/samweb"',
+        'href="/services/ifdh/"',
+    ):
         assert words in page
 
 
 def test_strip_counts_what_is_degraded_after_what_is_down(client, liaison, outage, shifter, now):
-    open_incident(service=service("ifdh", now - HOUR), state=State.DEGRADED, title="Slow", by=shifter, at=now)
+    open_incident(
+        service=service("ifdh", now - HOUR), state=State.DEGRADED, title="Slow", by=shifter, at=now
+    )
     client.force_login(liaison)
     page = client.get("/requests/").content.decode()
     assert page.index("1 down") < page.index("1 degraded")
 
 
-def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(client, shifter, liaison, other_liaison, nova):
+def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(
+    client, shifter, liaison, other_liaison, nova
+):
     at = timezone.now()
     plain = post_announcement(title="New default", by=shifter, at=at)
-    pinned = post_announcement(title="Freeze in May", by=shifter, at=at - timedelta(hours=1), pinned=True)
+    pinned = post_announcement(
+        title="Freeze in May", by=shifter, at=at - timedelta(hours=1), pinned=True
+    )
     hidden = post_announcement(title="For NOvA", by=shifter, at=at, experiments=[nova])
-    assert [row.title for row in unread_announcements(liaison, at)] == ["Freeze in May", "For NOvA", "New default"]
+    assert [row.title for row in unread_announcements(liaison, at)] == [
+        "Freeze in May",
+        "For NOvA",
+        "New default",
+    ]
     client.force_login(liaison)
     for row in (plain, plain, pinned):
         assert client.post(f"/services/announcements/{row.pk}/read/").status_code == 302
@@ -312,7 +408,9 @@ def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(client, shif
     ]
     assert "New default" not in client.get("/").text
     assert "New default" in client.get("/services/").text
-    assert client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}).status_code == 403
+    assert (
+        client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}).status_code == 403
+    )
     client.force_login(other_liaison)
     assert client.post(f"/services/announcements/{hidden.pk}/read/").status_code == 404
     assert "New default" in client.get("/").text
@@ -326,7 +424,12 @@ def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(client, shif
         ("Freeze in May", 1),
     ]
     assert (
-        "already pinned" in client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}, follow=True).text
+        "already pinned"
+        in client.post(
+            f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}, follow=True
+        ).text
     )
-    answer = client.post(f"/api/v1/announcements/{plain.pk}/pin/", {"pinned": False}, content_type="application/json")
+    answer = client.post(
+        f"/api/v1/announcements/{plain.pk}/pin/", {"pinned": False}, content_type="application/json"
+    )
     assert answer.json()["pinned"] is False

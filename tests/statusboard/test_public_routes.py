@@ -1,4 +1,6 @@
-"""What strangers can read, on every route: with `PUBLIC_STATUS` the state of services, and nothing that is internal."""
+"""What strangers can read, on every route: with `PUBLIC_STATUS` the state of services,
+and nothing that is internal.
+"""
 
 from datetime import timedelta
 
@@ -9,7 +11,12 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incident_notes import acknowledge_incident, add_log, post_update, write_post_mortem
+from apps.statusboard.domain.incident_notes import (
+    acknowledge_incident,
+    add_log,
+    post_update,
+    write_post_mortem,
+)
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.windows import cancel_window, schedule_window
 from apps.statusboard.enums import State
@@ -19,7 +26,14 @@ from tests.factories.statusboard import alert, post, service, source
 from tests.routes import all_routes
 
 HOUR = timedelta(hours=1)
-PUBLIC_TEXTS = {"shown-title", "shown-update", "shown-window", "shown-details", "shown-announcement", "shown-service"}
+PUBLIC_TEXTS = {
+    "shown-title",
+    "shown-update",
+    "shown-window",
+    "shown-details",
+    "shown-announcement",
+    "shown-service",
+}
 STATUS_ROUTES = {
     "statusboard:public-board",
     "statusboard:status-summary",
@@ -39,7 +53,11 @@ STATUS_ROUTES = {
 def world(shifter, nova, liaison, db):
     """A status board with texts for everybody, and a canary in every text that is not."""
     now = timezone.now()
-    names = {"first_name": "canary-first", "last_name": "canary-last", "email": "canary@example.org"}
+    names = {
+        "first_name": "canary-first",
+        "last_name": "canary-last",
+        "email": "canary@example.org",
+    }
     User.objects.filter(pk=shifter.pk).update(username="canary-shifter", **names)
     shifter.refresh_from_db()
     request = draft(liaison, nova)
@@ -47,7 +65,9 @@ def world(shifter, nova, liaison, db):
     type(nova).objects.filter(pk=nova.pk).update(name="canary-experiment")
 
     prometheus = source(now - 9 * HOUR, slug="canary-source", name="canary-source")
-    MonitoringSource.objects.update(pull_url="https://canary-pull.internal/", pull_error="canary-error")
+    MonitoringSource.objects.update(
+        pull_url="https://canary-pull.internal/", pull_error="canary-error"
+    )
     shown = service("shown-service", now - 9 * HOUR)
     Service.objects.update(
         owner="canary-owner",
@@ -72,23 +92,39 @@ def world(shifter, nova, liaison, db):
     for incident in incidents:
         acknowledge_incident(incident=incident, by=shifter, at=now - HOUR)
         post_update(incident=incident, text="shown-update", by=shifter, at=now - HOUR)
-        add_log(incident=incident, text="canary-log", origin="canary-host", by=shifter, at=now - HOUR)
+        add_log(
+            incident=incident, text="canary-log", origin="canary-host", by=shifter, at=now - HOUR
+        )
     close_incident(incident=incidents[0], by=shifter, at=now, reason="canary-reason")
-    write_post_mortem(incident=Incident.objects.get(pk=incidents[0].pk), text="canary-post-mortem", by=shifter, at=now)
+    write_post_mortem(
+        incident=Incident.objects.get(pk=incidents[0].pk),
+        text="canary-post-mortem",
+        by=shifter,
+        at=now,
+    )
 
     moments = {"starts_at": now + HOUR, "ends_at": now + 2 * HOUR, "at": now, "by": shifter}
     windows = [
-        schedule_window(services=[shown], title="shown-window", text="shown-details", **moments) for _ in range(2)
+        schedule_window(services=[shown], title="shown-window", text="shown-details", **moments)
+        for _ in range(2)
     ]
     cancel_window(window=windows[0], by=shifter, at=now, reason="canary-cancelled")
     post_announcement(title="shown-announcement", by=shifter, at=now)
-    post_announcement(title="canary-announcement", body="canary-body", by=shifter, at=now, experiments=[nova])
+    post_announcement(
+        title="canary-announcement", body="canary-body", by=shifter, at=now, experiments=[nova]
+    )
     number = incidents[0].pk
-    return {"iri-resource": "shown-service", "iri-incident": f"incident-{number}", "iri-event": f"{number}-1"}
+    return {
+        "iri-resource": "shown-service",
+        "iri-incident": f"incident-{number}",
+        "iri-event": f"{number}-1",
+    }
 
 
 def public_answers(world) -> dict[str, str]:
-    """Return what a stranger gets from every route without a parameter, and from those of IRI objects."""
+    """Return what a stranger gets from every route without a parameter,
+    and from those of IRI objects.
+    """
     answers = {}
     for route in all_routes():
         key = world.get(route.name.partition(":")[2])
@@ -104,7 +140,11 @@ def test_strangers_read_the_state_of_services_and_nothing_internal(world, settin
     settings.PUBLIC_STATUS = True
     answers = public_answers(world)
     assert answers.keys() >= STATUS_ROUTES
-    leaks = [(name, text[text.index("canary") - 30 :][:60]) for name, text in answers.items() if "canary" in text]
+    leaks = [
+        (name, text[text.index("canary") - 30 :][:60])
+        for name, text in answers.items()
+        if "canary" in text
+    ]
     assert leaks == []
     everything = "".join(answers[name] for name in STATUS_ROUTES)
     assert {text for text in PUBLIC_TEXTS if text not in everything} == set()

@@ -1,4 +1,6 @@
-"""What a source no longer reports when it is asked is closed; a question that fails is shown, and closes nothing."""
+"""What a source no longer reports when it is asked is closed; a question that fails is shown,
+and closes nothing.
+"""
 
 import gzip
 import json
@@ -23,7 +25,14 @@ from apps.statusboard.domain.source_fetch import PullFailed, fetch
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
-from tests.dripping_server import BODY, HEADERS, LONG_BODY, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
+from tests.dripping_server import (
+    BODY,
+    HEADERS,
+    LONG_BODY,
+    PATIENCE_SECONDS,
+    TLS_HANDSHAKE,
+    dripping,
+)
 from tests.factories.statusboard import alert, post, service, source
 
 HOUR = timedelta(hours=1)
@@ -31,7 +40,9 @@ MINUTE = timedelta(minutes=1)
 
 
 class Answers:
-    """A source on loopback: what it answers by path, and what it was asked with which credentials."""
+    """A source on loopback: what it answers by path,
+    and what it was asked with which credentials.
+    """
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -77,15 +88,23 @@ def pulled(of: MonitoringSource) -> RawPayload | None:
     """Fetch a source and parse what it answers."""
     before = RawPayload.objects.count()
     pull_source(source_id=of.pk)
-    return parse_payload(payload_id=RawPayload.objects.latest("pk").pk) if RawPayload.objects.count() > before else None
+    return (
+        parse_payload(payload_id=RawPayload.objects.latest("pk").pk)
+        if RawPayload.objects.count() > before
+        else None
+    )
 
 
 def listed(*alerts: dict) -> bytes:
     """As Alertmanager's API lists alerts: with a state, and a fingerprint."""
-    return json.dumps([{**one, "status": {"state": "suppressed", "silencedBy": ["x"]}} for one in alerts]).encode()
+    return json.dumps(
+        [{**one, "status": {"state": "suppressed", "silencedBy": ["x"]}} for one in alerts]
+    ).encode()
 
 
-def test_alert_that_is_no_longer_listed_is_over_and_comes_back_if_it_is_reported_again(db, answers, settings, at):
+def test_alert_that_is_no_longer_listed_is_over_and_comes_back_if_it_is_reported_again(
+    db, answers, settings, at
+):
     settings.FEED_HOSTS = ["127.0.0.1"]
     made = source(at - HOUR, pull_url=answers.url)
     samweb = service("samweb", at - HOUR, source=made)
@@ -102,7 +121,9 @@ def test_alert_that_is_no_longer_listed_is_over_and_comes_back_if_it_is_reported
     post(made, payload.received_at + HOUR, gone)
     incident = Incident.objects.get(dedup_key="gone")
     assert (incident.is_open, incident.service, Incident.objects.count()) == (True, samweb, 2)
-    parse_payload(payload_id=payload.pk, again=True)  # an older list says nothing of what was reported since
+    parse_payload(
+        payload_id=payload.pk, again=True
+    )  # an older list says nothing of what was reported since
     incident.refresh_from_db()
     assert incident.is_open
 
@@ -111,7 +132,13 @@ def test_icinga_is_asked_for_hosts_and_services(db, answers, settings, at):
     settings.FEED_HOSTS = ["127.0.0.1"]
     made = source(at - HOUR, feed="icinga2", pull_url=answers.url)
     service("samweb", at - HOUR, source=made)
-    state = {"name": "http", "host_name": "sam1", "state": 2, "state_type": 1, "last_hard_state_change": at.timestamp()}
+    state = {
+        "name": "http",
+        "host_name": "sam1",
+        "state": 2,
+        "state_type": 1,
+        "last_hard_state_change": at.timestamp(),
+    }
     problem = {"type": "Service", "name": "sam1!http", "attrs": {**state, "vars": {}}}
     answers.bodies["/v1/objects/hosts"] = b'{"results": []}'
     answers.bodies["/v1/objects/services"] = json.dumps({"results": [problem]}).encode()
@@ -121,7 +148,13 @@ def test_icinga_is_asked_for_hosts_and_services(db, answers, settings, at):
 
 def nagios_answer(name: str, found: dict, of: float) -> bytes:
     """As statusjson.cgi of Nagios 4.4.6 answers: padded, with milliseconds."""
-    result = {"cgi": "statusjson.cgi", "query": name, "last_data_update": int(of * 1000), "type_code": 0, "message": ""}
+    result = {
+        "cgi": "statusjson.cgi",
+        "query": name,
+        "last_data_update": int(of * 1000),
+        "type_code": 0,
+        "message": "",
+    }
     return json.dumps(
         {"format_version": 0, "result": result, "data": {"selectors": {}, name: found}}, indent=2
     ).encode()
@@ -133,35 +166,53 @@ def test_nagios_is_asked_for_hosts_and_services_with_problems(db, answers, setti
     samweb = service("samweb", at - HOUR, source=made)
     add_rule(source=made, matchers={"check": "samweb"}, service=samweb, by=shifter, at=at)
     add_rule(source=made, matchers={"host": "sam1"}, service=samweb, by=shifter, at=at)
-    changed = {"state_type": 1, "last_hard_state_change": int(at.timestamp() * 1000), "plugin_output": "no answer"}
+    changed = {
+        "state_type": 1,
+        "last_hard_state_change": int(at.timestamp() * 1000),
+        "plugin_output": "no answer",
+    }
     critical = {"host_name": "sam2", "description": "samweb", "status": 16, **changed}
     soft = critical | {"description": "soft", "state_type": 0}
-    hosts, services = {"sam1": {"name": "sam1", "status": 4, **changed}}, {"sam2": {"samweb": critical, "soft": soft}}
+    hosts, services = (
+        {"sam1": {"name": "sam1", "status": 4, **changed}},
+        {"sam2": {"samweb": critical, "soft": soft}},
+    )
     now = (at + HOUR).timestamp()
     path = "/cgi-bin/nagios4/statusjson.cgi"
 
     def answer(query: str) -> bytes:
-        name, found = ("hostlist", hosts) if "query=hostlist" in query else ("servicelist", services)
+        name, found = (
+            ("hostlist", hosts) if "query=hostlist" in query else ("servicelist", services)
+        )
         return nagios_answer(name, found, now)
 
     answers.bodies[path] = answer
     payload = pulled(made)
     assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 0)
-    rows = Incident.objects.order_by("dedup_key").values_list("dedup_key", "state", "text", "ended_at")
-    assert list(rows) == [("sam1", "down", "no answer", None), ("sam2!samweb", "down", "no answer", None)]
+    rows = Incident.objects.order_by("dedup_key").values_list(
+        "dedup_key", "state", "text", "ended_at"
+    )
+    assert list(rows) == [
+        ("sam1", "down", "no answer", None),
+        ("sam2!samweb", "down", "no answer", None),
+    ]
     assert {row.started_at for row in Incident.objects.all()} == {at}
     hosts.clear()
     now = timezone.now().timestamp()
     pulled(made)
     ended = dict(Incident.objects.values_list("dedup_key", "resolution"))
     assert ended == {"sam1": "missing", "sam2!samweb": ""}
-    answers.bodies[path] = nagios_answer("hostlist", {}, now).replace(b'"type_code": 0', b'"type_code": 6')
+    answers.bodies[path] = nagios_answer("hostlist", {}, now).replace(
+        b'"type_code": 0', b'"type_code": 6'
+    )
     assert pulled(made).state == "failed"
     assert Incident.objects.get(dedup_key="sam2!samweb").is_open
 
 
 def test_file_of_nagios_is_fetched_as_it_is(settings):
-    assert FEEDS.get("nagios").addresses("https://nagios.example/status.dat") == ["https://nagios.example/status.dat"]
+    assert FEEDS.get("nagios").addresses("https://nagios.example/status.dat") == [
+        "https://nagios.example/status.dat"
+    ]
 
 
 def test_zabbix_is_asked_for_problems_and_their_hosts(db, answers, settings, at, tmp_path, shifter):
@@ -190,11 +241,24 @@ def test_zabbix_is_asked_for_problems_and_their_hosts(db, answers, settings, at,
     incident = Incident.objects.get()
     assert (incident.service, incident.state, incident.started_at) == (samweb, "down", at)
     # The event that Zabbix exported is the same problem.
-    exported = {"value": 1, **problem, "clock": int(problem["clock"]), "eventid": 1245463, "hosts": [{"host": "sam1"}]}
-    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(exported).encode(), at=timezone.now()).pk)
+    exported = {
+        "value": 1,
+        **problem,
+        "clock": int(problem["clock"]),
+        "eventid": 1245463,
+        "hosts": [{"host": "sam1"}],
+    }
+    parse_payload(
+        payload_id=receive_payload(
+            source=made, body=json.dumps(exported).encode(), at=timezone.now()
+        ).pk
+    )
     assert Incident.objects.count() == 1
 
-    refused = {"jsonrpc": "2.0", "error": {"code": -32602, "message": "Invalid params.", "data": "Not authorized."}}
+    refused = {
+        "jsonrpc": "2.0",
+        "error": {"code": -32602, "message": "Invalid params.", "data": "Not authorized."},
+    }
     answers.bodies["/zabbix/api_jsonrpc.php"] = json.dumps([refused | {"id": 1}, triggers]).encode()
     payload = pulled(made)
     assert (payload.state, payload.notes) == ("failed", "Zabbix answers Not authorized.")
@@ -205,39 +269,77 @@ def test_zabbix_is_asked_for_problems_and_their_hosts(db, answers, settings, at,
     assert Incident.objects.get().resolution == "missing"
 
 
-def test_status_page_of_uptime_kuma_ends_what_its_webhook_did_not(db, answers, settings, at, shifter):
+def test_status_page_of_uptime_kuma_ends_what_its_webhook_did_not(
+    db, answers, settings, at, shifter
+):
     settings.FEED_HOSTS = ["127.0.0.1"]
     with pytest.raises(InvalidFields):
-        create_source(slug="kuma", by="test", at=at, feed="uptime-kuma", pull_url=f"{answers.url}/dashboard")
+        create_source(
+            slug="kuma", by="test", at=at, feed="uptime-kuma", pull_url=f"{answers.url}/dashboard"
+        )
     made = source(at - HOUR, feed="uptime-kuma", pull_url=f"{answers.url}/status/farm")
     samweb = service("samweb", at - HOUR, source=made)
     add_rule(source=made, matchers={"monitor": "samweb"}, service=samweb, by=shifter, at=at)
 
     def beat(status: int, minute: int) -> dict:
-        return {"status": status, "time": f"{at + minute * MINUTE:%Y-%m-%d %H:%M:%S}.120", "msg": "", "ping": None}
+        return {
+            "status": status,
+            "time": f"{at + minute * MINUTE:%Y-%m-%d %H:%M:%S}.120",
+            "msg": "",
+            "ping": None,
+        }
 
-    monitors = [{"id": 10, "name": "samweb", "sendUrl": 0, "type": "http"}, {"id": 11, "name": "new", "type": "http"}]
+    monitors = [
+        {"id": 10, "name": "samweb", "sendUrl": 0, "type": "http"},
+        {"id": 11, "name": "new", "type": "http"},
+    ]
     groups = [{"id": 1, "name": "Services", "weight": 1, "monitorList": monitors}]
-    page = {"config": {"slug": "farm"}, "incident": None, "publicGroupList": groups, "maintenanceList": []}
+    page = {
+        "config": {"slug": "farm"},
+        "incident": None,
+        "publicGroupList": groups,
+        "maintenanceList": [],
+    }
     beats = {"10": [beat(1, -1), beat(0, 0), beat(0, 1)], "11": []}
     answers.bodies["/api/status-page/farm"] = json.dumps(page).encode()
     heartbeats = "/api/status-page/heartbeat/farm"
-    answers.bodies[heartbeats] = json.dumps({"heartbeatList": beats, "uptimeList": {"10_24": 0.9}}).encode()
+    answers.bodies[heartbeats] = json.dumps(
+        {"heartbeatList": beats, "uptimeList": {"10_24": 0.9}}
+    ).encode()
     payload = pulled(made)
     assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 0)
     incident = Incident.objects.get()
-    assert (incident.service, incident.state, incident.started_at) == (samweb, "down", at.replace(microsecond=0))
+    assert (incident.service, incident.state, incident.started_at) == (
+        samweb,
+        "down",
+        at.replace(microsecond=0),
+    )
     sent = {"monitor": {"id": 10, "name": "samweb"}, "heartbeat": beat(0, 0), "msg": "down"}
-    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(sent).encode(), at=timezone.now()).pk)
-    other = {"monitor": {"id": 12, "name": "samweb"}, "heartbeat": beat(0, 0), "msg": "not on the page"}
-    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(other).encode(), at=timezone.now()).pk)
+    parse_payload(
+        payload_id=receive_payload(
+            source=made, body=json.dumps(sent).encode(), at=timezone.now()
+        ).pk
+    )
+    other = {
+        "monitor": {"id": 12, "name": "samweb"},
+        "heartbeat": beat(0, 0),
+        "msg": "not on the page",
+    }
+    parse_payload(
+        payload_id=receive_payload(
+            source=made, body=json.dumps(other).encode(), at=timezone.now()
+        ).pk
+    )
     assert Incident.objects.filter(ended_at=None).count() == 2
 
     beats["10"].append(beat(1, 2))
     answers.bodies[heartbeats] = json.dumps({"heartbeatList": beats, "uptimeList": {}}).encode()
     pulled(made)
     incident.refresh_from_db()
-    assert (incident.resolution, incident.ended_at) == ("resolved", at.replace(microsecond=0) + 2 * MINUTE)
+    assert (incident.resolution, incident.ended_at) == (
+        "resolved",
+        at.replace(microsecond=0) + 2 * MINUTE,
+    )
     assert Incident.objects.get(dedup_key="monitor 12").is_open
 
 
@@ -268,7 +370,8 @@ def test_failed_question_is_shown_beside_its_source_and_closes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY), ("http", LONG_BODY)]
+    ("scheme", "beginning"),
+    [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY), ("http", LONG_BODY)],
 )
 def test_answer_that_drips_is_cut_off(settings, monkeypatch, scheme, beginning):
     settings.FEED_HOSTS = ["127.0.0.1"]
@@ -281,7 +384,11 @@ def test_answer_that_drips_is_cut_off(settings, monkeypatch, scheme, beginning):
 
 def test_answer_that_was_cut_short_or_compressed_is_refused(answers, settings):
     settings.FEED_HOSTS = ["127.0.0.1"]
-    answers.bodies["/api/v2/alerts"] = (200, gzip.compress(b" " * 50_000_000), {"Content-Encoding": "gzip"})
+    answers.bodies["/api/v2/alerts"] = (
+        200,
+        gzip.compress(b" " * 50_000_000),
+        {"Content-Encoding": "gzip"},
+    )
     with pytest.raises(PullFailed, match="compressed"):
         fetch(feed="alertmanager", url=answers.url)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -310,7 +417,9 @@ def test_only_hosts_of_the_settings_are_asked(db, answers, settings, at, tmp_pat
         with pytest.raises(PullFailed):
             fetch(feed="alertmanager", url=url)
     with pytest.raises(InvalidFields):
-        create_source(slug="x", by="test", at=at, feed="grafana", pull_url="https://elsewhere.example/")
+        create_source(
+            slug="x", by="test", at=at, feed="grafana", pull_url="https://elsewhere.example/"
+        )
     assert answers.asked == []
     settings.FEED_HOSTS = [answers.url.removeprefix("http://")]
     settings.FEED_NETRC = tmp_path / "netrc"

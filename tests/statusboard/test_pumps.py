@@ -10,7 +10,11 @@ from apps.statusboard.feeds.registry import FEEDS
 from tests.pumps import slow_input
 from tests.worst_inputs import Input, shapes
 
-ALERT = {"status": "firing", "startsAt": "2026-11-22T10:00:00.123456789Z", "labels": {"alertname": "x", "service": "y"}}
+ALERT = {
+    "status": "firing",
+    "startsAt": "2026-11-22T10:00:00.123456789Z",
+    "labels": {"alertname": "x", "service": "y"},
+}
 
 
 def payload(**changes: object) -> str:
@@ -30,10 +34,18 @@ FIELDS: list[Callable[[str], str]] = [
 MANY: list[Callable[[str], str]] = [
     lambda text: payload(labels={f"l{number}": "x" for number in range(len(text) // 10)}),
     lambda text: json.dumps({"alerts": [{}] * (len(text) // 3)}),
-    lambda text: json.dumps({"alerts": [{"status": "firing", "startsAt": "x"}] * (len(text) // 40)}),
+    lambda text: json.dumps(
+        {"alerts": [{"status": "firing", "startsAt": "x"}] * (len(text) // 40)}
+    ),
     lambda text: json.dumps({"alerts": [ALERT] * (len(text) // 130)}),
 ]
-TIMES = [Input("1.", "9"), Input("", "9"), Input("2026-11-22T10:00:00.", "9", "Z"), Input("", "-"), Input("", ":")]
+TIMES = [
+    Input("1.", "9"),
+    Input("", "9"),
+    Input("2026-11-22T10:00:00.", "9", "Z"),
+    Input("", "-"),
+    Input("", ":"),
+]
 
 
 @pytest.mark.parametrize("name", FEEDS.names())
@@ -41,7 +53,9 @@ def test_feed(name):
     feed = FEEDS.get(name)({"items": "alerts", "key": "fingerprint", "state": "status"})
 
     def slow(write: Callable[[str], str], inputs: list[Input]) -> str:
-        return slow_input(lambda text: feed.parse(write(text).encode()), inputs, refused=(UnreadablePayload,))
+        return slow_input(
+            lambda text: feed.parse(write(text).encode()), inputs, refused=(UnreadablePayload,)
+        )
 
     assert slow(str, shapes('{"alerts": [', '{"a":', "[", '"', "\\u0000", "1e9", "9" * 100)) == ""
     for write in FIELDS:

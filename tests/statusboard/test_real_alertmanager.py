@@ -45,7 +45,9 @@ class Alertmanager:
 
     def call(self, path: str, data: object = None) -> object:
         body = None if data is None else json.dumps(data).encode()
-        request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.address + path, body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
@@ -64,7 +66,10 @@ class Alertmanager:
     def silence(self, name: str, now) -> None:
         matcher = {"name": "alertname", "value": name, "isRegex": False, "isEqual": True}
         span = {"startsAt": now.isoformat(), "endsAt": (now + timedelta(hours=1)).isoformat()}
-        self.call("/api/v2/silences", {"matchers": [matcher], **span, "createdBy": "test", "comment": "test"})
+        self.call(
+            "/api/v2/silences",
+            {"matchers": [matcher], **span, "createdBy": "test", "comment": "test"},
+        )
 
 
 @pytest.fixture
@@ -106,7 +111,11 @@ def test_alert_opens_and_closes_an_incident_with_its_own_times(alertmanager, sou
     alertmanager.tell("SamwebDown", start, service="samweb", severity="critical")
     wait(Incident.objects.exists, "an incident")
     incident = Incident.objects.get()
-    assert (incident.service, incident.state, incident.title) == (samweb, "down", "SamwebDown is seen")
+    assert (incident.service, incident.state, incident.title) == (
+        samweb,
+        "down",
+        "SamwebDown is seen",
+    )
     assert abs(incident.started_at - start) < timedelta(milliseconds=1)
     assert incident.is_open
 
@@ -144,7 +153,9 @@ def test_alert_silenced_before_its_end_lapses_to_unknown_and_is_never_up(alertma
     assert [state for state, _ in states(samweb, incident.lease_expires_at)] == ["unknown"]
 
 
-def test_alert_silenced_before_its_end_is_closed_when_the_state_is_fetched(alertmanager, source, settings):
+def test_alert_silenced_before_its_end_is_closed_when_the_state_is_fetched(
+    alertmanager, source, settings
+):
     settings.FEED_HOSTS = ["127.0.0.1"]
     MonitoringSource.objects.update(pull_url=alertmanager.address)
     start = timezone.now()

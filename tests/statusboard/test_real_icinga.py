@@ -1,4 +1,6 @@
-"""A real Icinga 2 checks a service; it notifies the portal, and is asked by it, as the documentation shows."""
+"""A real Icinga 2 checks a service; it notifies the portal, and is asked by it,
+as the documentation shows.
+"""
 
 from datetime import timedelta
 from pathlib import Path
@@ -50,7 +52,11 @@ def icinga(tmp_path, live_server, settings, monkeypatch):
     settings.FEED_NETRC = tmp_path / "netrc"
     settings.FEED_NETRC.write_text("machine 127.0.0.1 login opsportal password swordfish\n")
     source, token = create_source(
-        slug="icinga2", by="test", at=timezone.now(), feed="icinga2", pull_url=f"https://127.0.0.1:{port}"
+        slug="icinga2",
+        by="test",
+        at=timezone.now(),
+        feed="icinga2",
+        pull_url=f"https://127.0.0.1:{port}",
     )
     certificates = tmp_path / "data" / "certs"
     for directory in (certificates, tmp_path / "cache", tmp_path / "run"):
@@ -62,15 +68,28 @@ def icinga(tmp_path, live_server, settings, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     header = tmp_path / "header"
     header.write_text(f"Authorization: Bearer {token}\n")
-    places = {"https://opsportal.example": live_server.url, "/etc/icinga2/opsportal-header": str(header)}
-    config = documented("Connect Icinga 2", "object NotificationCommand", places | {"…": "swordfish"})
+    places = {
+        "https://opsportal.example": live_server.url,
+        "/etc/icinga2/opsportal-header": str(header),
+    }
+    config = documented(
+        "Connect Icinga 2", "object NotificationCommand", places | {"…": "swordfish"}
+    )
     (tmp_path / "icinga2.conf").write_text(MAIN.format(at=tmp_path, port=port, documented=config))
     answer(tmp_path, 0)
     owner = {"RunAsUser": tmp_path.owner(), "RunAsGroup": tmp_path.group(), "ConfigDir": tmp_path}
     data = dict.fromkeys(("DataDir", "SpoolDir", "LogDir"), tmp_path / "data")
-    scratch = {"CacheDir": tmp_path / "cache", "InitRunDir": tmp_path / "run", "PidPath": tmp_path / "run/pid"}
-    defined = [f"-DConfiguration.{name}={value}" for name, value in (owner | data | scratch).items()]
-    with running(tmp_path / "log", "icinga2", "daemon", "-c", str(tmp_path / "icinga2.conf"), *defined):
+    scratch = {
+        "CacheDir": tmp_path / "cache",
+        "InitRunDir": tmp_path / "run",
+        "PidPath": tmp_path / "run/pid",
+    }
+    defined = [
+        f"-DConfiguration.{name}={value}" for name, value in (owner | data | scratch).items()
+    ]
+    with running(
+        tmp_path / "log", "icinga2", "daemon", "-c", str(tmp_path / "icinga2.conf"), *defined
+    ):
         wait(lambda: answers(source), "Icinga to be ready")
         yield tmp_path, source
 
@@ -97,10 +116,14 @@ def pulled(source: MonitoringSource) -> None:
     assert (source.pull_error, RawPayload.objects.latest("pk").notes) == ("", "")
 
 
-def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_icinga_is_asked(icinga, shifter):
+def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_icinga_is_asked(
+    icinga, shifter
+):
     directory, source = icinga
     samweb = service("samweb", timezone.now() - timedelta(hours=1), source=source)
-    add_rule(source=source, matchers={"check": "samweb"}, service=samweb, by=shifter, at=timezone.now())
+    add_rule(
+        source=source, matchers={"check": "samweb"}, service=samweb, by=shifter, at=timezone.now()
+    )
     answer(directory, 2)
     wait(Incident.objects.exists, "the problem")
     incident = Incident.objects.get()
@@ -114,7 +137,9 @@ def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_icin
     wait(lambda: not Incident.objects.get().is_open, "the recovery")
     assert Incident.objects.get().resolution == "resolved"
 
-    (directory / "header").write_text("Authorization: Bearer wrong\n")  # from now on notifications are lost
+    (directory / "header").write_text(
+        "Authorization: Bearer wrong\n"
+    )  # from now on notifications are lost
     answer(directory, 1)
     wait(lambda: pulled(source) or Incident.objects.count() > 1, "the second problem")
     second = Incident.objects.latest("pk")

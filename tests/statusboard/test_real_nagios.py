@@ -1,4 +1,6 @@
-"""A real Nagios 4 checks a service, and posts by its notification command to the portal's own server."""
+"""A real Nagios 4 checks a service, and posts by its notification command to the portal's own
+server.
+"""
 
 import os
 import shutil
@@ -105,11 +107,15 @@ def nagios(tmp_path, live_server):
     url = f"{live_server.url}/api/v1/feeds/nagios/"
     (tmp_path / "token").write_text(token)
     (tmp_path / "objects.cfg").write_text(OBJECTS.format(days=days, at=tmp_path, url=url))
-    (tmp_path / "nagios.cfg").write_text(MAIN.format(at=tmp_path, user=tmp_path.owner(), group=tmp_path.group()))
+    (tmp_path / "nagios.cfg").write_text(
+        MAIN.format(at=tmp_path, user=tmp_path.owner(), group=tmp_path.group())
+    )
     answer(tmp_path, 2)
     with (tmp_path / "out").open("wb") as out:
         command = [shutil.which("nagios4", path=PATH), str(tmp_path / "nagios.cfg")]
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"no_proxy": "*"})
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, env=os.environ | {"no_proxy": "*"}
+        )
     try:
         yield tmp_path, source
     finally:
@@ -140,13 +146,17 @@ def wait(is_so, what: str) -> None:
 def test_a_check_that_fails_opens_an_incident_and_its_recovery_closes_it(nagios, shifter):
     directory, source = nagios
     samweb = service("samweb", timezone.now() - timedelta(hours=1), source=source)
-    add_rule(source=source, matchers={"check": "samweb"}, service=samweb, by=shifter, at=timezone.now())
+    add_rule(
+        source=source, matchers={"check": "samweb"}, service=samweb, by=shifter, at=timezone.now()
+    )
     wait(lambda incident: incident.is_open, "the problem")
     incident = Incident.objects.get()
     assert (incident.service, incident.state, incident.text) == (samweb, "down", "SAM answers 2")
     assert abs(incident.started_at - timezone.now()) < timedelta(minutes=1)
 
-    status = (directory / "status.dat").read_bytes()  # perhaps of before the check: it says when it was written
+    status = (
+        directory / "status.dat"
+    ).read_bytes()  # perhaps of before the check: it says when it was written
     payload = receive_payload(source=source, body=status, at=timezone.now())
     assert parse_payload(payload_id=payload.pk).notes == ""
     assert (Incident.objects.count(), Incident.objects.get().is_open) == (1, True)

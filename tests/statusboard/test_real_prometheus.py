@@ -1,4 +1,6 @@
-"""A real Prometheus loses its target, and tells the portal by a real Alertmanager, both as the documentation shows."""
+"""A real Prometheus loses its target, and tells the portal by a real Alertmanager,
+both as the documentation shows.
+"""
 
 import threading
 from datetime import timedelta
@@ -60,14 +62,22 @@ def source(tmp_path, live_server, target):
     """Start Alertmanager and Prometheus; return their source."""
     cache.clear()
     made, token = create_source(slug="prometheus", by="test", at=timezone.now())
-    files = {name: tmp_path / name for name in ("token", "rules.yml", "prometheus.yml", "alertmanager.yml")}
+    files = {
+        name: tmp_path / name
+        for name in ("token", "rules.yml", "prometheus.yml", "alertmanager.yml")
+    }
     files["token"].write_text(token)
     files["rules.yml"].write_text(documented(HEADING, "groups:", {"for: 1m": "for: 1s"}))
     faster = {"group_wait: 10s": "group_wait: 100ms", "group_interval: 1m": "group_interval: 300ms"}
-    places = {"https://opsportal.example": live_server.url, "/etc/alertmanager/opsportal-token": str(files["token"])}
+    places = {
+        "https://opsportal.example": live_server.url,
+        "/etc/alertmanager/opsportal-token": str(files["token"]),
+    }
     files["alertmanager.yml"].write_text(documented(HEADING, "route:", faster | places))
     port = free_port()
-    files["prometheus.yml"].write_text(SCRAPE.format(rules=files["rules.yml"], target=target.port, alertmanager=port))
+    files["prometheus.yml"].write_text(
+        SCRAPE.format(rules=files["rules.yml"], target=target.port, alertmanager=port)
+    )
     alertmanager = (
         f"--config.file={files['alertmanager.yml']}",
         f"--storage.path={tmp_path / 'alerts'}",
@@ -98,7 +108,11 @@ def test_lost_target_is_an_incident_until_it_answers_again(source, target):
     target(False)
     wait(Incident.objects.exists, "the outage")
     incident = Incident.objects.get()
-    assert (incident.service, incident.state, incident.title) == (samweb, "down", "samweb does not answer")
+    assert (incident.service, incident.state, incident.title) == (
+        samweb,
+        "down",
+        "samweb does not answer",
+    )
     assert killed < incident.started_at < timezone.now()
     assert incident.is_open
 

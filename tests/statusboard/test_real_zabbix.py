@@ -1,4 +1,6 @@
-"""A real Zabbix checks a service; it notifies the portal, and is asked by it, as the documentation shows."""
+"""A real Zabbix checks a service; it notifies the portal, and is asked by it,
+as the documentation shows.
+"""
 
 import gzip
 import shutil
@@ -27,7 +29,16 @@ pytestmark = [pytest.mark.zabbix, pytest.mark.slow, pytest.mark.django_db(transa
 
 FRONTEND, SQL = Path("/usr/share/zabbix"), Path("/usr/share/zabbix-server-pgsql")
 #: Of Zabbix' own data; the rest are its templates, 170,000 rows.
-TABLES = ("role", "role_rule", "users", "usrgrp", "users_groups", "hstgrp", "config", "config_autoreg_tls")
+TABLES = (
+    "role",
+    "role_rule",
+    "users",
+    "usrgrp",
+    "users_groups",
+    "hstgrp",
+    "config",
+    "config_autoreg_tls",
+)
 CONNECTION = """<?php
 $DB = ['TYPE' => 'POSTGRESQL', 'SERVER' => '{host}', 'PORT' => '{port}', 'DATABASE' => '{name}'];
 $DB += ['USER' => '{user}', 'PASSWORD' => '{password}', 'SCHEMA' => '', 'DOUBLE_IEEE754' => true];
@@ -67,8 +78,16 @@ class Api:
         self.session: str | None = None
 
     def __call__(self, method: str, **given: Any) -> Any:
-        asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": given.get("rows", given), "auth": self.session}
-        answer = urllib3.request("POST", f"{self.url}/api_jsonrpc.php", json=asked, retries=False).json()
+        asked = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": method,
+            "params": given.get("rows", given),
+            "auth": self.session,
+        }
+        answer = urllib3.request(
+            "POST", f"{self.url}/api_jsonrpc.php", json=asked, retries=False
+        ).json()
         assert "result" in answer, answer
         return answer["result"]
 
@@ -92,7 +111,9 @@ def database() -> Iterator[dict[str, str]]:
     with connection.cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         cursor.execute(f'CREATE DATABASE "{name}"')
-    with psycopg.connect(dbname=name, autocommit=True, **{key: value for key, value in given.items() if value}) as own:
+    with psycopg.connect(
+        dbname=name, autocommit=True, **{key: value for key, value in given.items() if value}
+    ) as own:
         own.execute(gzip.decompress((SQL / "schema.sql.gz").read_bytes()))
         wanted = tuple(f"INSERT INTO {table} (" for table in TABLES)
         with gzip.open(SQL / "data.sql.gz", "rt") as data:
@@ -110,11 +131,17 @@ def zabbix(tmp_path, database, live_server, settings):
     settings.FEED_HOSTS = ["127.0.0.1"]
     settings.FEED_NETRC = tmp_path / "netrc"
     source, token = create_source(
-        slug="zabbix", by="test", at=timezone.now(), feed="zabbix", pull_url=f"http://127.0.0.1:{port}"
+        slug="zabbix",
+        by="test",
+        at=timezone.now(),
+        feed="zabbix",
+        pull_url=f"http://127.0.0.1:{port}",
     )
     shutil.copytree(FRONTEND, tmp_path / "web", ignore=shutil.ignore_patterns("locale", "assets"))
     place = tmp_path / "web/include/classes/core/CConfigFile.php"
-    place.write_text(place.read_text().replace("/etc/zabbix/zabbix.conf.php", str(tmp_path / "web.php")))
+    place.write_text(
+        place.read_text().replace("/etc/zabbix/zabbix.conf.php", str(tmp_path / "web.php"))
+    )
     (tmp_path / "web.php").write_text(CONNECTION.format(**database))
     for name in ("scripts", "export"):
         (tmp_path / name).mkdir()
@@ -142,7 +169,11 @@ def configure(api: Api, url: str, token: str) -> None:
     api("usermacro.createglobal", macro="{$OPSPORTAL_TOKEN}", value=token, type=1)
     user_id = api("user.get", filter={"username": "Admin"})[0]["userid"]
     api("user.update", userid=user_id, medias=[{"mediatypeid": medium_id, "sendto": "opsportal"}])
-    notified = {"operationtype": 0, "opmessage": {"default_msg": 1}, "opmessage_usr": [{"userid": user_id}]}
+    notified = {
+        "operationtype": 0,
+        "opmessage": {"default_msg": 1},
+        "opmessage_usr": [{"userid": user_id}],
+    }
     recovered = {"operationtype": 11, "opmessage": {"default_msg": 1}}
     api(
         "action.create",
@@ -153,9 +184,18 @@ def configure(api: Api, url: str, token: str) -> None:
     )
     group = api("hostgroup.get", filter={"name": "Linux servers"})[0]["groupid"]
     interface = {"type": 1, "main": 1, "useip": 1, "ip": "127.0.0.1", "dns": "", "port": "10050"}
-    host = api("host.create", host="sam1", groups=[{"groupid": group}], interfaces=[interface])["hostids"][0]
+    host = api("host.create", host="sam1", groups=[{"groupid": group}], interfaces=[interface])[
+        "hostids"
+    ][0]
     interface_id = api("hostinterface.get", hostids=host)[0]["interfaceid"]
-    check = {"type": 10, "value_type": 3, "delay": "1s", "history": "1d", "trends": "0", "interfaceid": interface_id}
+    check = {
+        "type": 10,
+        "value_type": 3,
+        "delay": "1s",
+        "history": "1d",
+        "trends": "0",
+        "interfaceid": interface_id,
+    }
     api("item.create", hostid=host, name="samweb", key_="probe", **check)
     api(
         "trigger.create",
@@ -181,10 +221,14 @@ def pulled(source: MonitoringSource) -> None:
     assert (source.pull_error, RawPayload.objects.latest("pk").notes) == ("", "")
 
 
-def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_zabbix_is_asked(zabbix, shifter):
+def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_zabbix_is_asked(
+    zabbix, shifter
+):
     directory, source, api = zabbix
     samweb = service("samweb", timezone.now() - timedelta(hours=1), source=source)
-    add_rule(source=source, matchers={"host": "sam1"}, service=samweb, by=shifter, at=timezone.now())
+    add_rule(
+        source=source, matchers={"host": "sam1"}, service=samweb, by=shifter, at=timezone.now()
+    )
     answer(directory, 2)
     wait(Incident.objects.exists, "the problem")
     incident = Incident.objects.get()
@@ -199,8 +243,12 @@ def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_zabb
     wait(lambda: not Incident.objects.get().is_open, "the recovery")
     assert Incident.objects.get().resolution == "resolved"
 
-    macro = api("usermacro.get", globalmacro=True, filter={"macro": "{$OPSPORTAL_TOKEN}"})[0]["globalmacroid"]
-    api("usermacro.updateglobal", globalmacroid=macro, value="wrong")  # from now on notifications are lost
+    macro = api("usermacro.get", globalmacro=True, filter={"macro": "{$OPSPORTAL_TOKEN}"})[0][
+        "globalmacroid"
+    ]
+    api(
+        "usermacro.updateglobal", globalmacroid=macro, value="wrong"
+    )  # from now on notifications are lost
     answer(directory, 1)
     wait(lambda: pulled(source) or Incident.objects.count() > 1, "the second problem")
     second = Incident.objects.latest("pk")
@@ -209,7 +257,9 @@ def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_zabb
     wait(lambda: pulled(source) or not Incident.objects.latest("pk").is_open, "its end")
     assert Incident.objects.latest("pk").resolution == "missing"
 
-    exported = b"".join(path.read_bytes() for path in (directory / "export").glob("problems-history-*.ndjson"))
+    exported = b"".join(
+        path.read_bytes() for path in (directory / "export").glob("problems-history-*.ndjson")
+    )
     payload = receive_payload(source=source, body=exported, at=timezone.now())
     assert parse_payload(payload_id=payload.pk).notes == ""
     assert Incident.objects.count() == 2

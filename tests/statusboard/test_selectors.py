@@ -21,7 +21,12 @@ def outage(at, shifter):
     samweb = service("samweb", at - 120 * MINUTE)
     later = at + 600 * MINUTE
     incident = open_incident(
-        service=samweb, state=State.DOWN, title="x", by=shifter, at=later, started_at=at + 10 * MINUTE
+        service=samweb,
+        state=State.DOWN,
+        title="x",
+        by=shifter,
+        at=later,
+        started_at=at + 10 * MINUTE,
     )
     close_incident(incident=incident, by=shifter, at=later, reason="x", ended_at=at + 20 * MINUTE)
     return samweb
@@ -73,7 +78,9 @@ def test_open_incident_during_a_running_job_is_an_outage(at, shifter):
 
 def test_maintenance_is_an_outage(at, shifter):
     samweb = service("samweb", at)
-    schedule_window(services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at)
+    schedule_window(
+        services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at
+    )
     [found] = outages_during([samweb.pk], at, at + MINUTE, at)
     assert (found.overlap, found.state) == ("yes", "maintenance")
 
@@ -100,7 +107,11 @@ def test_outages_take_two_queries_for_one_and_three_services(outage, at, django_
     for asked in ([outage], [outage, *others]):
         with django_assert_num_queries(2):
             found = outages_during([s.pk for s in asked], at, at + 60 * MINUTE, at)
-    assert [(o.service.slug, o.overlap) for o in found] == [("cvmfs", "no"), ("dcache", "no"), ("samweb", "yes")]
+    assert [(o.service.slug, o.overlap) for o in found] == [
+        ("cvmfs", "no"),
+        ("dcache", "no"),
+        ("samweb", "yes"),
+    ]
 
 
 def tell(rows):
@@ -150,12 +161,20 @@ def test_board_tells_since_when_and_who_says_so(at, db):
 
 def test_maintenance_tells_until_when(at, shifter):
     samweb = service("samweb", at)
-    schedule_window(services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at)
+    schedule_window(
+        services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at
+    )
     [row] = board(at + MINUTE)
-    assert (row.state, row.until, row.source_label) == ("maintenance", at + 9 * MINUTE, "Maintenance window")
+    assert (row.state, row.until, row.source_label) == (
+        "maintenance",
+        at + 9 * MINUTE,
+        "Maintenance window",
+    )
 
 
-def test_board_takes_the_same_queries_for_one_and_three_services(at, shifter, django_assert_num_queries):
+def test_board_takes_the_same_queries_for_one_and_three_services(
+    at, shifter, django_assert_num_queries
+):
     for names in (["samweb"], ["dcache", "cvmfs"]):
         for name in names:
             one = service(name, at)
@@ -174,7 +193,10 @@ def test_days_tell_the_worst_state_and_how_long(at, outage):
 def test_days_begin_at_midnight_of_the_reader(at, db):
     samweb = service("samweb", at)
     evening = at.replace(hour=23)
-    zones = {name: daily([samweb], evening, zone=ZoneInfo(name))[samweb.pk] for name in ("UTC", "Asia/Tokyo")}
+    zones = {
+        name: daily([samweb], evening, zone=ZoneInfo(name))[samweb.pk]
+        for name in ("UTC", "Asia/Tokyo")
+    }
     assert {name: (days[-1].date.day, len(days)) for name, days in zones.items()} == {
         "UTC": (20, 90),
         "Asia/Tokyo": (21, 90),
@@ -197,7 +219,11 @@ def test_stretch_that_holds_now_has_no_end(outage, at):
 def test_troubles_take_one_query_and_strip_two(outage, at, liaison, django_assert_num_queries):
     with django_assert_num_queries(1):
         [disruption] = disruptions(at + 15 * MINUTE)
-    assert (disruption.service, disruption.since, disruption.until) == (outage, at + 10 * MINUTE, None)
+    assert (disruption.service, disruption.since, disruption.until) == (
+        outage,
+        at + 10 * MINUTE,
+        None,
+    )
     assert disruptions(at) == []
     strip(at, liaison)
     with django_assert_num_queries(2):
@@ -205,7 +231,15 @@ def test_troubles_take_one_query_and_strip_two(outage, at, liaison, django_asser
     assert not strip(at, liaison)
 
 
-def test_strip_tells_advice_not_to_submit_to_whom_it_concerns(at, nova, liaison, other_liaison, shifter):
-    post_announcement(title="x", by=shifter, at=at, experiments=[nova], do_not_submit=True, ends_at=at + MINUTE)
-    assert [bool(strip(at, person)) for person in (liaison, other_liaison, shifter)] == [True, False, True]
+def test_strip_tells_advice_not_to_submit_to_whom_it_concerns(
+    at, nova, liaison, other_liaison, shifter
+):
+    post_announcement(
+        title="x", by=shifter, at=at, experiments=[nova], do_not_submit=True, ends_at=at + MINUTE
+    )
+    assert [bool(strip(at, person)) for person in (liaison, other_liaison, shifter)] == [
+        True,
+        False,
+        True,
+    ]
     assert not strip(at + MINUTE, liaison)

@@ -4,7 +4,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, add_heartbeat, build, clip, subtract
+from apps.statusboard.domain.timeline import (
+    BEGINNING,
+    Claim,
+    Span,
+    add_heartbeat,
+    build,
+    clip,
+    subtract,
+)
 from apps.statusboard.enums import Cause, State, worst
 
 SECONDS = 30
@@ -17,7 +25,9 @@ def at(second):
 @st.composite
 def spans(draw, open_ended=True):
     start = draw(st.integers(0, SECONDS - 1))
-    end = draw(st.integers(start, SECONDS) | st.none() if open_ended else st.integers(start + 1, SECONDS))
+    end = draw(
+        st.integers(start, SECONDS) | st.none() if open_ended else st.integers(start + 1, SECONDS)
+    )
     return Span(at(start), at(end))
 
 
@@ -25,7 +35,9 @@ def spans(draw, open_ended=True):
 def claims(draw):
     span = draw(spans())
     state = draw(st.sampled_from(State))
-    return Claim(span.started_at, span.ended_at, state, draw(st.sampled_from(Cause)), draw(st.integers(1, 9)))
+    return Claim(
+        span.started_at, span.ended_at, state, draw(st.sampled_from(Cause)), draw(st.integers(1, 9))
+    )
 
 
 def covers(span, second):
@@ -66,7 +78,11 @@ def test_timeline_is_ordered_without_gap_and_neighbours_differ(given):
         assert one.state != other.state
 
 
-@given(st.lists(claims(), max_size=8).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))))
+@given(
+    st.lists(claims(), max_size=8).flatmap(
+        lambda given: st.tuples(st.just(given), st.permutations(given))
+    )
+)
 def test_timeline_does_not_depend_on_the_order_of_its_inputs(pair):
     given, shuffled = pair
     assert build(given, Cause.NOT_MONITORED) == build(shuffled, Cause.NOT_MONITORED)
@@ -74,7 +90,11 @@ def test_timeline_does_not_depend_on_the_order_of_its_inputs(pair):
 
 @given(st.lists(claims(), max_size=8), st.integers(0, SECONDS - 1))
 def test_timeline_from_a_later_moment_is_the_rest_of_the_whole(given, second):
-    whole = [(c.started_at, c.state) for c in build(given, Cause.NOT_MONITORED) if c.started_at > at(second)]
+    whole = [
+        (c.started_at, c.state)
+        for c in build(given, Cause.NOT_MONITORED)
+        if c.started_at > at(second)
+    ]
     rest = [(c.started_at, c.state) for c in build(given, Cause.NOT_MONITORED, at(second))]
     assert rest[1:] == whole
 
@@ -113,7 +133,9 @@ def test_signs_of_life_in_any_order_cover_what_they_cover_together(signs):
 def test_clip_keeps_the_seconds_of_both(span, within):
     part = clip(span, within)
     for second in range(SECONDS):
-        assert (part is not None and covers(part, second)) == (covers(span, second) and covers(within, second))
+        assert (part is not None and covers(part, second)) == (
+            covers(span, second) and covers(within, second)
+        )
 
 
 def test_clip_to_a_moment_is_half_open():

@@ -28,7 +28,12 @@ def fake(tmp_path) -> FakeSlurm:
 
 @pytest.fixture
 def cluster(db, fake) -> Cluster:
-    options = {"array_size": 4, "accounts": {"NOVA": "nova"}, "directory": "/tmp", "most_in_flight": 100}
+    options = {
+        "array_size": 4,
+        "accounts": {"NOVA": "nova"},
+        "directory": "/tmp",
+        "most_in_flight": 100,
+    }
     return clusters.cluster(
         name="farm",
         scheduler="slurm",
@@ -58,5 +63,7 @@ def make(liaison, nova, approver, printing):
 
 @pytest.fixture
 def end_jobs():
-    """Return a function that lets jobs of a submission end: completed, but for those of `failed`, by number of task."""
+    """Return a function that lets jobs of a submission end: completed, but for those of `failed`,
+    by number of task.
+    """
     return submissions.end_jobs

@@ -1,4 +1,6 @@
-"""Slurm's commands as small programs: what they do is told by a file, what they were told is written to files."""
+"""Slurm's commands as small programs: what they do is told by a file,
+what they were told is written to files.
+"""
 
 from pathlib import Path
 
@@ -34,7 +36,10 @@ echo "{program} $*" >> told
 
 
 class FakeSlurm:
-    """Commands in `directory`, for the option `bin`. `mode` is one of ok, refuse, down, hang, late."""
+    """Commands in `directory`, for the option `bin`.
+
+    `mode` is one of ok, refuse, down, hang, late.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,7 +55,9 @@ class FakeSlurm:
         }
         for program, text in programs.items():
             path = directory / program
-            path.write_text(text.replace("{directory}", str(directory)).replace("{{", "{").replace("}}", "}"))
+            path.write_text(
+                text.replace("{directory}", str(directory)).replace("{{", "{").replace("}}", "}")
+            )
             path.chmod(0o755)
         self.mode("ok")
         self.asked_by("squeue")
@@ -59,7 +66,9 @@ class FakeSlurm:
         (self.directory / "mode").write_text(mode)
 
     def asked_by(self, program: str) -> None:
-        """Say which command knows the jobs: `squeue`, or for those that are gone from it `sacct`."""
+        """Say which command knows the jobs: `squeue`, or for those that are gone from it
+        `sacct`.
+        """
         (self.directory / "asked_by").write_text(program)
 
     def jobs(self) -> list[tuple[str, str]]:

@@ -35,7 +35,9 @@ from tests.factories.verdicts import judge
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    return assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
 
 
 @pytest.fixture
@@ -46,7 +48,9 @@ def send(running, end_jobs):
         assert plan_next(assignment=running, at=AT) is not None
         array = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=AT), at=AT)
         jobs = end_jobs(array, failed=failed, at=AT)
-        attach_origin(origins={job.pk: (running.request.key, array.stage_name) for job in jobs}, at=AT)
+        attach_origin(
+            origins={job.pk: (running.request.key, array.stage_name) for job in jobs}, at=AT
+        )
         dispatch.refresh_progress(cluster=running.cluster, at=AT)
         return array
 
@@ -127,11 +131,16 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     send()
     send(failed={0})
     accept(running, approver)
-    withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended.")
+    withdraw_acceptance(
+        request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended."
+    )
     assert not StageAcceptance.objects.exists()
     assert plan_next(assignment=running, at=AT) is None
     assert len(retry_failed(request=running.request, position=0, by=shifter, at=AT)) == 1
-    assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [1, 0]
+    assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [
+        1,
+        0,
+    ]
     report = report_of(running.request, at=AT)
     assert (report["total"]["retried"], report["stages"][0]["retried"]) == (1, 1)
     with pytest.raises(InvalidTransition, match="this stage is not accepted"):
@@ -149,14 +158,18 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
     recompute_dirty_hours(at=later)
     Collection.objects.update(last_success_at=later)
     QueueReading.objects.create(cluster=cluster, at=later)
-    (two,) = [stage.row for stage in progress_now(request, at=later).stages if stage.row.stage == "two"]
+    (two,) = [
+        stage.row for stage in progress_now(request, at=later).stages if stage.row.stage == "two"
+    ]
     assert has_ended(two, at=later, settled=True), "all have ended, and for long"
     assert complete_ended(at=later) == []
     page = browse(shifter).get(f"/jobs/progress/{request.key}/").content.decode()
     assert "Some jobs did not complete." in page
     assert "six hours" not in page
     if decision == "ended":
-        make_move(verb=Verb.COMPLETE, request=Request.objects.get(pk=request.pk), by=shifter, at=later)
+        make_move(
+            verb=Verb.COMPLETE, request=Request.objects.get(pk=request.pk), by=shifter, at=later
+        )
     elif decision == "accepted":
         accept(running, shifter, position=1)
         assert complete_ended(at=later) == [request]
@@ -172,7 +185,9 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
     assert Request.objects.get(pk=request.pk).state == "completing"
 
 
-def test_jobs_that_were_sent_by_hand_are_judged_by_accounting(running, cluster, approver, end_jobs, send):
+def test_jobs_that_were_sent_by_hand_are_judged_by_accounting(
+    running, cluster, approver, end_jobs, send
+):
     send()
     send(failed={0})
     running.request.submissions.all().delete()
@@ -191,7 +206,10 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     page = browse(shifter).get(url).content.decode()
     assert "Continue without 1 job" in page
     assert "about 10 of 60 events will be missing" in page
-    card = {who: browse(who).get(url, HTTP_HX_REQUEST="true").content.decode() for who in (shifter, liaison)}
+    card = {
+        who: browse(who).get(url, HTTP_HX_REQUEST="true").content.decode()
+        for who in (shifter, liaison)
+    }
     assert "Retry failed jobs or continue without them" in card[shifter]
     assert "Send failed jobs again" not in card[liaison]
     assert "Continue without" not in browse(liaison).get(url).content.decode()
@@ -201,14 +219,20 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     assert 'id="accept0_reason_error"' in wrong, "beside the field, where what was typed still is"
     assert "long long" in wrong
     wrong = client.post(f"{url}retry/", {"position": 0, "verdict": "fate"}).content.decode()
-    assert ('id="retry0_verdict_error"' in wrong, 'id="accept0_reason_error"' in wrong) == (True, False)
-    page = client.post(f"{url}accept/", {"position": 0, "reason": "<b>Enough."}, follow=True).content.decode()
+    assert ('id="retry0_verdict_error"' in wrong, 'id="accept0_reason_error"' in wrong) == (
+        True,
+        False,
+    )
+    page = client.post(
+        f"{url}accept/", {"position": 0, "reason": "<b>Enough."}, follow=True
+    ).content.decode()
     assert "continues without these jobs" in page
     assert "&lt;b&gt;Enough." in page
     assert "without 1 job" in " ".join(page.split())
     assert "Send failed jobs" not in page, "not before they are waited for again"
     assert (
-        "shift-one</b> accepted stage one, 1 job missing" in browse(liaison).get(f"/requests/{key}/").content.decode()
+        "shift-one</b> accepted stage one, 1 job missing"
+        in browse(liaison).get(f"/requests/{key}/").content.decode()
     )
     progress = browse(liaison).get(f"/jobs/progress/{key}/").content.decode()
     assert "shift-one accepted 5 of 6 jobs: “&lt;b&gt;Enough.”" in progress
@@ -216,14 +240,24 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     taken = one["accepted"]
     assert (taken["by"], taken["jobs_missing"], taken["events_missing"]) == ("shift-one", 1, 10)
     json = {"content_type": "application/json"}
-    assert client.post(f"{api}accept/", {"position": 0, "reason": "Twice."}, **json).status_code == 409
-    assert client.post(f"{api}wait-again/", {"position": 0, "reason": "Mended."}, **json).status_code == 200
-    assert client.post(f"{api}accept/", {"position": 0, "reason": "After all."}, **json).status_code == 200
+    assert (
+        client.post(f"{api}accept/", {"position": 0, "reason": "Twice."}, **json).status_code == 409
+    )
+    assert (
+        client.post(f"{api}wait-again/", {"position": 0, "reason": "Mended."}, **json).status_code
+        == 200
+    )
+    assert (
+        client.post(f"{api}accept/", {"position": 0, "reason": "After all."}, **json).status_code
+        == 200
+    )
     client.post(f"{url}wait-again/", {"position": 0, "reason": "Mended."})
     assert not StageAcceptance.objects.exists()
 
 
-def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send, browse, approver, liaison):
+def test_the_next_stage_waits_until_outputs_are_where_they_must_be(
+    running, send, browse, approver, liaison
+):
     first = running.request.stages.get(position=0)
     first.arguments = {"catalogued": True}
     first.save(update_fields=["arguments"])
@@ -232,12 +266,21 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
     assert plan_next(assignment=running, at=AT) is None
     page = browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
     assert "outputs not located yet: the next stage waits for them" in page
-    mark_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
+    mark_located(
+        stage=Stage.objects.select_related("request__experiment").get(pk=first.pk),
+        by=approver,
+        at=AT,
+    )
     assert plan_next(assignment=running, at=AT).stage_name == "two"
-    assert "not located yet" not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
+    assert (
+        "not located yet"
+        not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
+    )
 
 
-def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse, shifter, liaison, approver):
+def test_failed_jobs_wait_in_the_inbox_of_the_opg(
+    running, send, cluster, browse, shifter, liaison, approver
+):
     def waits(user, minutes=31):
         note_attention(at=AT + timedelta(minutes=minutes))
         return list(waiting_for(user, AT + timedelta(minutes=minutes)))
@@ -252,13 +295,17 @@ def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse
     ]
     accept(running, shifter)
     assert waits(shifter) == []
-    withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended.")
+    withdraw_acceptance(
+        request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended."
+    )
     retry_failed(request=running.request, position=0, by=shifter, at=AT)
     assert waits(shifter) == []
     again = running.request.submissions.get(retry_of=last)
     again.state = "failed"
     again.save()
-    assert waits(shifter, minutes=1) == [running.request], "what the scheduler refused waits at once"
+    assert waits(shifter, minutes=1) == [running.request], (
+        "what the scheduler refused waits at once"
+    )
 
 
 def test_inbox_follows_at_once_what_is_decided_on_failed_jobs(running, send, shifter, monkeypatch):
@@ -274,7 +321,9 @@ def test_inbox_follows_at_once_what_is_decided_on_failed_jobs(running, send, shi
     assert list(waiting_for(shifter, later)) == []
 
 
-def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(running, send, shifter, approver, liaison):
+def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(
+    running, send, shifter, approver, liaison
+):
     """The wait is that of the jobs, not of the request: it began when their array had ended."""
 
     def remind(at):

@@ -1,4 +1,6 @@
-"""What stalls says so: in the state line, the inbox, the list, the API, by events and notifications; and recovers."""
+"""What stalls says so: in the state line, the inbox, the list, the API,
+by events and notifications; and recovers.
+"""
 
 from datetime import date, timedelta
 
@@ -42,7 +44,9 @@ def kinds(request):
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    return assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
 
 
 @pytest.fixture
@@ -63,14 +67,18 @@ def answering(cluster):
 
     def answer(at):
         Collection.objects.update_or_create(cluster=cluster, defaults={"last_success_at": at})
-        QueueReading.objects.update_or_create(cluster=cluster, defaults={"at": at, "last_error": ""})
+        QueueReading.objects.update_or_create(
+            cluster=cluster, defaults={"at": at, "last_error": ""}
+        )
         recompute_dirty_hours(at=at)
 
     Cluster.objects.filter(pk=cluster.pk).update(collects=True)
     return answer
 
 
-def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(running, send, browse, shifter, liaison):
+def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
+    running, send, browse, shifter, liaison
+):
     request = running.request
     send()
     last = send(failed={0})
@@ -88,7 +96,9 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(running, send, 
         assert '<span class="state down">stuck</span>' in found, url
     assert request.key not in browse(shifter).get("/requests/?attention=late").content.decode()
     (row,) = browse(liaison).get("/api/v1/requests/?attention=stuck").json()["results"]
-    assert [(one["kind"], one["words"]) for one in row["attention"]] == [("stuck", "1 failed job needs a decision")]
+    assert [(one["kind"], one["words"]) for one in row["attention"]] == [
+        ("stuck", "1 failed job needs a decision")
+    ]
     deliver_waiting()
     event = events_of(request).get(kind="request.stuck")
     told = dict(Notification.objects.filter(event=event).values_list("user__username", "group"))
@@ -108,14 +118,18 @@ def test_a_service_failure_is_not_stuck_while_it_may_be_retried(running, send):
 
 
 def test_refused_tests_are_stuck(make, cluster, approver):
-    request = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST).request
+    request = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    ).request
     plan_next(assignment=request.assignment, at=AT)
     Submission.objects.filter(request=request).update(state="failed")
     note_attention(at=AT)
     assert attention(request) == {"stuck": "1 refused job needs a decision"}
 
 
-def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(running, browse, liaison, approver):
+def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
+    running, browse, liaison, approver
+):
     request = running.request
 
     def expect(day: date | None) -> None:
@@ -124,7 +138,9 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(run
 
     expect(date(2027, 1, 17))
     note_attention(at=AT)
-    assert attention(request) == {"late": "expected to end on 17 Jan 2027, 35 days after its deadline"}
+    assert attention(request) == {
+        "late": "expected to end on 17 Jan 2027, 35 days after its deadline"
+    }
     page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
     assert "35 days after its deadline" in page
     assert '<span class="state down">late</span>' in page
@@ -143,36 +159,53 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(run
     assert attention(request)["late"] == "its deadline 13 Dec 2026 has passed"
 
 
-def test_a_running_request_is_idle_when_nothing_runs_and_jobs_are_missing(running, send, answering, cluster, shifter):
+def test_a_running_request_is_idle_when_nothing_runs_and_jobs_are_missing(
+    running, send, answering, cluster, shifter
+):
     request = running.request
     send()
-    for hours, words in ((5, {}), (7, {"idle": "no job is queued or running, and jobs are missing"})):
+    for hours, words in (
+        (5, {}),
+        (7, {"idle": "no job is queued or running, and jobs are missing"}),
+    ):
         answering(AT + hours * HOUR)
         Submission.objects.filter(state="planned").delete()
         note_attention(at=AT + hours * HOUR)
         assert attention(request) == words
     assert request in waiting_for(shifter, AT)
     note_attention(at=AT + 8 * HOUR)
-    assert "idle" in attention(request), "the cluster no longer answers, so nothing says that it recovered"
+    assert "idle" in attention(request), (
+        "the cluster no longer answers, so nothing says that it recovered"
+    )
     hold = place_hold(by=shifter, at=AT, reason="Power cut.")
     note_attention(at=AT + 8 * HOUR)
     assert attention(request) == {}
     lift_hold(hold=hold, by=shifter, at=AT)
-    count = {"cluster": cluster, "request": request, "stage": "one", "running": 1, "newest_submitted_at": AT}
+    count = {
+        "cluster": cluster,
+        "request": request,
+        "stage": "one",
+        "running": 1,
+        "newest_submitted_at": AT,
+    }
     QueueCount.objects.create(**count)
     answering(AT + 8 * HOUR)
     note_attention(at=AT + 8 * HOUR)
     assert attention(request) == {}
 
 
-def test_an_approved_request_that_no_cluster_starts_is_idle_after_a_day(make, cluster, browse, liaison):
+def test_an_approved_request_that_no_cluster_starts_is_idle_after_a_day(
+    make, cluster, browse, liaison
+):
     request = make("queued")
     options = {**cluster.submission}
     Cluster.objects.filter(pk=cluster.pk).update(submission={**options, "automatic": False})
     note_attention(at=AT + DAY / 2)
     assert attention(request) == {}
     note_attention(at=AT + 2 * DAY)
-    assert attention(request) == {"idle": "approved, nothing submitted. No cluster starts it automatically."}
+    assert attention(request) == {
+        "idle": "approved, nothing submitted. No cluster starts it automatically."
+    }
     page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
     assert "Idle: approved, nothing submitted." in page
     Cluster.objects.filter(pk=cluster.pk).update(submission=options)
@@ -186,8 +219,12 @@ def test_outputs_that_are_not_located_are_idle_after_a_day(make):
     assert attention(request) == {"idle": "its jobs have finished, but not all outputs are located"}
 
 
-def test_a_failed_test_says_so_until_it_is_started_again(make, cluster, approver, end_jobs, browse, shifter):
-    request = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST).request
+def test_a_failed_test_says_so_until_it_is_started_again(
+    make, cluster, approver, end_jobs, browse, shifter
+):
+    request = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    ).request
     plan_next(assignment=request.assignment, at=AT)
     test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(test, failed={0}, at=AT)
@@ -202,16 +239,22 @@ def test_a_failed_test_says_so_until_it_is_started_again(make, cluster, approver
     SERVICES[Verb.RELEASE](request=request, by=approver, at=AT)
     deliver_waiting()
     assert attention(request) == {}
-    SERVICES[Verb.FAIL_TEST](request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="Wrong geometry.")
+    SERVICES[Verb.FAIL_TEST](
+        request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="Wrong geometry."
+    )
     deliver_waiting()
     assert attention(request) == {"test_failed": "Wrong geometry."}
 
 
 def test_closing_ends_it_without_a_word(running, approver):
     request = running.request
-    Request.objects.filter(pk=request.pk).update(deadline=date(2026, 12, 13), expected_end=date(2027, 1, 17))
+    Request.objects.filter(pk=request.pk).update(
+        deadline=date(2026, 12, 13), expected_end=date(2027, 1, 17)
+    )
     note_attention(at=AT)
-    SERVICES[Verb.CANCEL](request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="No longer needed.")
+    SERVICES[Verb.CANCEL](
+        request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="No longer needed."
+    )
     deliver_waiting()
     assert attention(request) == {}
     assert not events_of(request).filter(kind="request.recovered").exists()
@@ -219,10 +262,18 @@ def test_closing_ends_it_without_a_word(running, approver):
 
 
 def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, liaison):
-    """A request without known start ends as if it started today; one that a cluster can take starts today."""
+    """A request without known start ends as if it started today;
+    one that a cluster can take starts today.
+    """
     made = make("queued")
     for name in ("one", "two"):
-        history(made, name=name, configuration=f"{name}.fcl", per_day=[1.0] * 5, completed_wall_seconds=100 * 9000.0)
+        history(
+            made,
+            name=name,
+            configuration=f"{name}.fcl",
+            per_day=[1.0] * 5,
+            completed_wall_seconds=100 * 9000.0,
+        )
     forget_sizes(experiment_id=made.experiment_id)  # as counting the jobs of an experiment does
     rescore_all(at=AT)
     keep_forecasts(at=AT)
@@ -238,7 +289,9 @@ def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, li
     # What is stored is shown everywhere, whatever has changed since.
     day = date(2026, 12, 24)
     start = {"expected_start_early": day, "expected_start": day, "expected_start_late": day}
-    Request.objects.filter(pk=made.pk).update(expected_end=day, expected_end_late=date(2027, 1, 8), **start)
+    Request.objects.filter(pk=made.pk).update(
+        expected_end=day, expected_end_late=date(2027, 1, 8), **start
+    )
     api = browse(liaison).get
     assert api(f"/api/v1/queue/{made.key}/").json()["expected_start"]["likely"] == "2026-12-24"
     assert api(f"/api/v1/progress/{made.key}/").json()["expected_end"] == "2026-12-24"
@@ -256,12 +309,17 @@ def test_a_change_of_the_queue_makes_new_forecasts(make, approver):
     hold = place_hold(by=approver, at=AT, reason="Power cut")
     deliver_waiting()
     made.refresh_from_db()
-    assert (made.forecast_basis, made.forecast_at is None) == ("Unknown while all production is on hold.", False)
+    assert (made.forecast_basis, made.forecast_at is None) == (
+        "Unknown while all production is on hold.",
+        False,
+    )
     lift_hold(hold=hold, by=approver, at=AT, reason="Over")
     deliver_waiting()
     starts = [Request.objects.get(pk=each.pk) for each in (made, behind)]
     assert starts[0].expected_start < starts[1].expected_start
-    assert starts[0].expected_start_early <= starts[0].expected_start <= starts[0].expected_start_late
+    assert (
+        starts[0].expected_start_early <= starts[0].expected_start <= starts[0].expected_start_late
+    )
 
 
 def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse, liaison):

@@ -1,4 +1,6 @@
-"""Debug re-runs: what they change, that they count for nothing, who may, and the bundle for other jobs."""
+"""Debug re-runs: what they change, that they count for nothing, who may,
+and the bundle for other jobs.
+"""
 
 import subprocess
 from datetime import timedelta
@@ -37,7 +39,9 @@ LATER = AT + timedelta(minutes=10)
 @pytest.fixture
 def failed(make, cluster, approver, end_jobs) -> Job:
     """Task 2 of the first array of a request in production, which failed."""
-    running = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    running = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
     plan_next(assignment=running, at=AT)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     found = end_jobs(sent, failed={2})
@@ -64,11 +68,18 @@ def test_debug_run_is_the_same_job_with_the_changes_of_the_profile(failed, profi
     assert "index=${indices[$task]}" in lines
     assert "indices=(2)" in lines
     assert lines[-1].endswith("--verbose 'level 3'")
-    assert {"export MESSAGELEVEL='debug $(touch evil)'", "export OPSPORTAL_MOST_EVENTS=5", "set -x"} <= set(lines)
+    assert {
+        "export MESSAGELEVEL='debug $(touch evil)'",
+        "export OPSPORTAL_MOST_EVENTS=5",
+        "set -x",
+    } <= set(lines)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=run.cluster, at=LATER), at=LATER)
     options = (fake.directory / f"options.{sent.spool_id}").read_text().split("\0")
     assert f"--exclude={failed.host}" in options
-    assert run.asked["memory_bytes"] == 2 * Submission.objects.get(purpose="production").asked["memory_bytes"]
+    assert (
+        run.asked["memory_bytes"]
+        == 2 * Submission.objects.get(purpose="production").asked["memory_bytes"]
+    )
     environment = (fake.directory / f"environment.{sent.spool_id}").read_text()
     assert "OPSPORTAL_STAGE=one.debug" in environment
 
@@ -82,7 +93,9 @@ def test_preview_shows_what_would_change_and_changes_nothing(failed, profile, sh
     assert Submission.objects.filter(purpose="debug").count() == 0
 
 
-def test_debug_run_counts_for_nothing_and_goes_first_even_on_hold(failed, profile, shifter, approver, end_jobs):
+def test_debug_run_counts_for_nothing_and_goes_first_even_on_hold(
+    failed, profile, shifter, approver, end_jobs
+):
     request = Submission.objects.get().request
     make_move(verb=Verb.HOLD, request=request, by=approver, at=LATER, reason="Wait.")
     before = [(one.completed, one.to_retry, one.sent) for one in standings_of(request)]
@@ -105,7 +118,9 @@ def test_failure_of_a_debug_run_joins_no_group(failed):
     assert group_for(failed.verdict, title="t", line="l", at=LATER) is None
 
 
-def test_only_shifters_and_approvers_and_only_jobs_of_the_portal(failed, profile, liaison, shifter, cluster):
+def test_only_shifters_and_approvers_and_only_jobs_of_the_portal(
+    failed, profile, liaison, shifter, cluster
+):
     with pytest.raises(NotAllowed):
         start_debug_run(job=failed, profile=profile, by=liaison, at=LATER)
     (other,) = jobs.store(cluster, jobs.record(9999, state="failed"))
@@ -124,7 +139,12 @@ def test_profiles_are_those_of_the_experiment_then_for_all(failed, profile):
 
 @pytest.mark.parametrize(
     "values",
-    [{"environment": "a b"}, {"environment": "OPSPORTAL_STAGE=one"}, {"arguments": "'open"}, {"memory_factor": 0}],
+    [
+        {"environment": "a b"},
+        {"environment": "OPSPORTAL_STAGE=one"},
+        {"arguments": "'open"},
+        {"memory_factor": 0},
+    ],
 )
 def test_profile_that_cannot_be_applied_is_refused(db, values):
     with pytest.raises(ValidationError) as refused:
@@ -134,14 +154,22 @@ def test_profile_that_cannot_be_applied_is_refused(db, values):
 
 def test_bundle_has_what_was_captured_with_the_changes(cluster, approver, profile, tmp_path):
     script = b"#!/bin/bash\n#SBATCH --time=1\necho $MESSAGELEVEL\n"
-    variables = pack([(b"HOME", b"/home/alice"), (b"TOKEN", b"<masked:0123456789abcdef>"), (b"SLURM_JOB_ID", b"77")])
+    variables = pack(
+        [
+            (b"HOME", b"/home/alice"),
+            (b"TOKEN", b"<masked:0123456789abcdef>"),
+            (b"SLURM_JOB_ID", b"77"),
+        ]
+    )
     captured = archive.captured_job(
         77, cluster=cluster.name, script=script, environment=variables, arguments="a; $(touch evil)"
     )
     archive.store(captured)
     (job,) = jobs.store(
         cluster,
-        jobs.record(77, state="failed", submitted_at=captured.submitted_at, host="wn-1", job_id="77_3"),
+        jobs.record(
+            77, state="failed", submitted_at=captured.submitted_at, host="wn-1", job_id="77_3"
+        ),
     )
     content = debug_bundle(job=job, profile=profile, by=approver, at=LATER)
     unpack(content, tmp_path)
@@ -156,9 +184,20 @@ def test_bundle_has_what_was_captured_with_the_changes(cluster, approver, profil
     (tmp_path / "sbatch").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (tmp_path / "sbatch").chmod(0o755)
     told = subprocess.run(
-        [where / "submit.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
+        [where / "submit.sh"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
-    assert {"--array=3", "--exclude=wn-1", "--export-file=environment", "a;", "$(touch", "evil)"} <= set(told)
+    assert {
+        "--array=3",
+        "--exclude=wn-1",
+        "--export-file=environment",
+        "a;",
+        "$(touch",
+        "evil)",
+    } <= set(told)
     assert not (where / "evil").exists()
 
 
@@ -184,7 +223,9 @@ def test_page_shows_changes_submits_and_lists_the_run(failed, profile, shifter, 
     assert "Debug re-runs" in page
     api = client.post("/api/v1/debug-runs/", {"job": failed.pk}, content_type="application/json")
     assert (api.status_code, api.json()["job"], api.json()["is_test"]) == (201, failed.pk, False)
-    bad = client.post("/api/v1/debug-runs/", {"job": failed.pk, "profile": "x"}, content_type="application/json")
+    bad = client.post(
+        "/api/v1/debug-runs/", {"job": failed.pk, "profile": "x"}, content_type="application/json"
+    )
     assert bad.status_code == 400
     assert "verbose" in str(bad.json())
 

@@ -1,4 +1,6 @@
-"""Files as they come: each once, cut as asked, by cadence, to the stop date; later stages follow job by job."""
+"""Files as they come: each once, cut as asked, by cadence, to the stop date;
+later stages follow job by job.
+"""
 
 import json
 from dataclasses import replace
@@ -37,7 +39,9 @@ def detector(tmp_path, settings):
     settings.DATASET_CATALOGUE = f"file:{path}"
 
     def has(**runs):
-        files = [{"name": name, "run": int(run[1:])} for run, names in runs.items() for name in names]
+        files = [
+            {"name": name, "run": int(run[1:])} for run, names in runs.items() for name in names
+        ]
         path.write_text(json.dumps({"datasets": [{"name": "raw", "file_list": files}]}))
 
     has()
@@ -64,7 +68,9 @@ def keep_up(detector, cluster, liaison, nova, approver):
         )
         workflow = workflow_of(newest_version("keep_up"))
         content = {"workflow": workflow, "stages": stages, "arguments": {**ARGUMENTS, **arguments}}
-        request = requests.request_in("queued", by=liaison, experiment=nova, approver=approver, **content)
+        request = requests.request_in(
+            "queued", by=liaison, experiment=nova, approver=approver, **content
+        )
         return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=verb)
 
     return make
@@ -82,8 +88,14 @@ def end(submission, end_jobs, at, **how):
 
 
 def files_of(submission) -> list[str]:
-    rows = TakenFile.objects.filter(request=submission.request, job__in=range(100)).order_by("job", "pk")
-    return [name for name, job in rows.values_list("name", "job") if f"  {job}) files=" in submission.script]
+    rows = TakenFile.objects.filter(request=submission.request, job__in=range(100)).order_by(
+        "job", "pk"
+    )
+    return [
+        name
+        for name, job in rows.values_list("name", "job")
+        if f"  {job}) files=" in submission.script
+    ]
 
 
 def test_files_are_taken_up_once_as_they_come(keep_up, detector, end_jobs, fake):
@@ -124,7 +136,9 @@ def test_files_are_cut_into_jobs(keep_up, detector, arguments, groups):
     assert submission.tasks == len(groups)
 
 
-def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(keep_up, detector, end_jobs, fake):
+def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(
+    keep_up, detector, end_jobs, fake
+):
     assignment = keep_up("reco", "ana", most_in_flight=50)
     request = assignment.request
     detector(r1=["a", "b", "c"])
@@ -188,7 +202,9 @@ def test_it_goes_on_for_longer_while_it_runs(keep_up, detector, end_jobs, liaiso
     assert files_of(step(assignment, late)) == ["b"]
 
 
-def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(keep_up, detector, end_jobs, approver, fake):
+def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(
+    keep_up, detector, end_jobs, approver, fake
+):
     assignment = keep_up("reco", "ana", most_in_flight=50)
     detector(r1=["a", "b", "c"])
     first = step(assignment)
@@ -196,17 +212,23 @@ def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(keep_up, detect
     end(step(assignment, AT + HOUR), end_jobs, AT + HOUR)
 
     def accept(at):
-        return accept_stage(request=assignment.request, position=0, by=approver, at=at, reason="The file is broken.")
+        return accept_stage(
+            request=assignment.request, position=0, by=approver, at=at, reason="The file is broken."
+        )
 
     with pytest.raises(InvalidTransition, match="new files are processed until 2026-11-21"):
         accept(AT + HOUR)
     late = AT + timedelta(days=3)
     assert end_kept_up(cluster=assignment.cluster, at=late) == []
     assert accept(late).jobs_missing == 1
-    assert [request.pk for request in end_kept_up(cluster=assignment.cluster, at=late)] == [assignment.request_id]
+    assert [request.pk for request in end_kept_up(cluster=assignment.cluster, at=late)] == [
+        assignment.request_id
+    ]
 
 
-def test_what_cannot_be_started_for_want_of_a_list_is_found_by_the_checks(keep_up, settings, cluster, client, liaison):
+def test_what_cannot_be_started_for_want_of_a_list_is_found_by_the_checks(
+    keep_up, settings, cluster, client, liaison
+):
     request = keep_up("reco").request
     settings.DATASET_CATALOGUE = ""
     client.force_login(liaison)

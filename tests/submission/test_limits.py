@@ -1,4 +1,6 @@
-"""The most jobs at once: who changes it, that it is told, and that what was planned before keeps it too."""
+"""The most jobs at once: who changes it, that it is told,
+and that what was planned before keeps it too.
+"""
 
 import pytest
 
@@ -21,17 +23,24 @@ FILES = list("abcdefghij")
 
 def turn(assignment, at=AT):
     """Do what the portal does in a turn, and return what was sent."""
-    plan_next(assignment=Assignment.objects.select_related("request", "cluster").get(pk=assignment.pk), at=at)
+    plan_next(
+        assignment=Assignment.objects.select_related("request", "cluster").get(pk=assignment.pk),
+        at=at,
+    )
     cut_planned(cluster=assignment.cluster, at=at)
     claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
     return dispatch.send(submission=claimed, at=at) if claimed else None
 
 
 def limit(assignment, by, most, reason="Storage is nearly full.", **more):
-    return set_limit(request=assignment.request, most_in_flight=most, by=by, at=AT, reason=reason, **more)
+    return set_limit(
+        request=assignment.request, most_in_flight=most, by=by, at=AT, reason=reason, **more
+    )
 
 
-def test_lowered_it_sends_nothing_more_until_less_is_in_flight(keep_up, detector, end_jobs, shifter):
+def test_lowered_it_sends_nothing_more_until_less_is_in_flight(
+    keep_up, detector, end_jobs, shifter
+):
     assignment = keep_up("reco", most_in_flight=4)
     detector(r1=FILES)
     first = turn(assignment)
@@ -63,7 +72,9 @@ def test_raised_it_sends_more_at_once_from_the_next_turn(keep_up, detector, shif
 
 
 def test_what_was_planned_before_is_cut_and_sent_once(make, cluster, approver, shifter, end_jobs):
-    assignment = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    assignment = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
     first = turn(assignment)
     end(first, end_jobs, AT, failed={0, 1, 3})
     retry_failed(request=assignment.request, position=0, by=approver, at=AT)
@@ -104,7 +115,12 @@ def test_it_is_told_with_its_reason(keep_up, shifter, browse, liaison):
     assignment = keep_up("reco")
     limit(assignment, shifter, 1200, was=3)
     event = Event.objects.get(kind="submission.limit_set")
-    assert (event.old, event.new, event.reason, event.actor) == ("3", "1,200", "Storage is nearly full.", str(shifter))
+    assert (event.old, event.new, event.reason, event.actor) == (
+        "3",
+        "1,200",
+        "Storage is nearly full.",
+        str(shifter),
+    )
     page = browse(liaison).get(f"/requests/{assignment.request.key}/").content.decode()
     assert "changed the limit of concurrent jobs: 3 → 1,200" in page
     assert "Storage is nearly full." in page
@@ -114,7 +130,11 @@ def test_who_may_not_and_what_is_wrong(keep_up, make, liaison, shifter):
     assignment = keep_up("reco")
     with pytest.raises(NotAllowed):
         limit(assignment, liaison, 5)
-    for most, reason, field in ((5, " ", "reason"), (0, "x", "most_in_flight"), (3, "x", "most_in_flight")):
+    for most, reason, field in (
+        (5, " ", "reason"),
+        (0, "x", "most_in_flight"),
+        (3, "x", "most_in_flight"),
+    ):
         with pytest.raises(InvalidFields) as caught:
             limit(assignment, shifter, most, reason)
         assert list(caught.value.problems) == [field]
@@ -135,11 +155,19 @@ def test_an_operator_changes_it_by_page_and_api(keep_up, shifter, liaison, brows
     assert "Change limit" in page
     assert 'name="was" value="3"' in page
     sent = {"most_in_flight": 7, "was": 3, "reason": "There is room again."}
-    assert "Job limit changed" in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
-    assert "Nothing was overwritten" in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
+    assert (
+        "Job limit changed"
+        in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
+    )
+    assert (
+        "Nothing was overwritten"
+        in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
+    )
     assert client.post(f"/submissions/{key}/limit/", {"most_in_flight": 9}).status_code == 400
     answer = client.post(
-        f"/api/v1/submissions/{key}/limit/", {"most_in_flight": 2, "reason": "x"}, content_type="application/json"
+        f"/api/v1/submissions/{key}/limit/",
+        {"most_in_flight": 2, "reason": "x"},
+        content_type="application/json",
     )
     assert (answer.status_code, Assignment.objects.get(pk=assignment.pk).most_in_flight) == (200, 2)
     other = browse(liaison)

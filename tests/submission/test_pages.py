@@ -28,7 +28,11 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     page = client.get(url).content.decode()
     assert "Submit to a cluster" in page
     assert "No submissions yet" in page
-    answer = client.post(f"{url}assign/", {"cluster": "farm", "verb": "start", "version": request.version}, follow=True)
+    answer = client.post(
+        f"{url}assign/",
+        {"cluster": "farm", "verb": "start", "version": request.version},
+        follow=True,
+    )
     assert "will be submitted to farm" in answer.content.decode()
     request.refresh_from_db()
     assert request.state == "running"
@@ -54,20 +58,27 @@ def test_a_liaison_sees_but_does_not_send(browse, liaison, make, cluster, approv
     client = browse(liaison)
     page = client.get(f"/submissions/{request.key}/").content.decode()
     assert "Submit to a cluster" not in page
-    assert client.post(f"/submissions/{request.key}/assign/", {"cluster": "farm"}).status_code == 403
+    assert (
+        client.post(f"/submissions/{request.key}/assign/", {"cluster": "farm"}).status_code == 403
+    )
     assert client.get(f"/submissions/{request.key}/bundle/").status_code == 403
 
 
 def test_the_page_of_a_request_leads_there(browse, liaison, make):
     request = make("queued")
-    assert f'hx-get="/submissions/{request.key}/"' in browse(liaison).get(f"/requests/{request.key}/").content.decode()
+    assert (
+        f'hx-get="/submissions/{request.key}/"'
+        in browse(liaison).get(f"/requests/{request.key}/").content.decode()
+    )
 
 
 def test_the_number_of_queries_does_not_grow(
     browse, shifter, make, cluster, approver, end_jobs, django_assert_max_num_queries
 ):
     request = make("queued")
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
     client = browse(shifter)
 
     def count() -> int:
@@ -77,7 +88,9 @@ def test_the_number_of_queries_does_not_grow(
 
     def send() -> None:
         plan_next(assignment=assignment, at=AT)
-        end_jobs(dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={0})
+        end_jobs(
+            dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={0}
+        )
 
     send()
     before = count()
@@ -103,9 +116,20 @@ def test_the_bundle_submits_each_stage_after_the_one_before(browse, approver, ma
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{request.key}.tar"'
     unpack(answer.content, fake.directory)
     home = fake.directory / request.key
-    assert {path.name for path in home.iterdir()} == {"README", "stage-1.sh", "stage-2.sh", "submit.sh"}
+    assert {path.name for path in home.iterdir()} == {
+        "README",
+        "stage-1.sh",
+        "stage-2.sh",
+        "submit.sh",
+    }
     environment = {"PATH": f"{fake.directory}:/usr/bin:/bin"}
-    subprocess.run([home / "submit.sh", "--account=x y"], env=environment, check=True, timeout=30, capture_output=True)
+    subprocess.run(
+        [home / "submit.sh", "--account=x y"],
+        env=environment,
+        check=True,
+        timeout=30,
+        capture_output=True,
+    )
     assert [name for _, name in fake.jobs()] == [f"{request.key}.1", f"{request.key}.2"]
     assert fake.options("100")[-3:] == ["--account=x y", "stage-1.sh", "0"]
     assert "--dependency=afterok:100" in fake.options("101")
@@ -119,11 +143,19 @@ def test_the_api_sends_lists_and_retries(browse, approver, make, cluster, end_jo
     assert client.get(url).json() == []
     json = {"content_type": "application/json"}
     assert client.post(f"{url}assign/", {"cluster": "nowhere"}, **json).status_code == 400
-    assert client.post(f"{url}assign/", {"cluster": "farm", "begin": "start"}, **json).status_code == 200
+    assert (
+        client.post(f"{url}assign/", {"cluster": "farm", "begin": "start"}, **json).status_code
+        == 200
+    )
     plan_next(assignment=request.assignment, at=AT)
-    end_jobs(dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={3})
+    end_jobs(
+        dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={3}
+    )
     dispatch.refresh_progress(cluster=cluster, at=AT)
-    assert client.post(f"{url}retry/", {"position": 0, "verdict": "service"}, **json).status_code == 409
+    assert (
+        client.post(f"{url}retry/", {"position": 0, "verdict": "service"}, **json).status_code
+        == 409
+    )
     rows = client.post(f"{url}retry/", {"position": 0}, **json).json()
     assert [(row["number"], row["state"], row["indices"], row["retry_of"]) for row in rows] == [
         (1, "sent", "", None),
@@ -134,7 +166,14 @@ def test_the_api_sends_lists_and_retries(browse, approver, make, cluster, end_jo
 
 @pytest.mark.parametrize(
     "options",
-    [[], {"account": "--uid=0"}, {"directory": "relative"}, {"array_size": 0}, {"colour": 1}, {"accounts": {"A": 3}}],
+    [
+        [],
+        {"account": "--uid=0"},
+        {"directory": "relative"},
+        {"array_size": 0},
+        {"colour": 1},
+        {"accounts": {"A": 3}},
+    ],
 )
 def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
     from django.core.exceptions import ValidationError
@@ -146,7 +185,10 @@ def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
 def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluster, approver):
     url = f"/submissions/{make('queued').key}/"
     client = browse(liaison)
-    assert "Starts automatically on farm when there is capacity; rank 1" in client.get(url).content.decode()
+    assert (
+        "Starts automatically on farm when there is capacity; rank 1"
+        in client.get(url).content.decode()
+    )
     announcement = post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
     page = client.get(url).content.decode()
     assert "Not starting now:" in page
@@ -155,9 +197,13 @@ def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluste
     assert "No cluster starts this request automatically" in client.get(url).content.decode()
 
 
-def test_sent_jobs_are_ended_after_a_confirmation(browse, shifter, liaison, make, cluster, approver, end_jobs):
+def test_sent_jobs_are_ended_after_a_confirmation(
+    browse, shifter, liaison, make, cluster, approver, end_jobs
+):
     request = make("queued")
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
     client, url = browse(shifter), f"/submissions/{request.key}/cancel/"
     assert "No jobs in a scheduler" in client.get(url).content.decode()
     plan_next(assignment=assignment, at=AT)
@@ -169,15 +215,22 @@ def test_sent_jobs_are_ended_after_a_confirmation(browse, shifter, liaison, make
     assert "4 submitted jobs on farm will be cancelled." in note
     note = client.get(f"/requests/{request.key}/?do=hold").content.decode()
     assert "queued jobs will be held" in note
-    assert "will be cancelled" in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
+    assert (
+        "will be cancelled"
+        in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
+    )
     assert Submission.objects.get().cancel_asked_at == AT
     api = f"/api/v1/submissions/{request.key}/cancel/"
-    assert client.post(api, {"reason": "Again."}, content_type="application/json").status_code == 409
+    assert (
+        client.post(api, {"reason": "Again."}, content_type="application/json").status_code == 409
+    )
 
 
 def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approver, end_jobs):
     request = make("queued")
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    )
     plan_next(assignment=assignment, at=AT)
     test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     client, url = browse(liaison), f"/submissions/{request.key}/"
@@ -210,7 +263,9 @@ def test_numbers_of_jobs_are_not_read_as_one(ranges, told):
     assert numbers_of_jobs(ranges) == told
 
 
-@pytest.mark.parametrize(("state", "waits"), [("running", True), ("completing", False), ("done", False)])
+@pytest.mark.parametrize(
+    ("state", "waits"), [("running", True), ("completing", False), ("done", False)]
+)
 def test_only_a_request_that_submits_jobs_waits_for_a_service(state, waits, browse, shifter, make):
     samweb = statusboard.service("samweb", AT)
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)

@@ -1,4 +1,6 @@
-"""Jobs that were sent end with their request, and wait in the scheduler's queue while it is held."""
+"""Jobs that were sent end with their request, and wait in the scheduler's queue while it is
+held.
+"""
 
 from datetime import timedelta
 
@@ -21,7 +23,9 @@ LATER = AT + timedelta(minutes=10)
 @pytest.fixture
 def sent(make, cluster, approver):
     request = make("queued")
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
     plan_next(assignment=assignment, at=AT)
     submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     submission.request.refresh_from_db()
@@ -29,8 +33,14 @@ def sent(make, cluster, approver):
 
 
 def kinds() -> list[str]:
-    found = Event.objects.filter(kind__startswith="submission.").order_by("pk").values_list("kind", flat=True)
-    return [kind for kind in found if kind.endswith(("cancelled", "held", "released", "cancel_asked"))]
+    found = (
+        Event.objects.filter(kind__startswith="submission.")
+        .order_by("pk")
+        .values_list("kind", flat=True)
+    )
+    return [
+        kind for kind in found if kind.endswith(("cancelled", "held", "released", "cancel_asked"))
+    ]
 
 
 def test_jobs_of_a_cancelled_request_are_ended_once(sent, cluster, fake, liaison):
@@ -45,7 +55,9 @@ def test_jobs_of_a_cancelled_request_are_ended_once(sent, cluster, fake, liaison
     assert kinds() == ["submission.cancelled"]
 
 
-def test_an_operator_ends_jobs_of_a_request_that_goes_on(sent, cluster, fake, shifter, liaison, end_jobs):
+def test_an_operator_ends_jobs_of_a_request_that_goes_on(
+    sent, cluster, fake, shifter, liaison, end_jobs
+):
     with pytest.raises(NotAllowed):
         cancel_sent(request=sent.request, by=liaison, at=AT, reason="x")
     with pytest.raises(InvalidFields):

@@ -59,10 +59,17 @@ def lost(nova, alps):
         **fields,
     ):
         content = {"script": SCRIPT, "environment": pack(list(variables)), "arguments": "a b"}
-        one = archive.captured_job(number, cluster="alps", masked_names=masked, sender=sender, **content)
+        one = archive.captured_job(
+            number, cluster="alps", masked_names=masked, sender=sender, **content
+        )
         if captured:
             archive.store(one)
-        values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "job_id": f"{number}_3"}
+        values = {
+            "state": "failed",
+            "submitted_at": one.submitted_at,
+            "user": "alice",
+            "job_id": f"{number}_3",
+        }
         (job,) = jobs.store(alps, jobs.record(number, **values | fields))
         type(job).objects.filter(pk=job.pk).update(experiment=nova)
         job.refresh_from_db()
@@ -108,7 +115,11 @@ def test_second_capture_that_differs_stops_retries_and_bundles(lost, approver, a
     failed = lost()
     batch = plan_batch(source=failed.job, by=approver, at=LATER)
     advance_batch(batch=batch, at=LATER)
-    archive.store(archive.captured_job(77, submitted_at=failed.job.submitted_at, script=b"forged", sender="farm-1"))
+    archive.store(
+        archive.captured_job(
+            77, submitted_at=failed.job.submitted_at, script=b"forged", sender="farm-1"
+        )
+    )
 
     with pytest.raises(InvalidTransition, match="captures of it differ"):
         owned_job(batch.jobs.get())
@@ -125,7 +136,9 @@ def test_second_capture_that_differs_stops_retries_and_bundles(lost, approver, a
 
 def scripts_of(bundle):
     with tarfile.open(fileobj=io.BytesIO(bundle)) as tar:
-        return [tar.extractfile(member).read() for member in tar if member.name.endswith("script.sh")]
+        return [
+            tar.extractfile(member).read() for member in tar if member.name.endswith("script.sh")
+        ]
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -141,7 +154,9 @@ def test_chosen_capture_runs_again_and_is_bundled(number, lost, approver):
     script = read_blob(capture.script)
     for bundle in (
         retry_bundle(verdicts=[failed], by=approver, at=LATER),
-        debug_bundle(job=failed.job, profile=DebugProfile(name="plain", trace=False), by=approver, at=LATER),
+        debug_bundle(
+            job=failed.job, profile=DebugProfile(name="plain", trace=False), by=approver, at=LATER
+        ),
     ):
         assert scripts_of(bundle) == [script]
     batch = plan_batch(source=failed.job, by=approver, at=LATER)
@@ -172,7 +187,12 @@ def test_owners_get_jobs_of_other_hosts_as_a_bundle(lost, approver):
 
 
 def test_what_is_submitted_is_what_was_archived(lost, approver, alps):
-    found = lost(time_limit_seconds=90, requested_memory_bytes=2**30, account="prod", work_dir="/home/alice/run")
+    found = lost(
+        time_limit_seconds=90,
+        requested_memory_bytes=2**30,
+        account="prod",
+        work_dir="/home/alice/run",
+    )
     batch = plan_batch(source=found.job, by=approver, at=LATER)
     assert not clusters_to_look_at().exists()
     assert advance_batch(batch=batch, at=LATER) == 1
@@ -204,9 +224,14 @@ def test_owners_get_jobs_with_masked_secrets_as_a_bundle(lost, approver, browse)
     failed = lost(variables=[(b"TOKEN", b"<masked:0123456789abcdef>")], masked=("TOKEN",))
     client, address = browse(approver), f"/retries/job/{failed.job.pk}/"
     assert "Retry bundle of 1 job" in text_of(client.get(address))
-    page = client.get(f"{address}?list={retry_offer(source=failed.job, user=approver, at=LATER).bundle_list}")
+    page = client.get(
+        f"{address}?list={retry_offer(source=failed.job, user=approver, at=LATER).bundle_list}"
+    )
     assert failed.job.job_id in text_of(page)
-    addresses = (f"{address}?format=tar", f"/api/v1/retry-batches/bundle/?kind=job&id={failed.job.pk}")
+    addresses = (
+        f"{address}?format=tar",
+        f"/api/v1/retry-batches/bundle/?kind=job&id={failed.job.pk}",
+    )
     for address in addresses:
         answer = client.get(address)
         assert answer["Content-Type"] == "application/x-tar", address
@@ -220,7 +245,10 @@ def test_masked_secrets_are_a_reason_to_leave_a_job_out(lost, approver, alps):
     with pytest.raises(InvalidTransition, match="TOKEN"):
         owned_job(batch.jobs.get())
     assert send_owned(cluster=alps, at=LATER) == 0
-    assert (batch.jobs.get().state, batch.jobs.get().why) == ("left_out", "secrets are not archived: TOKEN")
+    assert (batch.jobs.get().state, batch.jobs.get().why) == (
+        "left_out",
+        "secrets are not archived: TOKEN",
+    )
 
 
 def test_retry_that_fails_again_counts_as_an_attempt(lost, approver):
@@ -263,7 +291,8 @@ def test_retry_waits_for_announcements_about_it(
     alps.save()
     experiments = {"nova": nova, "dune": dune}
     announcement = announce(
-        experiments=[experiments[experiment]] if experiment else [], services=[services[service]] if service else []
+        experiments=[experiments[experiment]] if experiment else [],
+        services=[services[service]] if service else [],
     )
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
     page = text_of(browse(approver).get(batch.get_absolute_url()))
@@ -326,13 +355,16 @@ def test_dry_run_names_the_announcement_that_jobs_wait_for(lost, announce, appro
     client = browse(approver)
     assert "do not submit" not in text_of(client.get(address))
     announce()
-    assert "“Power cut”: do not submit. 1 job waits until the announcement ends, or until" in text_of(
-        client.get(address)
+    assert (
+        "“Power cut”: do not submit. 1 job waits until the announcement ends, or until"
+        in text_of(client.get(address))
     )
 
 
 def test_what_is_never_accepted_is_left_out_and_said(lost, approver, alps):
-    """No Slurm answers here: whether the job is there is not known, so it is not submitted again."""
+    """No Slurm answers here: whether the job is there is not known,
+    so it is not submitted again.
+    """
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
     advance_batch(batch=batch, at=LATER)
     for hours in range(20):
@@ -341,7 +373,9 @@ def test_what_is_never_accepted_is_left_out_and_said(lost, approver, alps):
     assert batch.jobs.get().tries == 1
 
 
-@pytest.mark.parametrize("command", ["sudo -u {user} x", "/usr/bin/sudo x", "/usr/bin/sudo -u{user} x", "/a 'b"])
+@pytest.mark.parametrize(
+    "command", ["sudo -u {user} x", "/usr/bin/sudo x", "/usr/bin/sudo -u{user} x", "/a 'b"]
+)
 def test_owner_command_that_cannot_be_right_is_refused(alps, command):
     alps.options = {"owner_command": command}
     with pytest.raises(SchedulerError, match="owner_command"):
@@ -368,7 +402,9 @@ def retried(lost, alps, nova, approver):
     batch = plan_batch(source=failed, by=approver, at=LATER)
     batch.jobs.update(state="released", spool_id="901", sending_at=LATER)
     times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER}
-    (retry,) = jobs.store(alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed"))
+    (retry,) = jobs.store(
+        alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed")
+    )
     Job.objects.filter(pk=retry.pk).update(experiment=nova)
     note_owned(cluster=alps)
     return batch, failed, retry
@@ -400,7 +436,9 @@ def test_links_follow_no_recycled_id(retried, alps, nova, approver, browse):
     _, failed, retry = retried
     earlier = failed.submitted_at - timedelta(days=30)
     times = {"submitted_at": earlier, "started_at": earlier, "ended_at": earlier}
-    (old,) = jobs.store(alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed"))
+    (old,) = jobs.store(
+        alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed")
+    )
     Job.objects.filter(pk=old.pk).update(experiment=nova)
     client = browse(approver)
     assert "retry of" not in text_of(client.get(old.get_absolute_url()))

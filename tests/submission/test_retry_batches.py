@@ -45,19 +45,28 @@ ANY = Limits()
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    return assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
 
 
 @pytest.fixture
 def group(db):
     return FailureGroup.objects.create(
-        fingerprint="f", verdict="service", title="samweb timed out", status_at=AT, first_seen_at=AT, last_seen_at=AT
+        fingerprint="f",
+        verdict="service",
+        title="samweb timed out",
+        status_at=AT,
+        first_seen_at=AT,
+        last_seen_at=AT,
     )
 
 
 @pytest.fixture
 def end(running, end_jobs, group):
-    """Return a function that sends what is due, lets tasks of it fail because of samweb, and puts them in the group."""
+    """Return a function that sends what is due, lets tasks of it fail because of samweb,
+    and puts them in the group.
+    """
 
     def ending(failed, *, at=LATER, service=""):
         plan_next(assignment=running, at=at)
@@ -78,7 +87,11 @@ def reasons(found):
 def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group, shifter):
     sent = end({0, 1, 2})
     found = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
-    assert (found.jobs, len(found.eligible), found.stages) == (3, 3, [(running.request.key, "one", 3)])
+    assert (found.jobs, len(found.eligible), found.stages) == (
+        3,
+        3,
+        [(running.request.key, "one", 3)],
+    )
     batch = plan_batch(source=group, by=shifter, at=LATER, step=2, pause_minutes=5, attempts=3)
     assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "its jobs are the batch's"
     assert reasons(dry_run(source=group, user=shifter, limits=ANY, at=LATER)) == {"in-batch": 3}
@@ -101,8 +114,12 @@ def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group,
 def test_dry_run_names_why_jobs_are_left_out(running, end, group, shifter, liaison, cluster):
     sent = end({0, 1, 2})
     assert reasons(dry_run(source=group, user=liaison, limits=ANY, at=LATER)) == {"forbidden": 3}
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1), at=LATER)) == {"attempts": 3}
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1), at=LATER)) == {"budget": 2}
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1), at=LATER)) == {
+        "attempts": 3
+    }
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1), at=LATER)) == {
+        "budget": 2
+    }
     judged = group.verdicts.order_by("job__job_id")
     judged.filter(pk=judged[0].pk).update(later_state="completed")
     Submission.objects.filter(pk=sent.pk).update(failed_indices="0,2")
@@ -128,7 +145,9 @@ def test_batch_waits_for_the_service(running, end, group, shifter, approver):
 def outage(approver):
     samweb = statusboard.service("samweb", people.LONG_AGO)
     started_at = AT - timedelta(hours=2)
-    return open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT, started_at=started_at)
+    return open_incident(
+        service=samweb, state=State.DOWN, title="503", by=approver, at=AT, started_at=started_at
+    )
 
 
 def batch_texts(client, batch):
@@ -142,7 +161,9 @@ def test_pages_of_a_batch_name_the_service_that_all_jobs_wait_for(
     end({0, 1, 2}, service="samweb")
     batch = plan_batch(source=group, by=shifter, at=LATER, step=1)
     client = browse(shifter)
-    waiting = f'Waiting for <a href="{outage.service.get_absolute_url()}">samweb</a> (down since <time'
+    waiting = (
+        f'Waiting for <a href="{outage.service.get_absolute_url()}">samweb</a> (down since <time'
+    )
     for page in batch_texts(client, batch):
         assert waiting in page
         assert "eleasing" not in page
@@ -161,7 +182,9 @@ def test_pages_of_a_batch_name_the_service_that_all_jobs_wait_for(
     assert client.get("/api/v1/retry-batches/").json()["results"][0]["waiting_for"] == []
 
 
-def test_batch_that_is_not_releasing_waits_for_nothing(browse, running, end, group, shifter, outage):
+def test_batch_that_is_not_releasing_waits_for_nothing(
+    browse, running, end, group, shifter, outage
+):
     end({0, 1}, service="samweb")
     batch = plan_batch(source=group, by=shifter, at=LATER)
     cancel_batch(batch=batch, by=shifter, at=LATER)
@@ -187,7 +210,9 @@ def test_what_batches_wait_for_is_read_for_all_at_once(
             client.get(address)
 
 
-def test_batch_follows_the_advice_unless_its_request_ignores_it(running, end, group, shifter, approver, browse):
+def test_batch_follows_the_advice_unless_its_request_ignores_it(
+    running, end, group, shifter, approver, browse
+):
     end({0, 1})
     job = group.verdicts.first().job
     post_announcement(title="<b>Power cut", by=approver, at=AT, do_not_submit=True)
@@ -197,7 +222,9 @@ def test_batch_follows_the_advice_unless_its_request_ignores_it(running, end, gr
     assert advance_batch(batch=batch, at=LATER) == 0
     for page in batch_texts(browse(shifter), batch):
         assert "Waiting for the end of “&lt;b&gt;Power cut”" in page
-    ignore_advice(request=running.request, by=approver, at=LATER, reason="It reads no files.", hours=2)
+    ignore_advice(
+        request=running.request, by=approver, at=LATER, reason="It reads no files.", hours=2
+    )
     assert advance_batch(batch=batch, at=LATER) == 2
 
 
@@ -274,7 +301,11 @@ def test_pages_show_the_dry_run_then_the_batch(browse, running, end, group, shif
     assert "forbidden" in browse(liaison).get(url).content.decode()
     assert job.job_id in client.get(f"{url}?list=eligible&format=csv").content.decode()
     assert "No job is left out" in client.get(f"{url}?list=budget").content.decode()
-    assert client.get(f"{url}?list=a%0Ab&format=csv").headers["Content-Disposition"].endswith('-eligible.csv"')
+    assert (
+        client.get(f"{url}?list=a%0Ab&format=csv")
+        .headers["Content-Disposition"]
+        .endswith('-eligible.csv"')
+    )
     assert client.post(url, {"step": 0}).status_code == 400
     given = {"step": 10, "pause_minutes": 5, "attempts": 3, "reason": "samweb is back"}
     answer = client.post(url, given, follow=True)
@@ -282,9 +313,13 @@ def test_pages_show_the_dry_run_then_the_batch(browse, running, end, group, shif
     assert answer.redirect_chain == [(batch.get_absolute_url(), 302)]
     assert "1 job will be retried" in answer.content.decode()
     assert batch.get_absolute_url() in client.get("/retries/").content.decode()
-    assert browse(liaison).post(f"{batch.get_absolute_url()}act/", {"do": "cancel"}).status_code == 403
+    assert (
+        browse(liaison).post(f"{batch.get_absolute_url()}act/", {"do": "cancel"}).status_code == 403
+    )
     client.post(f"{batch.get_absolute_url()}act/", {"do": "cancel", "reason": "by mistake"})
-    assert "by mistake" in client.get(batch.get_absolute_url() + "?state=cancelled").content.decode()
+    assert (
+        "by mistake" in client.get(batch.get_absolute_url() + "?state=cancelled").content.decode()
+    )
     assert "in another batch" not in client.get(url).content.decode()
 
 
@@ -301,13 +336,19 @@ def test_batches_in_the_api(client, running, end, group, shifter, liaison):
     again = client.post("/api/v1/retry-batches/", wanted, content_type="application/json")
     assert again.status_code == 409, "nothing is left to retry"
     [listed] = client.get("/api/v1/retry-batches/").json()["results"]
-    cancelled = client.post(f"/api/v1/retry-batches/{listed['id']}/cancel/", {}, content_type="application/json")
+    cancelled = client.post(
+        f"/api/v1/retry-batches/{listed['id']}/cancel/", {}, content_type="application/json"
+    )
     assert cancelled.json()["jobs"] == {"cancelled": 1}
-    wrong = client.post("/api/v1/retry-batches/", {"kind": "job", "id": 99}, content_type="application/json")
+    wrong = client.post(
+        "/api/v1/retry-batches/", {"kind": "job", "id": 99}, content_type="application/json"
+    )
     assert wrong.status_code == 400
 
 
-def test_list_in_the_api_counts_all_batches_at_once(client, running, end, group, shifter, django_assert_num_queries):
+def test_list_in_the_api_counts_all_batches_at_once(
+    client, running, end, group, shifter, django_assert_num_queries
+):
     end({0, 1, 2})
     first, *others = [verdict.job for verdict in group.verdicts.all()]
     plan_batch(source=first, by=shifter, at=LATER)
@@ -328,23 +369,34 @@ def test_earlier_batches_are_of_jobs_that_the_user_sees(running, end, group, shi
     assert latest_batches(group, people.person("theirs", ("liaison", dune))) == []
 
 
-def test_batch_finishes_when_its_request_is_closed_before_retries_are_submitted(running, end, group, shifter):
+def test_batch_finishes_when_its_request_is_closed_before_retries_are_submitted(
+    running, end, group, shifter
+):
     end({0, 1})
     batch = plan_batch(source=group, by=shifter, at=LATER)
     assert advance_batch(batch=batch, at=LATER) == 2
-    running.request.__class__.objects.filter(pk=running.request.pk).update(state="cancelled", closed_at=LATER)
+    running.request.__class__.objects.filter(pk=running.request.pk).update(
+        state="cancelled", closed_at=LATER
+    )
     advance_batch(batch=batch, at=LATER)
     batch.refresh_from_db()
     assert (batch.state, counts_of(batch)) == ("finished", {"left_out": 2})
 
 
-def test_recycled_id_gives_a_batch_no_other_request(running, end, group, shifter, other_liaison, nova, dune):
+def test_recycled_id_gives_a_batch_no_other_request(
+    running, end, group, shifter, other_liaison, nova, dune
+):
     sent = end({0, 1})
     batch = plan_batch(source=group, by=shifter, at=LATER)
     ours = people.person("ours", ("shifter", nova))
     assert may_change(ours, batch)
     later = Submission.objects.get(pk=sent.pk)
-    later.pk, later.token, later.request, later.sent_at = None, uuid4(), draft(other_liaison, dune), LATER + YEAR
+    later.pk, later.token, later.request, later.sent_at = (
+        None,
+        uuid4(),
+        draft(other_liaison, dune),
+        LATER + YEAR,
+    )
     later.save(force_insert=True)
     assert may_change(ours, batch)
     assert (reserved_indices(sent), reserved_indices(later)) == ({0, 1}, set())

@@ -1,4 +1,6 @@
-"""Retries of jobs that the portal did not submit: a tar for their owner, which never makes a second copy."""
+"""Retries of jobs that the portal did not submit: a tar for their owner,
+which never makes a second copy.
+"""
 
 import io
 import subprocess
@@ -17,13 +19,19 @@ from tests.factories import archive, clusters, jobs
 from tests.factories.requests import AT
 from tests.factories.verdicts import verdict
 
-VARIABLES = [(b"HOME", b"/home/alice"), (b"TOKEN", b"<masked:0123456789abcdef>"), (b"SLURM_JOB_ID", b"77")]
+VARIABLES = [
+    (b"HOME", b"/home/alice"),
+    (b"TOKEN", b"<masked:0123456789abcdef>"),
+    (b"SLURM_JOB_ID", b"77"),
+]
 SCRIPT = b"#!/bin/bash\n#SBATCH --time=1\nreco $1\n"
 LATER = AT + timedelta(minutes=10)
-#: Stand-ins for Slurm's commands: sbatch notes its arguments, squeue prints what the file `queue` names.
+#: Stand-ins for Slurm's commands: sbatch notes its arguments, squeue prints what the file `queue`
+#: names.
 SBATCH = '#!/bin/sh\necho "$@" >> "$SLURM_TEST/calls"\necho 901\n'
 SQUEUE = (
-    '#!/bin/sh\nfor option; do case $option in --name=*|--jobs=*) grep -x -- "${option#--*=}" "$SLURM_TEST/queue";;'
+    '#!/bin/sh\nfor option; do case $option in --name=*|--jobs=*) grep -x -- "${option#--*=}" '
+    '"$SLURM_TEST/queue";;'
     " esac; done\ntrue\n"
 )
 
@@ -35,11 +43,20 @@ def lost(nova):
     def make(number: int = 77, *, task: str = "_3", captured: bool = True, **fields) -> Verdict:
         cluster = clusters.cluster("alps", "slurm")
         one = archive.captured_job(
-            number, cluster="alps", script=SCRIPT, environment=pack(VARIABLES), arguments="a; $(touch evil)"
+            number,
+            cluster="alps",
+            script=SCRIPT,
+            environment=pack(VARIABLES),
+            arguments="a; $(touch evil)",
         )
         if captured:
             archive.store(one)
-        values = {"state": "failed", "submitted_at": one.submitted_at, "job_id": f"{number}{task}", **fields}
+        values = {
+            "state": "failed",
+            "submitted_at": one.submitted_at,
+            "job_id": f"{number}{task}",
+            **fields,
+        }
         (job,) = jobs.store(cluster, jobs.record(number, **values))
         type(job).objects.filter(pk=job.pk).update(experiment=nova)
         job.refresh_from_db()
@@ -64,14 +81,18 @@ def slurm(tmp_path):
 
     def run(program):
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_TEST": str(tmp_path)}
-        done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [program], env=environment, capture_output=True, text=True, check=True
+        )
         return done.stdout + done.stderr, (tmp_path / "calls").read_text().splitlines()
 
     return run
 
 
 def test_jobs_are_submitted_once_as_they_were(lost, approver, tmp_path, slurm):
-    where = unpacked(retry_bundle(verdicts=[lost(), lost(78, task="")], by=approver, at=LATER), tmp_path)
+    where = unpacked(
+        retry_bundle(verdicts=[lost(), lost(78, task="")], by=approver, at=LATER), tmp_path
+    )
     first = where / "alps-77_3"
     assert (first / "script.sh").read_bytes() == SCRIPT
     assert (first / "environment").read_bytes() == b"HOME=/home/alice\0"
@@ -100,14 +121,20 @@ def test_no_second_copy_of_a_job_that_runs(lost, approver, tmp_path, slurm, runn
     assert len(slurm(where / "submit-all.sh")[1]) == 1
 
 
-def test_what_cannot_be_retried_is_left_out_with_the_reason(lost, approver, tmp_path, other_liaison):
+def test_what_cannot_be_retried_is_left_out_with_the_reason(
+    lost, approver, tmp_path, other_liaison
+):
     good, uncaptured, restarted = lost(), lost(78, captured=False), lost(79, state="node_fail")
-    where = unpacked(retry_bundle(verdicts=[good, uncaptured, restarted], by=approver, at=LATER), tmp_path)
+    where = unpacked(
+        retry_bundle(verdicts=[good, uncaptured, restarted], by=approver, at=LATER), tmp_path
+    )
     readme = (where / "README").read_text()
     assert "78_3 on alps: its script was not captured" in readme
     assert "79_3 on alps: its scheduler may start it again" in readme
     assert sorted(each.name for each in where.iterdir()) == ["README", "alps-77_3", "submit-all.sh"]
-    later = retry_bundle(verdicts=[restarted], by=approver, at=restarted.ended_at + timedelta(days=2))
+    later = retry_bundle(
+        verdicts=[restarted], by=approver, at=restarted.ended_at + timedelta(days=2)
+    )
     assert (unpacked(later, tmp_path / "later") / "alps-79_3").is_dir()
     with pytest.raises(InvalidTransition, match="you may not see its environment"):
         retry_bundle(verdicts=[good], by=other_liaison, at=LATER)

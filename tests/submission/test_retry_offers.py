@@ -1,4 +1,6 @@
-"""Every page that offers a retry says what its dry run would do, and none says "retry" while the service is down."""
+"""Every page that offers a retry says what its dry run would do,
+and none says "retry" while the service is down.
+"""
 
 from datetime import timedelta
 from unittest import mock
@@ -34,13 +36,20 @@ def now():
 def outage(now, shifter):
     samweb = statusboard.service("samweb", now - timedelta(days=3))
     return open_incident(
-        service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now - timedelta(hours=2)
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=now,
+        started_at=now - timedelta(hours=2),
     )
 
 
 @pytest.fixture
 def pages(outage, nova, now, browse):
-    """Return a function that lets jobs fail because of samweb, and returns the pages about them that a user sees."""
+    """Return a function that lets jobs fail because of samweb,
+    and returns the pages about them that a user sees.
+    """
 
     def make(user, *, owners, captured=3, others=2):
         options = {"owner_command": COMMAND} if owners else {}
@@ -51,10 +60,17 @@ def pages(outage, nova, now, browse):
         )  # fmt: skip
         ended_at = now - timedelta(minutes=30)
         for number in range(1, captured + others + 1):
-            one = archive.captured_job(number, cluster="farm", script=b"#!/bin/sh\n", environment=pack([(b"A", b"b")]))
+            one = archive.captured_job(
+                number, cluster="farm", script=b"#!/bin/sh\n", environment=pack([(b"A", b"b")])
+            )
             if number <= captured:
                 archive.store(one)
-            values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "ended_at": ended_at}
+            values = {
+                "state": "failed",
+                "submitted_at": one.submitted_at,
+                "user": "alice",
+                "ended_at": ended_at,
+            }
             (job,) = jobs.store(farm, jobs.record(number, **values))
             type(job).objects.filter(pk=job.pk).update(experiment=nova)
             job.refresh_from_db()
@@ -75,7 +91,9 @@ def pages(outage, nova, now, browse):
     return make
 
 
-def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(pages, outage, shifter, now):
+def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
+    pages, outage, shifter, now
+):
     visit = pages(shifter, owners=True)
     for name, text in visit().items():
         assert "Start 3 jobs once samweb is up" in text, name
@@ -123,11 +141,15 @@ def test_offer_is_for_who_may_submit(pages, outage, liaison, now):
     assert "Start" not in visit()["home"]
 
 
-def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(pages, outage, shifter, now, monkeypatch):
+def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(
+    pages, outage, shifter, now, monkeypatch
+):
     pages(shifter, owners=True)
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     runs = []
-    monkeypatch.setattr(offers, "dry_run", lambda **options: runs.append(options) or batches.dry_run(**options))
+    monkeypatch.setattr(
+        offers, "dry_run", lambda **options: runs.append(options) or batches.dry_run(**options)
+    )
     group = FailureGroup.objects.get()
 
     def offered():

@@ -63,14 +63,19 @@ def test_job_that_succeeded_as_a_retry_needs_nothing(running, fail, end_jobs):
     last = fail({})
     service.refresh_from_db()
     code.refresh_from_db()
-    assert headline_of(service) == f"Service problem: succeeded at retry {last.spool_id}_0, nothing to do"
+    assert (
+        headline_of(service)
+        == f"Service problem: succeeded at retry {last.spool_id}_0, nothing to do"
+    )
     assert (service.advice, code.advice, code.later_state) == ("none", "debug", "")
     assert last.retry_of.retry_of == failed
 
 
 @pytest.fixture
 def retried(fail, nova, running):
-    """Return three arrays of a request: the failed one, its retry that failed an hour later, and the one after it."""
+    """Return three arrays of a request: the failed one, its retry that failed an hour later,
+    and the one after it.
+    """
     arrays = [fail({1: "service", 2: "service"})]
     for hours, kinds in ((1, {1: "service"}), (2, {})):
         at = LATER + timedelta(hours=hours)
@@ -114,7 +119,9 @@ def test_not_more_often_than_the_cluster_says(running, fail, fake):
     while again := retry_by_verdict(cluster=running.cluster, at=LATER):
         tried += again
         fail({0: "service"})
-    assert [one.retry_of for one in tried] == [None, tried[0], tried[1]], "the first try, and two more"
+    assert [one.retry_of for one in tried] == [None, tried[0], tried[1]], (
+        "the first try, and two more"
+    )
 
 
 def test_not_while_the_service_is_down(running, fail, approver):

@@ -1,4 +1,6 @@
-"""Jobs of parameter scans: arrays of one point each, scripts run by bash, and the progress of each point."""
+"""Jobs of parameter scans: arrays of one point each, scripts run by bash,
+and the progress of each point.
+"""
 
 import io
 import os
@@ -25,7 +27,9 @@ def scanning(make):
 
     def in_state(state):
         values = {"jobs": 6, "events": 66}
-        one = requests.stage("one", configuration="e{energy}:", output_dataset="one_{energy}", **values)
+        one = requests.stage(
+            "one", configuration="e{energy}:", output_dataset="one_{energy}", **values
+        )
         two = requests.stage("two", configuration="all:", output_dataset="two_{energy}", **values)
         return make(state, scan="energy = 1, 2, 5", stages=(one, two))
 
@@ -34,7 +38,9 @@ def scanning(make):
 
 @pytest.fixture
 def running(scanning, cluster, approver):
-    return assign_request(request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    return assign_request(
+        request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
 
 
 def test_each_array_has_the_jobs_of_one_point(running):
@@ -44,14 +50,22 @@ def test_each_array_has_the_jobs_of_one_point(running):
     # Configuration, index and first event: 22 events of each point, 11 of each job.
     printed = [_printed(array.script, task) for array in arrays for task in (0, 1)]
     assert printed == ["e1:|0|1|", "e1:|1|12|", "e2:|2|23|", "e2:|3|34|", "e5:|4|45|", "e5:|5|56|"]
-    assert [f"OPSPORTAL_POINT={n}" in array.script for n, array in enumerate(arrays, start=1)] == [True] * 3
+    assert [f"OPSPORTAL_POINT={n}" in array.script for n, array in enumerate(arrays, start=1)] == [
+        True
+    ] * 3
 
 
 def _printed(script, task):
     environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.environ["PATH"]}
     script = script.replace("/usr/bin/printf %s", "/usr/bin/printf '%s|'")
     done = subprocess.run(
-        ["/bin/bash", "-s"], input=script, env=environment, capture_output=True, text=True, timeout=60, check=True
+        ["/bin/bash", "-s"],
+        input=script,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stderr == ""
     return done.stdout
@@ -74,7 +88,9 @@ def test_progress_is_that_of_each_point(running, approver, end_jobs):
     assert not any(point.is_done for point in points)
 
     retry_failed(request=running.request, position=0, by=approver, at=LATER, reason="503")
-    again = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=LATER), at=LATER)
+    again = dispatch.send(
+        submission=dispatch.claim_next(cluster=running.cluster, at=LATER), at=LATER
+    )
     assert "e2:" in again.script
     again_point = progress_now(running.request, at=LATER).points[1].stages[0]
     assert (again_point.failed, again_point.in_scheduler) == (0, 1)
@@ -95,7 +111,9 @@ def test_a_point_goes_on_once_its_own_jobs_are_complete(running, approver, end_j
     third = step(running)
     assert (third.position, third.first) == (1, 4)
     retry_failed(request=running.request, position=0, by=approver, at=LATER, reason="503")
-    again = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=LATER), at=LATER)
+    again = dispatch.send(
+        submission=dispatch.claim_next(cluster=running.cluster, at=LATER), at=LATER
+    )
     assert step(running) is None
     end_jobs(again)
     dispatch.refresh_progress(cluster=running.cluster, at=LATER)
@@ -116,7 +134,9 @@ def test_an_accepted_stage_lets_every_point_go_on(running, approver, end_jobs):
 
 
 def test_a_test_runs_the_first_point(scanning, cluster, approver):
-    assignment = assign_request(request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+    assignment = assign_request(
+        request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    )
     sent = plan_next(assignment=assignment, at=AT)
     assert sent.is_test
     assert "e1:" in sent.script
@@ -130,8 +150,14 @@ def test_the_bundle_has_a_script_for_each_point(scanning):
     assert names == [f"stage-{stage}-point-{point}.sh" for stage in (1, 2) for point in (1, 2, 3)]
     lines = texts[f"{request.key}/submit.sh"].splitlines()
     sent = [line.rpartition("stage-")[2].rstrip(")") for line in lines if "sbatch" in line]
-    assert sent == [f"{stage}-point-{point}.sh {2 * point - 2}" for stage in (1, 2) for point in (1, 2, 3)]
-    waits = [line.partition("--dependency=afterok$")[2].partition('"')[0] for line in lines if "sbatch" in line]
+    assert sent == [
+        f"{stage}-point-{point}.sh {2 * point - 2}" for stage in (1, 2) for point in (1, 2, 3)
+    ]
+    waits = [
+        line.partition("--dependency=afterok$")[2].partition('"')[0]
+        for line in lines
+        if "sbatch" in line
+    ]
     assert waits == ["", "", "", *(f"stage_1_point_{point}" for point in (1, 2, 3))]
 
 

@@ -1,4 +1,6 @@
-"""Scripts run by /bin/bash with a command that tells its words: nothing that a person wrote is read by the shell."""
+"""Scripts run by /bin/bash with a command that tells its words:
+nothing that a person wrote is read by the shell.
+"""
 
 import json
 import os
@@ -28,16 +30,24 @@ stages:
 """
 #: Any text that a field may hold: no NUL, no lone surrogates.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
-NASTY = st.sampled_from(["$(touch /tmp/x)", "`id`", "a'b\"c", "\n; ls", "!!", "\\", "*", "~", "a  b", "{seed}", "#"])
+NASTY = st.sampled_from(
+    ["$(touch /tmp/x)", "`id`", "a'b\"c", "\n; ls", "!!", "\\", "*", "~", "a  b", "{seed}", "#"]
+)
 
 
 def contents(command: list[str], **stage: object) -> RequestContent:
     workflow = read_declaration(DECLARATION.replace("COMMAND", json.dumps(command)), key="t")
-    return replace(RequestContent(), workflow=workflow, stages=(requests.stage(kind="stage", **stage),))
+    return replace(
+        RequestContent(), workflow=workflow, stages=(requests.stage(kind="stage", **stage),)
+    )
 
 
 def run(script: str, task: int = 0, *arguments: str) -> list[str]:
-    environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    environment = {
+        "SLURM_ARRAY_TASK_ID": str(task),
+        "PATH": os.environ["PATH"],
+        "LC_ALL": "C.UTF-8",
+    }
     done = subprocess.run(
         ["/bin/bash", "-s", "--", *arguments],
         input=script.encode(),
@@ -56,7 +66,13 @@ def run(script: str, task: int = 0, *arguments: str) -> list[str]:
 def test_the_command_gets_every_word_as_it_was_written(text, stage_name, extra):
     command = [*PRINT, "c={configuration}", "x{extra}y", "-s{stage}", "{seed}:{extra}"]
     content = contents(
-        command, configuration=text, name=stage_name, arguments={"extra": extra}, jobs=7, events=20, output_dataset="o"
+        command,
+        configuration=text,
+        name=stage_name,
+        arguments={"extra": extra},
+        jobs=7,
+        events=20,
+        output_dataset="o",
     )
     script = write_script(plan_stage(key="NOVA-0001", content=content, position=0))
     assert run(script, 3) == [f"c={text}", f"x{extra}y", f"-s{stage_name}", f"4:{extra}"]
@@ -68,10 +84,14 @@ def test_each_event_is_made_by_one_job(events, jobs, retried):
     if events < jobs:
         events, jobs = jobs, events
     words = [*PRINT, "{job_index}", "{job_count}", "{first_event}", "{events_per_job}", "{seed}"]
-    plan = plan_stage(key="NOVA-0001", content=contents(words, events=events, jobs=jobs), position=0)
+    plan = plan_stage(
+        key="NOVA-0001", content=contents(words, events=events, jobs=jobs), position=0
+    )
     expected = 1
     for task in range(min(jobs, 12)):
-        script = write_script(plan, indices=[9, 9, task]) if retried else write_script(plan, first=None)
+        script = (
+            write_script(plan, indices=[9, 9, task]) if retried else write_script(plan, first=None)
+        )
         found = run(script, 2) if retried else run(script, 0, str(task))
         assert found == [str(task), str(jobs), str(expected), found[3], str(1 + task)]
         expected += int(found[3])
@@ -114,7 +134,13 @@ def test_words_of_what_is_empty_are_left_out_together():
     command = ["x", ["--source", "{input_dataset}"], ["--extra={extra}"], "y"]
     assert plan_stage(key="K-1", content=contents(command), position=0).words == ("x", "y")
     content = contents(command, input_dataset="raw", arguments={"extra": "1"})
-    assert plan_stage(key="K-1", content=content, position=0).words == ("x", "--source", "raw", "--extra=1", "y")
+    assert plan_stage(key="K-1", content=content, position=0).words == (
+        "x",
+        "--source",
+        "raw",
+        "--extra=1",
+        "y",
+    )
 
 
 def test_each_job_gets_its_files_whatever_they_are_called():
@@ -129,19 +155,30 @@ def test_each_job_gets_its_files_whatever_they_are_called():
 @pytest.mark.parametrize("reads", ["", "raw"])
 def test_what_reads_a_dataset_has_no_end_but_in_a_test(reads):
     content = contents([*PRINT, "{most_events}"], input_dataset=reads, events=5000, jobs=10)
-    assert run(write_script(plan_stage(key="K-1", content=content, position=0))) == ["-1" if reads else "500"]
+    assert run(write_script(plan_stage(key="K-1", content=content, position=0))) == [
+        "-1" if reads else "500"
+    ]
     tested = plan_stage(key="K-1", content=content, position=0, test_events=100)
     assert run(write_script(tested)) == ["100"]
 
 
 def test_a_test_reads_and_writes_datasets_of_its_own():
-    content = contents(["x", "{input_dataset}", "{output_dataset}"], output_dataset="one", input_dataset="raw")
-    content = replace(content, stages=(*content.stages, replace(content.stages[0], input_dataset="")))
+    content = contents(
+        ["x", "{input_dataset}", "{output_dataset}"], output_dataset="one", input_dataset="raw"
+    )
+    content = replace(
+        content, stages=(*content.stages, replace(content.stages[0], input_dataset=""))
+    )
     plans = [plan_stage(key="K-1", content=content, position=n, test_events=9) for n in (0, 1)]
-    assert [plan.words for plan in plans] == [("x", "raw", "one.test"), ("x", "one.test", "one.test")]
+    assert [plan.words for plan in plans] == [
+        ("x", "raw", "one.test"),
+        ("x", "one.test", "one.test"),
+    ]
 
 
-@pytest.mark.parametrize("key", ["general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"])
+@pytest.mark.parametrize(
+    "key", ["general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"]
+)
 def test_every_type_that_comes_with_the_portal_has_commands(key):
     workflow = read_declaration(builtin_texts()[key], key=key)
     assert [stage.key for stage in workflow.stages if not stage.command] == []

@@ -45,9 +45,13 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
     ]
     assert fake.script("100") == first.script
     options = fake.options("100")
-    assert {"--array=0-3", "--time=480", "--mem=3815M", "--account=nova", "--chdir=/tmp"} <= set(options)
+    assert {"--array=0-3", "--time=480", "--mem=3815M", "--account=nova", "--chdir=/tmp"} <= set(
+        options
+    )
     assert f"--comment=opsportal:{first.token}" in options
-    names = "OPSPORTAL_PHASE_TOKEN,OPSPORTAL_REQUEST,OPSPORTAL_STAGE,OPSPORTAL_SUBMISSION,OPSPORTAL_URL"
+    names = (
+        "OPSPORTAL_PHASE_TOKEN,OPSPORTAL_REQUEST,OPSPORTAL_STAGE,OPSPORTAL_SUBMISSION,OPSPORTAL_URL"
+    )
     assert f"--export={names}" in options
     environment = fake.environment("100")
     assert environment["OPSPORTAL_REQUEST"] == "NOVA-0001"
@@ -59,10 +63,17 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
     end_jobs(second, failed={1})
     dispatch.refresh_progress(cluster=running.cluster, at=LATER)
     second.refresh_from_db()
-    assert (second.ended, second.completed, second.failed_indices, second.settled_at) == (2, 1, "5", LATER)
+    assert (second.ended, second.completed, second.failed_indices, second.settled_at) == (
+        2,
+        1,
+        "5",
+        LATER,
+    )
     assert step(running, LATER) is None, "a job of the first stage has failed"
 
-    (again,) = retry_failed(request=running.request, position=0, by=_approver(running), at=LATER, reason="503")
+    (again,) = retry_failed(
+        request=running.request, position=0, by=_approver(running), at=LATER, reason="503"
+    )
     assert (again.indices, again.tasks, again.retry_of_id) == ("5", 1, second.pk)
     sent = step(running, LATER)
     assert sent.pk == again.pk
@@ -70,7 +81,9 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
     end_jobs(sent, at=LATER)
     dispatch.refresh_progress(cluster=running.cluster, at=LATER)
     assert step(running, LATER).stage_name == "two"
-    kinds = list(Event.objects.filter(kind__startswith="submission.").values_list("kind", flat=True))
+    kinds = list(
+        Event.objects.filter(kind__startswith="submission.").values_list("kind", flat=True)
+    )
     assert kinds.count("submission.sent") == 4
     assert kinds.count("submission.ended") == 3
 
@@ -206,7 +219,9 @@ def test_the_task_waits_for_a_controller_that_is_down(running, cluster, fake):
     assert [s.state for s in Submission.objects.all()] == ["unknown"]
 
 
-def test_a_cluster_that_gets_no_more_is_looked_at_while_it_has_jobs(running, cluster, fake, end_jobs):
+def test_a_cluster_that_gets_no_more_is_looked_at_while_it_has_jobs(
+    running, cluster, fake, end_jobs
+):
     sent = step(running)
     cluster.submits = False
     cluster.save()

@@ -1,4 +1,6 @@
-"""A request on the simulated cluster, from the queue to data quality, through an outage of a service that it needs."""
+"""A request on the simulated cluster, from the queue to data quality,
+through an outage of a service that it needs.
+"""
 
 import os
 import time
@@ -39,7 +41,9 @@ class Demo:
 
     def __init__(self, directory, monkeypatch, settings) -> None:
         self.directory, self.now = directory, time.time()
-        config = Config(directory=directory, spool=directory / "spool", days=0.01, jobs_per_day=24, pace=100)
+        config = Config(
+            directory=directory, spool=directory / "spool", days=0.01, jobs_per_day=24, pace=100
+        )
         self.simulator = Simulator(config, self.now, OTHERS)
         self.advance(1)
         settings.LOG_ROOTS = [directory]
@@ -63,12 +67,16 @@ class Demo:
         self.advance(1)
         spool = self.directory / "spool"
         journal = self.directory / "journal"
-        call_command("capture", cluster="sim", scheduler="simulated", spool=spool, journal=journal, once=True)
+        call_command(
+            "capture", cluster="sim", scheduler="simulated", spool=spool, journal=journal, once=True
+        )
         archive_all()
         self.advance(minutes * 60)
         assert not collect_finished_jobs(cluster=self.cluster, at=self.clock()).problem
         core_tasks.deliver_waiting()
-        for pk in list(LogHarvest.objects.filter(state=HarvestState.QUEUED).values_list("pk", flat=True)):
+        for pk in list(
+            LogHarvest.objects.filter(state=HarvestState.QUEUED).values_list("pk", flat=True)
+        ):
             harvest_log(harvest_id=pk)
         recompute_dirty_hours(at=self.clock())
         follow_requests(at=self.clock())
@@ -82,8 +90,12 @@ def demo(tmp_path, monkeypatch, settings, db):
 
 
 def request_of(liaison, nova, approver, jobs=6):
-    stages = tuple(requests.stage(name, jobs=jobs, events=600) for name in ("generation", "simulation", "reco"))
-    return requests.request_in("queued", by=liaison, experiment=nova, approver=approver, stages=stages)
+    stages = tuple(
+        requests.stage(name, jobs=jobs, events=600) for name in ("generation", "simulation", "reco")
+    )
+    return requests.request_in(
+        "queued", by=liaison, experiment=nova, approver=approver, stages=stages
+    )
 
 
 def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, approver):
@@ -94,7 +106,13 @@ def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, a
         if request.state == "data_quality":
             break
         if request.state == "on_hold":
-            make_move(verb=Verb.RELEASE, request=request, by=approver, at=demo.clock(), reason="Try again.")
+            make_move(
+                verb=Verb.RELEASE,
+                request=request,
+                by=approver,
+                at=demo.clock(),
+                reason="Try again.",
+            )
         press_send_again(request, approver, demo)
     assert request.state == "data_quality"
     kinds = Counter(Event.objects.filter(target_id=str(request.pk)).values_list("kind", flat=True))
@@ -111,17 +129,24 @@ def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, a
 
 def press_send_again(request, approver, demo) -> None:
     """Send again what waits for a person, as a shifter does."""
-    for submission in request.submissions.filter(settled_at__isnull=False, purpose="production").exclude(
-        failed_indices=""
-    ):
+    for submission in request.submissions.filter(
+        settled_at__isnull=False, purpose="production"
+    ).exclude(failed_indices=""):
         if request.state == "running" and not submission.retries.exists():
             jobs = Job.objects.filter(spool_id=submission.spool_id, verdict__isnull=False)
-            if set(jobs.values_list("verdict__verdict", flat=True)) - {"service"} or submission.retry_of:
-                retry_failed(request=request, position=submission.position, by=approver, at=demo.clock())
+            if (
+                set(jobs.values_list("verdict__verdict", flat=True)) - {"service"}
+                or submission.retry_of
+            ):
+                retry_failed(
+                    request=request, position=submission.position, by=approver, at=demo.clock()
+                )
                 return
 
 
-def test_jobs_of_a_held_request_wait_and_those_of_a_cancelled_one_end(demo, liaison, nova, approver):
+def test_jobs_of_a_held_request_wait_and_those_of_a_cancelled_one_end(
+    demo, liaison, nova, approver
+):
     request = request_of(liaison, nova, approver)
     send_to(cluster_id=demo.cluster.pk)
     request.refresh_from_db()
@@ -134,5 +159,9 @@ def test_jobs_of_a_held_request_wait_and_those_of_a_cancelled_one_end(demo, liai
     send_to(cluster_id=demo.cluster.pk)
     demo.advance(60)
     assert [one for one in demo.scheduler.current_jobs() if one.spool_id == "5000000"] == []
-    records = list(demo.scheduler.finished_jobs(since=datetime(2020, 1, 1, tzinfo=UTC), until=demo.clock()))
-    assert [(one.job_id, one.state) for one in records if one.spool_id == "5000000"] == [("5000000_0", "cancelled")]
+    records = list(
+        demo.scheduler.finished_jobs(since=datetime(2020, 1, 1, tzinfo=UTC), until=demo.clock())
+    )
+    assert [(one.job_id, one.state) for one in records if one.spool_id == "5000000"] == [
+        ("5000000_0", "cancelled")
+    ]

@@ -47,7 +47,11 @@ def test_the_queue_begins_in_its_order_with_a_test(make, cluster, approver, fake
     set_priority(request=second, priority_class="urgent", by=approver, at=AT, reason="The freeze.")
     assert started(cluster) == ["NOVA-0002", "NOVA-0001"]
     second.refresh_from_db()
-    assert (second.state, second.assignment.cluster, second.assignment.assigned_by) == ("testing", cluster, "opsportal")
+    assert (second.state, second.assignment.cluster, second.assignment.assigned_by) == (
+        "testing",
+        cluster,
+        "opsportal",
+    )
     assert started(cluster) == []
 
 
@@ -55,7 +59,9 @@ def test_the_task_begins_tests_and_sends_by_itself(make, cluster, fake):
     make("queued")
     tasks.send_to(cluster_id=cluster.pk)
     tasks.send_to(cluster_id=cluster.pk)
-    assert [(s.stage_name, s.is_test, s.tasks, s.state) for s in Submission.objects.all()] == [("one", True, 1, "sent")]
+    assert [(s.stage_name, s.is_test, s.tasks, s.state) for s in Submission.objects.all()] == [
+        ("one", True, 1, "sent")
+    ]
     assert fake.environment("100")["OPSPORTAL_STAGE"] == "one.test"
     assert "export OPSPORTAL_TEST=1" in fake.script("100")
 
@@ -90,11 +96,18 @@ def test_one_whose_cluster_was_chosen_begins_there(make, cluster, approver):
     assert started(other) == [request.key]
 
 
-def test_holds_keep_requests_back_and_let_others_pass(make, cluster, approver, dune, other_liaison, printing):
+def test_holds_keep_requests_back_and_let_others_pass(
+    make, cluster, approver, dune, other_liaison, printing
+):
     held, stage_held = make("queued"), make("queued")
     stages = (requests.stage("one", jobs=2, events=20),)
     passing = requests.request_in(
-        "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
+        "queued",
+        by=other_liaison,
+        experiment=dune,
+        approver=approver,
+        workflow=printing,
+        stages=stages,
     )
     place_hold(by=approver, at=AT, reason="Disks are full.", stage=stage_held.stages.first())
     make_move(verb=Verb.HOLD, request=held, by=approver, at=AT, reason="Wait.")
@@ -126,15 +139,23 @@ def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, 
     assert dispatch.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
 
 
-def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(make, cluster, approver, liaison, fake, client):
+def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(
+    make, cluster, approver, liaison, fake, client
+):
     samweb = statusboard.service("samweb", people.LONG_AGO)
     stages = (requests.stage("one", jobs=2, events=20, services=("samweb",)),)
     request, other = make("queued", stages=stages), make("queued", stages=stages)
     open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
-    assert reasons_against([request, other], AT) == dict.fromkeys((request.pk, other.pk), "samweb is down.")
+    assert reasons_against([request, other], AT) == dict.fromkeys(
+        (request.pk, other.pk), "samweb is down."
+    )
     with pytest.raises(NotAllowed):
         ignore_advice(request=request, by=liaison, at=AT, reason="Now.", hours=2)
-    for wrong in ({"reason": " ", "hours": 2}, {"reason": "Now.", "hours": 0}, {"reason": "Now.", "hours": 169}):
+    for wrong in (
+        {"reason": " ", "hours": 2},
+        {"reason": "Now.", "hours": 0},
+        {"reason": "Now.", "hours": 169},
+    ):
         with pytest.raises(InvalidFields):
             ignore_advice(request=request, by=approver, at=AT, **wrong)
     ignore_advice(request=request, by=approver, at=AT, reason="It reads no files.", hours=2)
@@ -152,9 +173,13 @@ def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(make, cluster, 
     assert reasons_against([request], LATER) == {request.pk: "samweb is down."}
 
 
-def test_page_shows_what_jobs_wait_for_and_lets_operators_ignore_it(make, cluster, approver, liaison, client):
+def test_page_shows_what_jobs_wait_for_and_lets_operators_ignore_it(
+    make, cluster, approver, liaison, client
+):
     samweb = statusboard.service("samweb", people.LONG_AGO)
-    request = make("queued", stages=(requests.stage("one", jobs=2, events=20, services=("samweb",)),))
+    request = make(
+        "queued", stages=(requests.stage("one", jobs=2, events=20, services=("samweb",)),)
+    )
     open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
     address = f"/submissions/{request.key}/"
     client.force_login(liaison)
@@ -164,7 +189,9 @@ def test_page_shows_what_jobs_wait_for_and_lets_operators_ignore_it(make, cluste
     assert "Submit anyway" in client.get(address).text
     bad = client.post(f"{address}ignore-advice/", {"hours": "500", "reason": "It reads no files."})
     assert (bad.status_code, "less than or equal to 168" in bad.text) == (400, True)
-    answer = client.post(f"{address}ignore-advice/", {"hours": "3", "reason": "It reads no files."}, follow=True)
+    answer = client.post(
+        f"{address}ignore-advice/", {"hours": "3", "reason": "It reads no files."}, follow=True
+    )
     assert "are submitted for 3 h, whatever the advice is" in answer.text
     assert "Follow the advice again" in answer.text
     assert "samweb is down." not in client.get("/requests/queue/").text
@@ -176,7 +203,10 @@ def test_no_more_begin_than_there_is_room_for(make, cluster, fake, end_jobs):
     for _ in range(3):
         make("queued")
     tasks.send_to(cluster_id=cluster.pk)
-    assert list(Submission.objects.values_list("request__key", flat=True)) == ["NOVA-0001", "NOVA-0002"]
+    assert list(Submission.objects.values_list("request__key", flat=True)) == [
+        "NOVA-0001",
+        "NOVA-0002",
+    ]
     end_jobs(Submission.objects.first())
     tasks.send_to(cluster_id=cluster.pk)
     assert {s.request.key: s.stage_name for s in Submission.objects.filter(settled_at=None)} == {
@@ -193,10 +223,18 @@ def test_an_experiment_has_no_more_in_flight_than_its_limit(
     make("queued")
     stages = (requests.stage("one", jobs=2, events=20),)
     passing = requests.request_in(
-        "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
+        "queued",
+        by=other_liaison,
+        experiment=dune,
+        approver=approver,
+        workflow=printing,
+        stages=stages,
     )
     tasks.send_to(cluster_id=cluster.pk)
-    assert sorted(Submission.objects.values_list("request__key", flat=True)) == [passing.key, "NOVA-0001"]
+    assert sorted(Submission.objects.values_list("request__key", flat=True)) == [
+        passing.key,
+        "NOVA-0001",
+    ]
 
 
 def test_one_whose_test_was_said_to_have_failed_waits_for_a_change(make, cluster, approver):
@@ -216,6 +254,12 @@ def test_what_does_not_fit_stays_in_the_queue(make, cluster):
 
 def test_one_that_somebody_moves_at_the_same_time_begins_once(make, cluster, approver):
     request = make("queued")
-    make_move(verb=Verb.HOLD, request=type(request).objects.get(pk=request.pk), by=approver, at=AT, reason="Wait.")
+    make_move(
+        verb=Verb.HOLD,
+        request=type(request).objects.get(pk=request.pk),
+        by=approver,
+        at=AT,
+        reason="Wait.",
+    )
     assert not start._begin(request, cluster, options_of(cluster), AT)
     assert not Assignment.objects.exists()

@@ -1,4 +1,6 @@
-"""A test of at most 100 events: good, it goes on; not good, it is held; failed by a service, it is made again."""
+"""A test of at most 100 events: good, it goes on; not good, it is held; failed by a service,
+it is made again.
+"""
 
 from datetime import timedelta
 
@@ -55,16 +57,25 @@ def test_a_good_test_of_every_stage_begins_production(tested, end_jobs, fake):
     judge_tests(cluster=tested.cluster, at=LATER)
     assert state_of(tested) == "running"
     event = Event.objects.get(kind="request.start")
-    assert (event.actor, event.reason) == ("opsportal", "The test passed. one: 30 min, 2 GB; two: 30 min, 2 GB")
+    assert (event.actor, event.reason) == (
+        "opsportal",
+        "The test passed. one: 30 min, 2 GB; two: 30 min, 2 GB",
+    )
     sent = [step(tested, LATER) for _ in range(2)]
-    assert [(s.first, s.tasks, s.is_test) for s in sent] == [(0, 4, False), (4, 2, False)], "tests count for nothing"
+    assert [(s.first, s.tasks, s.is_test) for s in sent] == [(0, 4, False), (4, 2, False)], (
+        "tests count for nothing"
+    )
 
 
 def test_at_most_100_events_are_made(make, cluster, approver, fake):
     stages = (requests.stage("one", jobs=2, events=5_000),)
     request = make("queued", stages=stages)
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
-    assert "OPSPORTAL_EVENTS_PER_JOB=$((100 + (index < 0)))" in fake.script(step(assignment).spool_id)
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    )
+    assert "OPSPORTAL_EVENTS_PER_JOB=$((100 + (index < 0)))" in fake.script(
+        step(assignment).spool_id
+    )
 
 
 def test_a_test_that_failed_holds_the_request_and_a_release_tests_again(tested, end_jobs, approver):

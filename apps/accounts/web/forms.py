@@ -19,10 +19,16 @@ class SettingsForm(forms.Form):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.fields["time_zone"].choices = [("", f"Portal default ({settings.TIME_ZONE})"), *_zones()]  # type: ignore[attr-defined]
+        portal_default = ("", f"Portal default ({settings.TIME_ZONE})")
+        choices = [portal_default, *_zones()]
+        self.fields["time_zone"].choices = choices  # type: ignore[attr-defined]
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=64, label="Name", widget=forms.TextInput(attrs={"placeholder": "nightly script"}))
-    scope = forms.TypedChoiceField(choices=TokenScope, coerce=TokenScope, initial=TokenScope.READ, label="Scope")
+    name = forms.CharField(
+        max_length=64, label="Name", widget=forms.TextInput(attrs={"placeholder": "nightly script"})
+    )
+    scope = forms.TypedChoiceField(
+        choices=TokenScope, coerce=TokenScope, initial=TokenScope.READ, label="Scope"
+    )
     days = forms.IntegerField(min_value=1, max_value=365, initial=90, label="Valid for days")

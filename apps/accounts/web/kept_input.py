@@ -1,4 +1,6 @@
-"""A form that was refused because its login ended or changed: its input is kept on a page that sends it again."""
+"""A form that was refused because its login ended or changed:
+its input is kept on a page that sends it again.
+"""
 
 import re
 
@@ -14,11 +16,16 @@ _TECHNICAL = re.compile(
 def is_own(request: HttpRequest) -> bool:
     """Whether a page of the portal sent this, as the browser says."""
     origin = f"{request.scheme}://{request.get_host()}"
-    return request.headers.get("Sec-Fetch-Site") == "same-origin" or request.headers.get("Origin") == origin
+    return (
+        request.headers.get("Sec-Fetch-Site") == "same-origin"
+        or request.headers.get("Origin") == origin
+    )
 
 
 def label_of(name: str) -> str:
-    """Return the name of a field for people: `Stages 2: output dataset` for `stages-1-output_dataset`."""
+    """Return the name of a field for people: `Stages 2:
+    output dataset` for `stages-1-output_dataset`.
+    """
     first, *more = (part.replace("_", " ") for part in name.split("-") if part)
     if more and more[0].isdigit():
         first, more = f"{first} {int(more[0]) + 1}", more[1:]
@@ -31,11 +38,17 @@ def keep_input(request: HttpRequest, reason: str = "") -> HttpResponse:
     Input that another site sent is not offered again, nor are passwords.
     """
     secret = any("password" in name for name in request.POST)
-    kept = [] if secret or not is_own(request) else [(n, v) for n, values in request.POST.lists() for v in values]
+    kept = (
+        []
+        if secret or not is_own(request)
+        else [(n, v) for n, values in request.POST.lists() for v in values]
+    )
     kept = [(name, value) for name, value in kept if name != "csrfmiddlewaretoken"]
     context = {
         "kept": kept,
-        "typed": [(label_of(name), value) for name, value in kept if value and not _TECHNICAL.search(name)],
+        "typed": [
+            (label_of(name), value) for name, value in kept if value and not _TECHNICAL.search(name)
+        ],
         "files": bool(request.FILES),
         "address": request.get_full_path(),
     }

@@ -1,4 +1,5 @@
-"""Failed logins: refused after some by django-axes, also per address for all usernames, and logged in one line each.
+"""Failed logins: refused after some by django-axes, also per address for all usernames,
+and logged in one line each.
 
 The line has the format that docs/production.md gives to fail2ban.
 """
@@ -31,7 +32,8 @@ def typed_username(request: object, credentials: Mapping[str, str] | None) -> st
 
 
 class LoginGuard(AxesDatabaseHandler):
-    """Locks a username at an address after `AXES_FAILURE_LIMIT` failures, and an address that tries many usernames.
+    """Locks a username at an address after `AXES_FAILURE_LIMIT` failures,
+    and an address that tries many usernames.
 
     A username is never locked at other addresses, so no one can lock out others.
     """
@@ -47,12 +49,20 @@ class LoginGuard(AxesDatabaseHandler):
             attempt_time__gte=get_cool_off_threshold(request),
         )
         of_address = recent.aggregate(count=Sum("failures_since_start"))["count"] or 0
-        return max(failures, settings.AXES_FAILURE_LIMIT) if of_address >= MAX_FAILURES_OF_ADDRESS else failures
+        return (
+            max(failures, settings.AXES_FAILURE_LIMIT)
+            if of_address >= MAX_FAILURES_OF_ADDRESS
+            else failures
+        )
 
 
 @receiver(user_login_failed)
-def log_failed_login(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
-    """Log the address, then the name, which is user input: last and quoted, so that it cannot forge the rest."""
+def log_failed_login(
+    credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
+) -> None:
+    """Log the address, then the name, which is user input: last and quoted,
+    so that it cannot forge the rest.
+    """
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     name = str(credentials.get("username", ""))[:150]
     logger.warning("Login failed: address=%s user=%s", address or "-", json.dumps(name))

@@ -18,12 +18,17 @@ class LoginMiddleware(LoginRequiredMiddleware):
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        return super().process_view(request, view, args, kwargs) if getattr(view, "login_required", True) else None
+        return (
+            super().process_view(request, view, args, kwargs)
+            if getattr(view, "login_required", True)
+            else None
+        )
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
         """Keep the input of a form; a script is redirected, like a page that is read."""
         is_page = (
-            request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate" and "HX-Request" not in request.headers
+            request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+            and "HX-Request" not in request.headers
         )
         if request.method == "POST" and is_page and is_own(request):
             return keep_input(request)
@@ -40,8 +45,14 @@ class TimeZoneMiddleware:
         with timezone.override(None):
             return self.get_response(request)
 
-    def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        name = getattr(request.user, "time_zone", "") if getattr(view, "login_required", True) else ""
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        name = (
+            getattr(request.user, "time_zone", "") if getattr(view, "login_required", True) else ""
+        )
         if name:
-            with suppress(LookupError, OSError, ValueError):  # a zone removed from the list since it was chosen
+            with suppress(
+                LookupError, OSError, ValueError
+            ):  # a zone removed from the list since it was chosen
                 timezone.activate(zoneinfo.ZoneInfo(name))

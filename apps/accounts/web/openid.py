@@ -1,7 +1,8 @@
 """Login by OpenID Connect, with the authorization code flow and PKCE.
 
-mozilla-django-oidc does the flow. This module adds the provider's addresses from its discovery document, the checks of
-issuer, audience and subject that the library lacks, and the mapping of claims to users.
+mozilla-django-oidc does the flow. This module adds the provider's addresses from its discovery
+document, the checks of issuer, audience and subject that the library lacks, and the mapping of
+claims to users.
 """
 
 import json
@@ -33,7 +34,8 @@ logger = logging.getLogger("opsportal.login")
 
 #: How long the discovery document of the provider is cached, in seconds.
 KEPT = 3_600
-#: Accepted signatures of tokens: those with a key pair, because the client secret is not a signing key.
+#: Accepted signatures of tokens: those with a key pair, because the client secret is not a signing
+#: key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
 #: The longest subject by the standard.
 MOST_SUBJECT = 255
@@ -71,7 +73,9 @@ _OF_PROVIDER = {
 
 
 def setting(name: str, *default: Any) -> Any:
-    """Return a setting of mozilla-django-oidc, by its name there; addresses come from the provider."""
+    """Return a setting of mozilla-django-oidc, by its name there;
+    addresses come from the provider.
+    """
     if name in _OF_PROVIDER:
         return discovery().get(_OF_PROVIDER[name], "")
     return getattr(settings, name, *default)
@@ -83,7 +87,9 @@ class OpenIDBackend(OIDCAuthenticationBackend):
     get_settings = staticmethod(setting)
 
     def __init__(self) -> None:
-        self.UserModel = get_user_model()  # created for each page, so the provider is not queried here
+        self.UserModel = (
+            get_user_model()
+        )  # created for each page, so the provider is not queried here
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
         if "nonce" not in credentials:  # a login by password
@@ -101,7 +107,9 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         return call("POST", self.OIDC_OP_TOKEN_ENDPOINT, data=payload).json()
 
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
-        """Return the provider's key that signed the token; key IDs (`kid`) are optional in the standard."""
+        """Return the provider's key that signed the token;
+        key IDs (`kid`) are optional in the standard.
+        """
         keys = call("GET", self.OIDC_OP_JWKS_ENDPOINT).json().get("keys")
         header = jwt.get_unverified_header(token)
         if (algorithm := header["alg"]) not in ALGORITHMS:
@@ -109,7 +117,10 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         for key in keys if isinstance(keys, list) else []:
             if not isinstance(key, dict):
                 continue
-            if key.get("kid") == header.get("kid", key.get("kid")) and key.get("alg", algorithm) == algorithm:
+            if (
+                key.get("kid") == header.get("kid", key.get("kid"))
+                and key.get("alg", algorithm) == algorithm
+            ):
                 with suppress(jwt.PyJWTError, TypeError, ValueError):  # a key of another kind
                     return jwt.PyJWK(key, algorithm)
         raise SuspiciousOperation("the provider has no key for the token")
@@ -122,9 +133,13 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             raise SuspiciousOperation(f"the subject is longer than {MOST_SUBJECT} characters")
         return claims
 
-    def get_userinfo(self, access_token: str, id_token: str, payload: dict[str, Any]) -> dict[str, Any]:
+    def get_userinfo(
+        self, access_token: str, id_token: str, payload: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the user's claims, which may be signed. Unlike a token, these have no expiry."""
-        answer = call("GET", self.OIDC_OP_USER_ENDPOINT, headers={"Authorization": f"Bearer {access_token}"})
+        answer = call(
+            "GET", self.OIDC_OP_USER_ENDPOINT, headers={"Authorization": f"Bearer {access_token}"}
+        )
         if answer.content_type != "application/jwt":
             return answer.json()
         token = answer.body.decode()
@@ -139,12 +154,17 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             claims |= more | {"iss": payload["iss"]}
         try:
             return domain.sign_on(identity=identity_in(claims), at=timezone.now())
-        except DomainError as refusal:  # as a DomainError, Django and django-axes would count a wrong password
+        except (
+            DomainError
+        ) as refusal:  # as a DomainError, Django and django-axes would count a wrong password
             raise Refused(str(refusal)) from refusal
 
 
 def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
-    """Return the claims of a token that is signed by the provider for the portal. Raises `PyJWTError`."""
+    """Return the claims of a token that is signed by the provider for the portal.
+
+    Raises `PyJWTError`.
+    """
     return jwt.decode(
         token,
         key,
@@ -188,7 +208,9 @@ REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, Denied, NoAnswer, KeyE
 
 
 class _View:
-    """Base of both views: 404 without a provider; errors lead back to the login page with a message."""
+    """Base of both views: 404 without a provider; errors lead back to the login page with a
+    message.
+    """
 
     get_settings = staticmethod(setting)
 
@@ -200,7 +222,11 @@ class _View:
             answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
         except REFUSALS as error:
             why = json.dumps(f"{type(error).__name__}: {error}"[:300])
-            logger.warning("Single sign-on failed: address=%s reason=%s", request.META.get("REMOTE_ADDR") or "-", why)
+            logger.warning(
+                "Single sign-on failed: address=%s reason=%s",
+                request.META.get("REMOTE_ADDR") or "-",
+                why,
+            )
             return self._back(request, error)
         return answer
 
@@ -232,9 +258,13 @@ class CallbackView(_View, OIDCAuthenticationCallbackView):
     """Log in the user who comes back from the provider, or show why not."""
 
     def login_success(self) -> HttpResponse:
-        """Log in the user for `OIDC_SESSION_HOURS`, however active; then the provider is asked again."""
+        """Log in the user for `OIDC_SESSION_HOURS`, however active;
+        then the provider is asked again.
+        """
         answer: HttpResponse = super().login_success()
-        self.request.session.set_expiry(timezone.now() + timedelta(hours=settings.OIDC_SESSION_HOURS))
+        self.request.session.set_expiry(
+            timezone.now() + timedelta(hours=settings.OIDC_SESSION_HOURS)
+        )
         return answer
 
     def login_failure(self) -> HttpResponse:

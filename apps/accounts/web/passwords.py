@@ -20,7 +20,9 @@ from apps.accounts.models import User
 
 
 def login_help(request: HttpRequest) -> dict[str, Any]:
-    """Return what pages before the login show: the provider of single sign-on, and where help is."""
+    """Return what pages before the login show: the provider of single sign-on,
+    and where help is.
+    """
     return {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "sends_mail": bool(settings.EMAIL_HOST),
@@ -28,7 +30,9 @@ def login_help(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def locked(request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None) -> HttpResponse:
+def locked(
+    request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None
+) -> HttpResponse:
     """Return the page for a login that django-axes refuses after too many failures."""
     minutes = settings.AXES_COOLOFF_TIME // timedelta(minutes=1)
     return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
@@ -42,7 +46,9 @@ class ChangePasswordView(auth.PasswordChangeView):
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         user = cast(User, self.request.user)
-        domain.set_password(user=user, password=form.cleaned_data["new_password1"], by=user, at=timezone.now())
+        domain.set_password(
+            user=user, password=form.cleaned_data["new_password1"], by=user, at=timezone.now()
+        )
         update_session_auth_hash(self.request, user)
         messages.success(self.request, "Password changed. You are logged out everywhere else.")
         return redirect(self.get_success_url())
@@ -61,7 +67,8 @@ class ForgottenPasswordView(auth.PasswordResetView):
                 domain.request_password_reset(user=user, at=timezone.now())
             messages.success(
                 self.request,
-                f"If an account has the address {address}, a link for a new password is on its way. It is valid for"
+                f"If an account has the address {address}, a link for a new password is on "
+                "its way. It is valid for"
                 f" {settings.PASSWORD_RESET_TIMEOUT // 60} minutes.",
             )
         return redirect(self.get_success_url())

@@ -1,4 +1,6 @@
-"""Calls of the OpenID provider, limited in time, size and number, so that a slow provider does not stop the portal."""
+"""Calls of the OpenID provider, limited in time, size and number,
+so that a slow provider does not stop the portal.
+"""
 
 import json
 import threading
@@ -27,7 +29,9 @@ class NoAnswer(Exception):
 
 
 class Denied(Exception):
-    """The provider answered that the portal's call is not valid, as it does for a code that was used before."""
+    """The provider answered that the portal's call is not valid,
+    as it does for a code that was used before.
+    """
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,20 @@ class Answer:
 
 
 def call(method: str, url: str, **parameters: Any) -> Answer:
-    """Call the provider; all of the answer arrives within `OIDC_TIMEOUT`. Raises `NoAnswer`, `Denied`.
+    """Call the provider; all of the answer arrives within `OIDC_TIMEOUT`.
+
+    Raises `NoAnswer`, `Denied`.
 
     Redirects are not followed: a call has the portal's secret or a user's token.
     """
     if not _free_calls.acquire(timeout=WAIT):
         raise NoAnswer(f"{url}: {MOST_CALLS} other logins wait for the provider")
     # As a timeout of requests, it limits only each pause of the provider.
-    limits: dict[str, Any] = {"timeout": settings.OIDC_TIMEOUT, "allow_redirects": False, "stream": True}
+    limits: dict[str, Any] = {
+        "timeout": settings.OIDC_TIMEOUT,
+        "allow_redirects": False,
+        "stream": True,
+    }
     try:
         with (
             Deadline(settings.OIDC_TIMEOUT) as deadline,
@@ -77,7 +87,9 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
         raise NoAnswer(f"{url}: status {response.status_code}")
     if len(body) > MOST_BYTES:
         raise NoAnswer(f"{url}: the answer is larger than {MOST_BYTES // 1_000_000} MB")
-    return Answer(url, response.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body)
+    return Answer(
+        url, response.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body
+    )
 
 
 class _Connections(HTTPAdapter):

@@ -29,8 +29,8 @@ def _key(header: str) -> str:
 class StripRemoteUserMiddleware(MiddlewareMixin):
     """Drop the headers of requests that do not come from a proxy in `REMOTE_USER_PROXIES`.
 
-    Place it before any middleware that rewrites `REMOTE_ADDR`. Requests over a Unix socket have no address and are
-    trusted: the permissions of the socket decide who can connect.
+    Place it before any middleware that rewrites `REMOTE_ADDR`. Requests over a Unix socket have no
+    address and are trusted: the permissions of the socket decide who can connect.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -43,13 +43,17 @@ def _is_proxy(address: str) -> bool:
     if not address:
         return True
     try:
-        return any(ip_address(address) in ip_network(network) for network in settings.REMOTE_USER_PROXIES)
+        return any(
+            ip_address(address) in ip_network(network) for network in settings.REMOTE_USER_PROXIES
+        )
     except ValueError:
         return False
 
 
 class RemoteUserMiddleware(MiddlewareMixin):
-    """Log in the user named by the proxy, and log out its session once it names no one or another user."""
+    """Log in the user named by the proxy, and log out its session once it names no one or
+    another user.
+    """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
@@ -73,9 +77,13 @@ class RemoteUserMiddleware(MiddlewareMixin):
     def _log_in(self, request: HttpRequest, name: str) -> HttpResponse | None:
         header = settings.REMOTE_USER_GROUPS_HEADER
         named = request.META.get(_key(header), "") if header else ""
-        groups = frozenset(filter(None, (group.strip() for group in named.replace(";", ",").split(","))))
+        groups = frozenset(
+            filter(None, (group.strip() for group in named.replace(";", ",").split(",")))
+        )
         try:
-            user = domain.sign_on(identity=domain.Identity(username=name, groups=groups), at=timezone.now())
+            user = domain.sign_on(
+                identity=domain.Identity(username=name, groups=groups), at=timezone.now()
+            )
         except DomainError as refusal:
             address = request.META.get("REMOTE_ADDR") or "-"
             logger.warning("Login failed: address=%s user=%s", address, json.dumps(name[:150]))

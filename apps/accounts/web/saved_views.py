@@ -20,14 +20,18 @@ class ViewForm(forms.Form):
     path = forms.CharField(max_length=100, validators=[domain.is_list_path])
     name = forms.CharField(max_length=60)
     query = forms.CharField(max_length=domain.MOST_QUERY, required=False)
-    experiment = forms.ModelChoiceField(queryset=Experiment.objects.none(), to_field_name="key", required=False)
+    experiment = forms.ModelChoiceField(
+        queryset=Experiment.objects.none(), to_field_name="key", required=False
+    )
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["experiment"].queryset = domain.shareable(user)  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
-        """Return the query in one order of its parameters, so that equal views have equal queries."""
+        """Return the query in one order of its parameters,
+        so that equal views have equal queries.
+        """
         return domain.kept_query(self.cleaned_data["query"])
 
 
@@ -63,7 +67,9 @@ def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         view.delete()
         messages.success(request, f"Deleted the view “{view.name}”.")
         return redirect(view.path)
-    form = ViewForm({"path": view.path, "query": view.query, **request.POST.dict()}, user=request.user)
+    form = ViewForm(
+        {"path": view.path, "query": view.query, **request.POST.dict()}, user=request.user
+    )
     if not form.is_valid():
         return _refused(request, form)
     with show_errors(request):
@@ -74,7 +80,11 @@ def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 def _refused(request: AuthenticatedRequest, form: ViewForm) -> HttpResponse:
     messages.error(
-        request, f"The view was not saved. {' '.join(map(str, form.errors.get('name', ['Reload the page.'])))}"
+        request,
+        (
+            "The view was not saved. "
+            f"{' '.join(map(str, form.errors.get('name', ['Reload the page.'])))}"
+        ),
     )
     path = form.cleaned_data.get("path", "/")
     return _back(path, form.cleaned_data.get("query", ""))

@@ -18,9 +18,16 @@ class TokenAuthentication(KnoxAuthentication):
     """Knox's tokens, with the scope of each."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """Return user and token; None without one. Raises `AuthenticationFailed` and `PermissionDenied`."""
+        """Return user and token; None without one.
+
+        Raises `AuthenticationFailed` and `PermissionDenied`.
+        """
         credentials: tuple[User, ApiToken] | None = super().authenticate(request)
-        if credentials and credentials[1].scope == TokenScope.READ and request.method not in SAFE_METHODS:
+        if (
+            credentials
+            and credentials[1].scope == TokenScope.READ
+            and request.method not in SAFE_METHODS
+        ):
             raise PermissionDenied("The scope of this token is read only.")
         return credentials
 

@@ -7,13 +7,21 @@ app_name = "accounts"
 urlpatterns = [
     path(
         "login/",
-        auth.LoginView.as_view(template_name="accounts/login.html", redirect_authenticated_user=True),
+        auth.LoginView.as_view(
+            template_name="accounts/login.html", redirect_authenticated_user=True
+        ),
         name="login",
     ),
     path("logout/", auth.LogoutView.as_view(), name="logout"),
     path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
-    path("password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"),
-    path("password/new/<str:uidb64>/<str:token>/", passwords.NewPasswordView.as_view(), name="new-password"),
+    path(
+        "password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"
+    ),
+    path(
+        "password/new/<str:uidb64>/<str:token>/",
+        passwords.NewPasswordView.as_view(),
+        name="new-password",
+    ),
     path("openid/", views.start_openid, name="openid"),
     path("openid/callback/", views.finish_openid, name="openid-callback"),
     path("settings/", views.my_settings, name="settings"),

@@ -16,7 +16,8 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 
 
-# The next two load what single sign-on needs only where it is used: cryptography takes a tenth of a second.
+# The next two load what single sign-on needs only where it is used: cryptography takes a tenth of a
+# second.
 @login_not_required
 def start_openid(request: HttpRequest) -> HttpResponseBase:
     """Send the browser to the provider of single sign-on."""

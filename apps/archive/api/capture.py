@@ -1,4 +1,6 @@
-"""API for capture on hosts without access to the portal's database: batches of jobs and status reports."""
+"""API for capture on hosts without access to the portal's database:
+batches of jobs and status reports.
+"""
 
 from typing import Any
 
@@ -18,7 +20,13 @@ from rest_framework.response import Response
 
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
-from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
+from apps.archive.wire.batches import (
+    MEDIA_TYPE,
+    MOST_SENT_BYTES,
+    BadBatch,
+    BatchTooLarge,
+    unpack_untrusted,
+)
 from apps.archive.wire.intake import IntakeFull, JournalOutdated
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
@@ -30,7 +38,9 @@ from apps.jobs.domain.masking_rules import current_rules
 
 
 class Unreadable(APIException):
-    """Not 400, which may come of anything on the way: a sender gives up what is answered with this."""
+    """Not 400, which may come of anything on the way:
+    a sender gives up what is answered with this.
+    """
 
     status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
 
@@ -113,7 +123,9 @@ class BatchSerializer(serializers.Serializer):
 
 
 class ReceiveBatch(CaptureView):
-    """Keeps a batch for the workers, durably; one of a journal and sequence that came before is not kept twice."""
+    """Keeps a batch for the workers, durably; one of a journal and sequence that came before is
+    not kept twice.
+    """
 
     parser_classes = [BatchParser]
     max_body_bytes = MOST_SENT_BYTES
@@ -128,7 +140,10 @@ class ReceiveBatch(CaptureView):
         at, size = timezone.now(), int(request.META.get("CONTENT_LENGTH") or 0)
         quota = Quota("capture-bytes", settings.CAPTURE_HOST_MAX_BYTES_PER_DAY, DAY)
         if quota.add(request.auth.pk, 0, at=at) >= quota.most:
-            raise Full(f"This host has sent {quota.most:,} bytes of captured jobs today, the most in a day.")
+            raise Full(
+                f"This host has sent {quota.most:,} bytes of captured jobs today, the most in "
+                "a day."
+            )
 
         jobs: Any = request.data  # unpacks the batch
         if not isinstance(jobs, list) or not jobs:
@@ -161,8 +176,11 @@ class Report(CaptureView):
 
     @extend_schema(
         responses=inline_serializer(
-            "MaskingRulesInForce", {"masking_rules": serializers.ListField(child=serializers.ListField())}
+            "MaskingRulesInForce",
+            {"masking_rules": serializers.ListField(child=serializers.ListField())},
         )
     )
     def get(self, request: Request) -> Response:
-        return Response({"masking_rules": [[rule.applies_to, rule.pattern] for rule in current_rules()]})
+        return Response(
+            {"masking_rules": [[rule.applies_to, rule.pattern] for rule in current_rules()]}
+        )

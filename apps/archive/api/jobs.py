@@ -64,10 +64,17 @@ class ByMark(BasePagination):
         return Response({"next": following, "stopped_at": self.page.stopped_at, "results": data})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        stopped = "Any text was looked for in the jobs back to this time; `next` looks on from there."
+        stopped = (
+            "Any text was looked for in the jobs back to this time; `next` looks on from there."
+        )
         properties = {
             "next": {"type": "string", "format": "uri", "nullable": True},
-            "stopped_at": {"type": "string", "format": "date-time", "nullable": True, "description": stopped},
+            "stopped_at": {
+                "type": "string",
+                "format": "date-time",
+                "nullable": True,
+                "description": stopped,
+            },
             "results": schema,
         }
         return {"type": "object", "required": list(properties), "properties": properties}
@@ -85,7 +92,10 @@ class ByMark(BasePagination):
 
 
 class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJob]):
-    """Jobs as they lay in the spool. `…/script/`, `…/environment/`, `…/description/` answer with the stored bytes."""
+    """Jobs as they lay in the spool.
+
+    `…/script/`, `…/environment/`, `…/description/` answer with the stored bytes.
+    """
 
     serializer_class = ArchivedJobSerializer
     pagination_class = ByMark
@@ -108,7 +118,11 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     def get_serializer_context(self) -> dict[str, Any]:
         """Add the hits of the page's rows, all read at once."""
         context = dict(super().get_serializer_context())
-        if self.action == "list" and isinstance(self.paginator, ByMark) and hasattr(self.paginator, "page"):
+        if (
+            self.action == "list"
+            and isinstance(self.paginator, ByMark)
+            and hasattr(self.paginator, "page")
+        ):
             context["hits"] = hits_in(self.paginator.page.rows, self.chosen.search)
         return context
 
@@ -138,7 +152,9 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("other", int, description="ID of the other job. Default: the last success."),
+            OpenApiParameter(
+                "other", int, description="ID of the other job. Default: the last success."
+            ),
             OpenApiParameter("exact", bool, description="Also report what differs in every run."),
         ],
         responses=DifferenceSerializer,
@@ -162,7 +178,12 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("id", int, many=True, description="IDs of jobs. Default: the jobs that match the filters.")
+            OpenApiParameter(
+                "id",
+                int,
+                many=True,
+                description="IDs of jobs. Default: the jobs that match the filters.",
+            )
         ],
         responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY)},
         filters=True,
@@ -184,7 +205,12 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         """Let the rules of retention count again."""
         unpin_job(job=job, **fields)
 
-    @command(CaptureChoiceSerializer, ArchivedJobSerializer, allowed=may_choose_capture, url_path="use-capture")
+    @command(
+        CaptureChoiceSerializer,
+        ArchivedJobSerializer,
+        allowed=may_choose_capture,
+        url_path="use-capture",
+    )
     def use_capture(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
         """Use this one of the captures of a job that differ."""
         return choose_capture(job=job, **fields)

@@ -37,7 +37,9 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
     chosen_at = serializers.DateTimeField(
         allow_null=True, help_text="When a user chose this one of the captures that differ."
     )
-    hits = serializers.SerializerMethodField(help_text="Up to three script lines that match the search.")
+    hits = serializers.SerializerMethodField(
+        help_text="Up to three script lines that match the search."
+    )
 
     @extend_schema_field(HitSerializer(many=True))
     def get_hits(self, job: ArchivedJob) -> list[dict[str, Any]]:
@@ -103,12 +105,17 @@ class DifferenceSerializer(serializers.Serializer[Any]):
     right = serializers.IntegerField(source="right.pk")
     same_script = serializers.BooleanField(help_text="Identical byte for byte.")
     same_environment = serializers.BooleanField(help_text="Identical byte for byte.")
-    whole = serializers.BooleanField(help_text="False if only the first part of the scripts was compared.")
+    whole = serializers.BooleanField(
+        help_text="False if only the first part of the scripts was compared."
+    )
     plain = serializers.BooleanField(
         help_text="True if the full comparison took too long: dates and IDs count as differences."
     )
     lines = RowSerializer(
-        many=True, source="differing_rows", allow_null=True, help_text="Null if one script is damaged."
+        many=True,
+        source="differing_rows",
+        allow_null=True,
+        help_text="Null if one script is damaged.",
     )
     variables = ChangeSerializer(
         many=True, source="changes", allow_null=True, help_text="Null if you do not have access."
@@ -128,5 +135,7 @@ class PinSerializer(serializers.ModelSerializer[Pin]):
 
 
 class CaptureChoiceSerializer(serializers.Serializer[ArchivedJob]):
-    conflict_version = serializers.IntegerField(help_text="That of the job, when you compared its captures.")
+    conflict_version = serializers.IntegerField(
+        help_text="That of the job, when you compared its captures."
+    )
     reason = serializers.CharField(max_length=200)

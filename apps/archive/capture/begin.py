@@ -1,7 +1,8 @@
-"""Begins a capture by the plan of the last start, before Django, or anything else of the portal, is loaded.
+"""Begins a capture by the plan of the last start, before Django, or anything else of the portal,
+is loaded.
 
-A job that comes before the spool is watched may be gone unseen, and to load Django takes seconds on a busy host. So
-this module and what it imports at its top are small on purpose.
+A job that comes before the spool is watched may be gone unseen, and to load Django takes seconds on
+a busy host. So this module and what it imports at its top are small on purpose.
 """
 
 import os
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def begin(arguments: "Sequence[str]") -> None:
-    """Carry out the plan that there is for this command line, and exit; return where Django has to make one."""
+    """Carry out the plan that there is for this command line, and exit;
+    return where Django has to make one.
+    """
     if list(arguments[:1]) == ["--planned"]:
         from apps.archive.capture.main import run_taken
 

@@ -1,4 +1,5 @@
-"""The capture loop: scan the spool, read entries on file events, pass jobs on; each in its own thread.
+"""The capture loop: scan the spool, read entries on file events, pass jobs on;
+each in its own thread.
 
 A kill loses nothing: what is not in the journal is still in the spool, and the next start scans it.
 """
@@ -72,7 +73,9 @@ class Capture:
 
     def run(self, *, rescan_seconds: float) -> None:
         """Capture until `stop` is called."""
-        watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set, watch=self._watch)
+        watcher = Watcher(
+            spool=self._spool, waiting=self._waiting, rescan=self._look_again.set, watch=self._watch
+        )
         self._guarded("watch", watcher.refresh)
         self._start(watcher)
         while not self._stopping.is_set():
@@ -85,7 +88,9 @@ class Capture:
         watcher.close()
 
     def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Capture what is in the spool now and hand it over; give up after `patience_seconds` without progress."""
+        """Capture what is in the spool now and hand it over;
+        give up after `patience_seconds` without progress.
+        """
         self._start()
         self._look_again.set()
         moved_at, before = time.monotonic(), (-1, -1, -1)
@@ -93,7 +98,9 @@ class Capture:
             if self._look_again.is_set() or self._waiting.overflowed:
                 self._look_again.clear()
                 self._guarded("scan", self.scan)
-            nothing_to_read = not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
+            nothing_to_read = (
+                not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
+            )
             backlog = self._hand_over.backlog()
             if nothing_to_read and backlog.behind == 0 and backlog.undelivered == 0:
                 break
@@ -129,7 +136,9 @@ class Capture:
 
     def report(self) -> CaptureReport:
         """Return the state of capture and of its journal."""
-        unreadable = {printable(path): printable(why) for path, why in self.reader.unreadable().items()}
+        unreadable = {
+            printable(path): printable(why) for path, why in self.reader.unreadable().items()
+        }
         return CaptureReport(
             captured=self.captured,
             missed=self.reader.missed,

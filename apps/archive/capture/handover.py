@@ -39,7 +39,10 @@ class Backlog(NamedTuple):
 
 
 class HandOver:
-    """The journal with a thread that hands it over. `HandOverProcess` stands for one in another process."""
+    """The journal with a thread that hands it over.
+
+    `HandOverProcess` stands for one in another process.
+    """
 
     def __init__(self, journal: Journal, portal: Portal, rules: KeptRules) -> None:
         self._journal = journal
@@ -53,7 +56,9 @@ class HandOver:
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._report: Mapping[str, Any] | None = None
-        self._taken: JournaledBatch | None = None  # by the portal; the journal could not note it yet
+        self._taken: JournaledBatch | None = (
+            None  # by the portal; the journal could not note it yet
+        )
         self._failures = 0
         self._next_at = 0.0
         self._handed_over = 0
@@ -69,11 +74,16 @@ class HandOver:
         self._thread.join(timeout=_STOP_SECONDS)
 
     def known(self, cluster: str) -> dict[str, Identity]:
-        """Return the newest captured spool entry of each job id that was in the spool at the last scan."""
+        """Return the newest captured spool entry of each job id that was in the spool at the
+        last scan.
+        """
         return self._journal.known(cluster)
 
     def add(self, batch: Batch) -> int:
-        """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
+        """Write the jobs that are new, durably, as one.
+
+        Returns how many were. Raises what the journal does.
+        """
         count = self._journal.add(batch)
         self._wake.set()
         return count
@@ -87,7 +97,9 @@ class HandOver:
         refused = self._journal.refused()
         return Backlog(
             behind=behind,
-            lag_seconds=max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1)) if oldest_at else 0.0,
+            lag_seconds=max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1))
+            if oldest_at
+            else 0.0,
             handed_over=self._handed_over,
             undelivered=self._undelivered,
             refused=refused.jobs,
@@ -103,7 +115,8 @@ class HandOver:
         return self._rules.rules
 
     def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
-        """Return the masking rules in force; those last received where the portal does not answer in this time.
+        """Return the masking rules in force; those last received where the portal does not
+        answer in this time.
 
         With `at_once`, those are enough, and only where none ever were, the answer is waited for.
         """
@@ -131,7 +144,10 @@ class HandOver:
             logger.info("the masking rules have changed: %d are in force", len(self._rules.rules))
 
     def _moved(self) -> bool:
-        """Hand the next batch over, unless the portal is to be left in peace. Returns whether there may be more."""
+        """Hand the next batch over, unless the portal is to be left in peace.
+
+        Returns whether there may be more.
+        """
         if time.monotonic() < self._next_at:
             return False
         self._drained = False
@@ -163,7 +179,10 @@ class HandOver:
                 self._refused(batch, error)
                 return
             except JournalOutdated as error:
-                logger.warning("the journal was restored from a copy, its batches go on under a new name: %s", error)
+                logger.warning(
+                    "the journal was restored from a copy, its batches go on under a new name: %s",
+                    error,
+                )
                 self._journal.renew_id()
                 return
             self._taken, self._undelivered = batch, 1

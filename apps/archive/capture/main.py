@@ -1,4 +1,6 @@
-"""Runs a plan: a program without Django with two processes, one for the spool, one for the journal."""
+"""Runs a plan: a program without Django with two processes, one for the spool,
+one for the journal.
+"""
 
 import gc
 import logging
@@ -90,7 +92,10 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
 
 
 def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
-    """Print what was captured. Raises `CaptureFailed` where something that can be read did not reach the portal."""
+    """Print what was captured.
+
+    Raises `CaptureFailed` where something that can be read did not reach the portal.
+    """
     out(f"captured {report.captured} jobs of {cluster}")
     for path, reason in report.unreadable.items():
         err(f"not readable: {path}: {reason}")
@@ -98,20 +103,34 @@ def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
         err(f"incomplete: {path}")
     problems = []
     if report.behind:
-        problems.append(f"{report.behind} jobs stay in the journal: {report.portal_error or 'stopped before the end'}")
+        problems.append(
+            f"{report.behind} jobs stay in the journal: "
+            f"{report.portal_error or 'stopped before the end'}"
+        )
     if report.refused:
-        problems.append(f"the portal refuses {report.refused} jobs, which stay in the journal: {report.why_refused}")
+        problems.append(
+            f"the portal refuses {report.refused} jobs, which stay in the journal: "
+            f"{report.why_refused}"
+        )
     if report.undelivered and not report.behind:
-        problems.append(f"the sinks lack {report.undelivered} batches: see `manage.py archive sinks`")
+        problems.append(
+            f"the sinks lack {report.undelivered} batches: see `manage.py archive sinks`"
+        )
     if report.last_error or report.waiting > len(report.incomplete):
-        problems.append(f"the spool was not captured completely: {report.last_error or 'stopped before the end'}")
+        problems.append(
+            "the spool was not captured completely: "
+            f"{report.last_error or 'stopped before the end'}"
+        )
     if problems:
         raise CaptureFailed("\n".join(problems))
 
 
 @contextmanager
 def _stopped_by_signals(capture: Capture) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda *_: capture.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: capture.stop())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""The masking rules received last, stored beside the journal: they apply while the portal is unreachable."""
+"""The masking rules received last, stored beside the journal:
+they apply while the portal is unreachable.
+"""
 
 import json
 import os
@@ -9,7 +11,10 @@ from apps.core.domain.masking import Rule
 
 
 class KeptRules:
-    """The rules of one journal directory. An unreadable file is an error: without it, secrets would be stored."""
+    """The rules of one journal directory.
+
+    An unreadable file is an error: without it, secrets would be stored.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Read them. Raises `ValueError` or `OSError` naming the file."""

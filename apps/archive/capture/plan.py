@@ -1,7 +1,8 @@
-"""The configuration of a capture process, built by the command, which needs Django, for a program that does not.
+"""The configuration of a capture process, built by the command, which needs Django,
+for a program that does not.
 
-The plan contains secrets: it is passed between programs in memory, and kept for the next start where only its user
-can read it (`kept_plan`).
+The plan contains secrets: it is passed between programs in memory, and kept for the next start
+where only its user can read it (`kept_plan`).
 """
 
 import os
@@ -19,7 +20,8 @@ from apps.archive.capture.watch.base import Watch
 class Plan:
     """All that a capture needs to know.
 
-    `portal` is the portal's address, or how to connect to its database: then `broker` is the URL of its workers' Redis.
+    `portal` is the portal's address, or how to connect to its database: then `broker` is the URL of
+    its workers' Redis.
     """
 
     cluster: str

@@ -30,7 +30,9 @@ class JournalDied(Exception):
 
 
 class HandOverProcess:
-    """Stands for a `HandOver` in another process, which ends with this one, whatever this one ends of."""
+    """Stands for a `HandOver` in another process, which ends with this one,
+    whatever this one ends of.
+    """
 
     def __init__(self, directory: Path, open_portal: Callable[[], Portal]) -> None:
         """To be made before any thread is started; `open_portal` is called in the other process.
@@ -113,7 +115,9 @@ def _serve(requests: Connection, directory: Path, open_portal: Callable[[], Port
             try:
                 answer = getattr(hand_over, what)(*arguments)
             except Exception as error:  # the other side tells of it
-                answer = error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
+                answer = (
+                    error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
+                )
             del arguments
             requests.send(answer)
 
@@ -121,12 +125,14 @@ def _serve(requests: Connection, directory: Path, open_portal: Callable[[], Port
 def _fork(work: Callable[[], object], *, keep: int) -> int:
     """Do `work` in a new process, which has this file alone beside the first three; return its id.
 
-    It is left to capture to say when to end: Ctrl-C and service managers tell the whole group, and what capture has
-    read is written before all end.
+    It is left to capture to say when to end: Ctrl-C and service managers tell the whole group, and
+    what capture has read is written before all end.
     """
     gc.freeze()  # what is there now stays, and is shared
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of Python 3.12, where a test has threads
         pid = os.fork()
     if pid:
         return pid

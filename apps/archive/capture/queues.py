@@ -18,9 +18,12 @@ LONGEST_EASE_SECONDS = 0.05
 
 
 class WaitingEntries:
-    """Spool entries to read, each once at a time, some of them not before a moment. Never more than MAX_ENTRIES.
+    """Spool entries to read, each once at a time, some of them not before a moment.
 
-    What does not fit is left out and `overflowed` is set: it is still in the spool, for the next scan to find.
+    Never more than MAX_ENTRIES.
+
+    What does not fit is left out and `overflowed` is set: it is still in the spool, for the next
+    scan to find.
     """
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
@@ -68,10 +71,16 @@ class WaitingEntries:
         with self._changed:
             if self._now:
                 return 0.0
-            return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+            return (
+                max(0.0, min(longest, self._later[0][0] - time.monotonic()))
+                if self._later
+                else longest
+            )
 
     def ease(self, stopping: threading.Event) -> None:
-        """Let the reader go first, for a while: what it has before it may be deleted at any moment."""
+        """Let the reader go first, for a while: what it has before it may be deleted at any
+        moment.
+        """
         end = time.monotonic() + LONGEST_EASE_SECONDS
         while self._now and time.monotonic() < end and not stopping.wait(0.002):
             pass
@@ -84,7 +93,9 @@ class WaitingEntries:
             return tries
 
     def hurry(self) -> None:
-        """Say that one was gone before it was read: those after it may be too, so the newest go first for now."""
+        """Say that one was gone before it was read: those after it may be too,
+        so the newest go first for now.
+        """
         self._newest_first = True
 
     def done(self, entry: SpoolEntry) -> None:
@@ -102,7 +113,10 @@ class WaitingEntries:
 
 
 class WaitingJobs:
-    """Jobs that were read and wait for the journal. Who adds more than MAX_BYTES waits until there is room."""
+    """Jobs that were read and wait for the journal.
+
+    Who adds more than MAX_BYTES waits until there is room.
+    """
 
     def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -116,7 +130,9 @@ class WaitingJobs:
     def put(self, job: CapturedJob, identity: Identity) -> bool:
         """Add one, waiting for room. Returns False where the journal takes no more."""
         with self._changed:
-            while self._jobs and self._bytes + job.size_bytes > self._max_bytes and not self._closed:
+            while (
+                self._jobs and self._bytes + job.size_bytes > self._max_bytes and not self._closed
+            ):
                 self._changed.wait()
             if self._closed:
                 return False
@@ -131,7 +147,10 @@ class WaitingJobs:
         return self._held.get(job_id)
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds. To be followed by `written`."""
+        """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds.
+
+        To be followed by `written`.
+        """
         with self._changed:
             if not self._jobs:
                 self._changed.wait(timeout)

@@ -4,7 +4,9 @@ import ctypes
 import os
 import time
 
-SWITCH_SECONDS = 0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
+SWITCH_SECONDS = (
+    0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
+)
 _TIDY_SECONDS = 2.0
 _HURRY = 10
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
@@ -15,7 +17,10 @@ _priority = os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def go_first() -> None:
-    """Let this process, and what it starts from now on, run before others. Only root may: else it stays as it is."""
+    """Let this process, and what it starts from now on, run before others.
+
+    Only root may: else it stays as it is.
+    """
     _run_at(_priority - _HURRY)
 
 
@@ -32,7 +37,9 @@ def _run_at(priority: int) -> None:
 
 
 class Tidying:
-    """Gives back to the system, now and then, what the heap no longer needs: many jobs pass through it."""
+    """Gives back to the system, now and then, what the heap no longer needs:
+    many jobs pass through it.
+    """
 
     def __init__(self) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -45,7 +52,9 @@ class Tidying:
 
 
 def give_memory_back() -> None:
-    """Have the allocator return large blocks as soon as they are free, and share one heap between threads."""
+    """Have the allocator return large blocks as soon as they are free,
+    and share one heap between threads.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # of glibc; others have no such habits
         libc.mallopt(_ARENA_MAX, 1)

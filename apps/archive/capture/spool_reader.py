@@ -1,4 +1,6 @@
-"""Reads spool entries into memory the moment they are complete; one bad entry never stops the rest."""
+"""Reads spool entries into memory the moment they are complete;
+one bad entry never stops the rest.
+"""
 
 import logging
 import os
@@ -32,11 +34,16 @@ _WARNING_SECONDS = 1.0
 _LATELY = 10_000  # entries: a scan may find one before it is read, and hand it over after
 _MOST_REPORTED = 1000
 _KEY_LENGTH = 64
-_MOST_COMPARED = 1_000_000_000  # secret arguments by bytes of a description: nobody's job may keep capture busy
+_MOST_COMPARED = (
+    1_000_000_000  # secret arguments by bytes of a description: nobody's job may keep capture busy
+)
 
 
 class Reader:
-    """Takes entries from `waiting`, reads and masks them, and puts them to `jobs`. Runs in a thread of its own."""
+    """Takes entries from `waiting`, reads and masks them, and puts them to `jobs`.
+
+    Runs in a thread of its own.
+    """
 
     def __init__(
         self,
@@ -66,7 +73,9 @@ class Reader:
         self._warned_at = 0.0
 
     def run(self, stopping: threading.Event, watcher: Watcher | None = None) -> None:
-        """Read what waits, and follow `watcher` in between: in one thread, neither has to wait for the other."""
+        """Read what waits, and follow `watcher` in between: in one thread,
+        neither has to wait for the other.
+        """
         while not stopping.is_set():
             if watcher:
                 watcher.follow(timeout=self._waiting.pause(_IDLE_SECONDS))
@@ -90,7 +99,10 @@ class Reader:
             job = self._captured(spooled)
         except EntryIncomplete:
             self._waiting.again(
-                entry, lambda tries: min(FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 20), LONGEST_DELAY_SECONDS)
+                entry,
+                lambda tries: min(
+                    FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 20), LONGEST_DELAY_SECONDS
+                ),
             )
             return
         except EntryVanished:
@@ -106,14 +118,18 @@ class Reader:
         self._waiting.done(entry)
 
     def _warn_of_gone(self) -> None:
-        """Log the entries that were deleted before they were read, together: logging each would cost more of them."""
+        """Log the entries that were deleted before they were read, together:
+        logging each would cost more of them.
+        """
         if self._gone and (moment := time.monotonic()) > self._warned_at + _WARNING_SECONDS:
             lately = set(self._lately)
             gone = [entry.path for entry in self._gone if entry.job_id not in lately]
             self._gone, self._warned_at = [], moment
             self.missed += len(gone)
             if gone:
-                logger.warning("%d entries were deleted before they were read, such as %s", len(gone), gone[0])
+                logger.warning(
+                    "%d entries were deleted before they were read, such as %s", len(gone), gone[0]
+                )
 
     def unreadable(self) -> dict[Path, str]:
         """Return the entries that could not be read when last tried, with the reasons."""
@@ -123,7 +139,11 @@ class Reader:
     def forget_unreadable(self) -> None:
         """Forget reports of entries that are gone."""
         with self._guard:
-            there = {entry: why for entry, why in self._unreadable.items() if self._spool.identity(entry).inode}
+            there = {
+                entry: why
+                for entry, why in self._unreadable.items()
+                if self._spool.identity(entry).inode
+            }
             self._unreadable = there
 
     def _captured(self, spooled: SpooledJob) -> CapturedJob:

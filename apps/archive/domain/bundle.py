@@ -48,10 +48,11 @@ def _sizes_of(keys: Collection[int]) -> dict[int, int]:
 
 
 def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
-    """Return the chunks of a tar of a directory for each job, and `jobs.tsv` with what is known of them.
+    """Return the chunks of a tar of a directory for each job,
+    and `jobs.tsv` with what is known of them.
 
-    Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so. Few
-    contents are in memory at a time, however slowly the client reads.
+    Environments are in it where the user may see them. A damaged content is left out, and
+    `jobs.tsv` says so. Few contents are in memory at a time, however slowly the client reads.
     """
     return write_tar(_members(jobs, user))
 
@@ -96,15 +97,22 @@ def directory_of(job: ArchivedJob) -> str:
 
 def safe_name(name: str) -> str:
     """Return a name with nothing in it but ASCII letters, digits, `_`, `-` and inner points."""
-    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
+    kept = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_"
+        for letter in name
+    )
     return kept.strip(".") or "_"
 
 
-def _with_contents(jobs: Sequence[ArchivedJob], user: User) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
+def _with_contents(
+    jobs: Sequence[ArchivedJob], user: User
+) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
     """Yield each job with its contents by name, those of some jobs read at once."""
     keys = {job.pk: _keys(job, user) for job in jobs}
     sizes = _sizes_of({key for of_job in keys.values() for key in of_job.values()})
-    bytes_of = {pk: sum(sizes.get(key, 0) for key in of_job.values()) for pk, of_job in keys.items()}
+    bytes_of = {
+        pk: sum(sizes.get(key, 0) for key in of_job.values()) for pk, of_job in keys.items()
+    }
     for part in _parts(jobs, bytes_of):
         blobs = Blob.objects.in_bulk({key for job in part for key in keys[job.pk].values()})
         for job in part:
@@ -113,7 +121,9 @@ def _with_contents(jobs: Sequence[ArchivedJob], user: User) -> Iterator[tuple[Ar
 
 
 def _parts(jobs: Sequence[ArchivedJob], bytes_of: Mapping[int, int]) -> Iterator[list[ArchivedJob]]:
-    """Divide jobs into parts of at most 25 jobs, and of at most 4 MB where a part has several jobs."""
+    """Divide jobs into parts of at most 25 jobs, and of at most 4 MB where a part has
+    several jobs.
+    """
     part: list[ArchivedJob] = []
     part_bytes = 0
     for job in jobs:

@@ -1,4 +1,6 @@
-"""Capture hosts without access to the portal's database: tokens, and receiving their jobs and reports."""
+"""Capture hosts without access to the portal's database: tokens,
+and receiving their jobs and reports.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +25,10 @@ from apps.core.errors import NotAllowed
 def create_capture_host(
     *, name: str, clusters: Sequence[str], by: Principal, at: datetime, trusted: bool = False
 ) -> tuple[CaptureHost, str]:
-    """Make a host that may send jobs of these clusters; return it with its token. Raises `ValidationError`."""
+    """Make a host that may send jobs of these clusters; return it with its token.
+
+    Raises `ValidationError`.
+    """
     host = CaptureHost(name=name, clusters=list(clusters), trusted=trusted)
     host.full_clean()
     host.save()
@@ -42,13 +47,23 @@ def change_capture_host(*, host: CaptureHost, by: Principal, at: datetime) -> No
 
 
 @transaction.atomic
-def add_host_token(*, host: CaptureHost, by: Principal, at: datetime, revoke_others: bool = False) -> str:
-    """Give a host one more token, or one instead of all others; return it: only its hash is kept."""
+def add_host_token(
+    *, host: CaptureHost, by: Principal, at: datetime, revoke_others: bool = False
+) -> str:
+    """Give a host one more token, or one instead of all others; return it:
+    only its hash is kept.
+    """
     token = new_token()
     row = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
     row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
     row.save(update_fields=["token_hashes"])
-    publish(kind="capture_host.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others})
+    publish(
+        kind="capture_host.token_added",
+        target=row,
+        by=by,
+        at=at,
+        data={"revoked_others": revoke_others},
+    )
     return token
 
 
@@ -81,7 +96,9 @@ def receive_batch(
     jobs: Sequence[CapturedJob],
     at: datetime,
 ) -> bool:
-    """Keep jobs that a host has sent for the workers; return whether they are new. See `insert_batch`.
+    """Keep jobs that a host has sent for the workers; return whether they are new.
+
+    See `insert_batch`.
 
     Each job is marked with the host as its sender, whatever the batch says.
 
@@ -103,7 +120,10 @@ def receive_batch(
 
 @transaction.atomic
 def receive_report(*, host: CaptureHost, cluster: str, report: CaptureReport, at: datetime) -> None:
-    """Show on the health page what a capture says of itself. Raises `NotAllowed` for a cluster of others."""
+    """Show on the health page what a capture says of itself.
+
+    Raises `NotAllowed` for a cluster of others.
+    """
     _check_clusters(host, {cluster})
     beat_capture(cluster=cluster, host=host.name, at=at, detail=report.as_detail())
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
@@ -112,4 +132,6 @@ def receive_report(*, host: CaptureHost, cluster: str, report: CaptureReport, at
 def _check_clusters(host: CaptureHost, clusters: set[str]) -> None:
     if foreign := clusters - set(host.clusters):
         allowed = ", ".join(host.clusters)
-        raise NotAllowed(f"The token of {host} is valid for {allowed}, not for {min(foreign)[:64]!r}.")
+        raise NotAllowed(
+            f"The token of {host} is valid for {allowed}, not for {min(foreign)[:64]!r}."
+        )

@@ -21,7 +21,9 @@ REASON = "cluster removed"
 
 
 class Contents(NamedTuple):
-    """What goes with a cluster: rows by the name of their kind, compressed bytes, and requests that are recounted."""
+    """What goes with a cluster: rows by the name of their kind, compressed bytes,
+    and requests that are recounted.
+    """
 
     rows: dict[str, int]
     archive_bytes: int
@@ -35,33 +37,50 @@ def contents_of(cluster: Cluster) -> Contents:
         for relation in model._meta.related_objects:
             of_cluster = {relation.field.name + suffix: cluster}
             kind = relation.related_model
-            rows[str(kind._meta.verbose_name_plural)] = kind._default_manager.filter(**of_cluster).count()
+            rows[str(kind._meta.verbose_name_plural)] = kind._default_manager.filter(
+                **of_cluster
+            ).count()
     counted = Job.objects.filter(cluster=cluster).exclude(request_key="").order_by("request_key")
     requests = list(counted.values_list("request_key", flat=True).distinct())
-    return Contents({name: count for name, count in rows.items() if count}, content_size(cluster=cluster), requests)
+    return Contents(
+        {name: count for name, count in rows.items() if count},
+        content_size(cluster=cluster),
+        requests,
+    )
 
 
 def check_removable(cluster: Cluster, *, at: datetime) -> None:
-    """Raises `InvalidTransition` while capture still makes the cluster, or if the portal has used it for requests."""
-    hearts = Heartbeat.objects.filter(name__startswith=f"{CAPTURE}{cluster.name} on ", at__gt=at - HEARTBEAT_LIMIT)
+    """Raises `InvalidTransition` while capture still makes the cluster,
+    or if the portal has used it for requests.
+    """
+    hearts = Heartbeat.objects.filter(
+        name__startswith=f"{CAPTURE}{cluster.name} on ", at__gt=at - HEARTBEAT_LIMIT
+    )
     if heart := hearts.first():
         raise InvalidTransition(
-            f"{heart.name} is running and would create the cluster again. Stop it, or correct its CAPTURE_CLUSTER, and"
+            f"{heart.name} is running and would create the cluster again. Stop it, or correct "
+            "its CAPTURE_CLUSTER, and"
             f" retry {HEARTBEAT_LIMIT // timedelta(seconds=1)} s later."
         )
     for relation in Cluster._meta.related_objects:
         rows = relation.related_model._default_manager.filter(**{relation.field.name: cluster})
-        if relation.on_delete is PROTECT and relation.related_model not in (Job, ArchivedJob) and rows.exists():
+        if (
+            relation.on_delete is PROTECT
+            and relation.related_model not in (Job, ArchivedJob)
+            and rows.exists()
+        ):
             raise InvalidTransition(
-                f"{cluster}: the portal's {relation.related_model._meta.verbose_name_plural} of requests refer to it."
+                f"{cluster}: the portal's {relation.related_model._meta.verbose_name_plural} "
+                "of requests refer to it."
             )
 
 
 def remove_cluster(*, cluster: Cluster, by: Principal, at: datetime) -> Contents:
     """Delete a cluster, its jobs and scripts; totals without them are recounted. Return what went.
 
-    It goes by batches, each a transaction, and the cluster last: after a kill, the next call goes on. Raises
-    `InvalidTransition` as `check_removable` does, and while another process collects from the cluster.
+    It goes by batches, each a transaction, and the cluster last: after a kill, the next call goes
+    on. Raises `InvalidTransition` as `check_removable` does, and while another process collects
+    from the cluster.
     """
     check_removable(cluster, at=at)
     contents = contents_of(cluster)

@@ -1,9 +1,9 @@
 """Differences between two scripts or two environments, ignoring what differs in every run.
 
-Lines that occur once in both are anchors. Lines between two anchors are aligned one by one only if that is cheap; else
-they count as replaced. `patiencediff` on PyPI uses the same anchors, but is under the GPL and does not align repeated
-lines between anchors. The comparison runs in a process that is killed if it takes too long; a plain comparison in
-linear time replaces it.
+Lines that occur once in both are anchors. Lines between two anchors are aligned one by one only if
+that is cheap; else they count as replaced. `patiencediff` on PyPI uses the same anchors, but is
+under the GPL and does not align repeated lines between anchors. The comparison runs in a process
+that is killed if it takes too long; a plain comparison in linear time replaces it.
 """
 
 import re
@@ -19,7 +19,8 @@ from typing import Literal
 from apps.core.domain.bounded import POOL, BudgetExceeded
 
 Kind = Literal["equal", "changed", "removed", "added"]
-#: For a full comparison, and for marking the words that differ; the lines after that are marked as a whole.
+#: For a full comparison, and for marking the words that differ; the lines after that are marked as
+#: a whole.
 SECONDS, WORDS_SECONDS = 1.0, 0.3
 #: As many comparisons of lines for the part between two anchors, and of words for a line.
 MOST_PAIRS = 2_000_000
@@ -28,13 +29,28 @@ MOST_WORDS = 300
 SHORTEST_ID = 3
 
 _RULES = [
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
-    (re.compile(r"\b20\d\d-\d\d-\d\d([T_ ]\d\d[:h]?\d\d([:m]?\d\d(\.\d+)?s?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
+    (
+        re.compile(
+            r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE
+        ),
+        "<uuid>",
+    ),
+    (
+        re.compile(
+            r"\b20\d\d-\d\d-\d\d([T_ ]\d\d[:h]?\d\d([:m]?\d\d(\.\d+)?s?)?(Z|[+-]\d\d:?\d\d)?)?"
+        ),
+        "<date>",
+    ),
     (re.compile(r"(?<!\d)20\d\d[01]\d[0-3]\d([T_-]?[0-2]\d[0-5]\d([0-5]\d)?)?(?!\d)"), "<date>"),
     (re.compile(r"\b[0-2]?\d:[0-5]\d:[0-5]\d(\.\d+)?\b"), "<time>"),
     (re.compile(r"(?<![\w/])/(var/)?tmp/[^\s;:'\"<>|&()]+"), "<temporary>"),
     # The fingerprint of a secret says whether two are equal, and stays.
-    (re.compile(r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
+    (
+        re.compile(
+            r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE
+        ),
+        "<hex>",
+    ),
 ]
 _WORD_OR_BLANKS = re.compile(r"\w+|\s+|.")
 
@@ -66,7 +82,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Lines that face each other, by their numbers; one of them is missing where a line was removed or added."""
+    """Lines that face each other, by their numbers;
+    one of them is missing where a line was removed or added.
+    """
 
     kind: Kind
     left: int | None
@@ -95,9 +113,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows of the scripts; variables that differ, that differ in every run (`noise`), and how many are equal.
+    """Rows of the scripts; variables that differ, that differ in every run (`noise`),
+    and how many are equal.
 
-    `plain` where the full comparison took too long: nothing is made equal, no words are marked, alignment is coarse.
+    `plain` where the full comparison took too long: nothing is made equal, no words are marked,
+    alignment is coarse.
     """
 
     rows: list[Row] | None
@@ -158,7 +178,9 @@ def _is_noise(change: Change, left_id: str, right_id: str, *, plain: bool) -> bo
 
 
 def normalised(text: str, *, job_id: str = "") -> str:
-    """Return a text with dates, times, temporary paths, long hexadecimal numbers and the job's id made equal."""
+    """Return a text with dates, times, temporary paths,
+    long hexadecimal numbers and the job's id made equal.
+    """
     text = text.rstrip()
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
@@ -238,11 +260,15 @@ def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Bloc
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
     """Return how many lines are the same at the beginning."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the places of lines that each text has once, as many as are in the same order in both."""
+    """Return the places of lines that each text has once,
+    as many as are in the same order in both.
+    """
     inner_a, inner_b = a[start : len(a) - end], b[start : len(b) - end]
     once = Counter(inner_a), Counter(inner_b)
     places = {key: at for at, key in enumerate(inner_b, start) if once[0][key] == once[1][key] == 1}
@@ -270,7 +296,9 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
     return chain[::-1]
 
 
-def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int, *, plain: bool) -> Iterator[Block]:
+def _between(
+    a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int, *, plain: bool
+) -> Iterator[Block]:
     if a0 == a1 and b0 == b1:
         return
     if plain:
@@ -282,7 +310,9 @@ def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: 
     if pairs == 0 or pairs * min(a1 - a0, b1 - b0) > MOST_PAIRS:
         yield "replace", a0, a1, b0, b1
         return
-    for kind, i0, i1, j0, j1 in SequenceMatcher(None, a[a0:a1], b[b0:b1], autojunk=False).get_opcodes():
+    for kind, i0, i1, j0, j1 in SequenceMatcher(
+        None, a[a0:a1], b[b0:b1], autojunk=False
+    ).get_opcodes():
         yield kind, a0 + i0, a0 + i1, b0 + j0, b0 + j1
 
 

@@ -28,10 +28,12 @@ class Fold:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two jobs side by side. `rows` is None where a script is damaged, `changes` where the reader may not see them.
+    """Two jobs side by side.
 
-    `same_script` and `same_environment` are about the bytes; `whole` is False where only the beginnings were compared.
-    `plain` is that of `Comparison`.
+    `rows` is None where a script is damaged, `changes` where the reader may not see them.
+
+    `same_script` and `same_environment` are about the bytes; `whole` is False where only the
+    beginnings were compared. `plain` is that of `Comparison`.
     """
 
     left: ArchivedJob
@@ -85,7 +87,9 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
     sides = []
     for job, script in zip((left, right), scripts, strict=True):
         shown = shown_environment(job) if sees else None
-        variables = {variable.name: variable.value for variable in shown.variables} if shown else None
+        variables = (
+            {variable.name: variable.value for variable in shown.variables} if shown else None
+        )
         sides.append(Side(job.job_id, script.lines if script else None, variables))
 
     comparison = compare(*sides, exact=exact)
@@ -104,7 +108,9 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
 
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
-    """Return the newest earlier job of the same kind that completed, and a description of that kind."""
+    """Return the newest earlier job of the same kind that completed,
+    and a description of that kind.
+    """
     completed = jobs_for_list(user).filter(
         state=JobState.COMPLETED.value,
         submitted_at__gte=job.submitted_at - LOOK_BACK,
@@ -124,9 +130,16 @@ def _kinds(job: ArchivedJob) -> list[tuple[str, Q]]:
         same_request = Q(request_key=job.request_key, stage=job.stage)
         kinds.append((f"the last success of {job.request_key} {job.stage}".rstrip(), same_request))
     if job.user and job.name:
-        kinds.append((f"{job.user}’s last success named {job.name}", Q(user=job.user, name=job.name)))
+        kinds.append(
+            (f"{job.user}’s last success named {job.name}", Q(user=job.user, name=job.name))
+        )
     if job.stage and job.experiment_id:
-        kinds.append((f"the last success of stage {job.stage}", Q(experiment=job.experiment_id, stage=job.stage)))
+        kinds.append(
+            (
+                f"the last success of stage {job.stage}",
+                Q(experiment=job.experiment_id, stage=job.stage),
+            )
+        )
     if job.user:
         kinds.append((f"{job.user}’s last success", Q(user=job.user)))
     return kinds

@@ -1,7 +1,8 @@
-"""Syntax highlighting of scripts: tokens by Pygments; HTML with a few classes, escaped, by the portal.
+"""Syntax highlighting of scripts: tokens by Pygments; HTML with a few classes, escaped,
+by the portal.
 
-A lexer gets at most `SECONDS` of CPU per script; the rest is not highlighted. It runs in a process that is killed if a
-single token takes longer: then nothing is highlighted.
+A lexer gets at most `SECONDS` of CPU per script; the rest is not highlighted. It runs in a process
+that is killed if a single token takes longer: then nothing is highlighted.
 """
 
 import re
@@ -20,7 +21,11 @@ from apps.core.domain.bounded import POOL, BudgetExceeded
 
 SECONDS = 0.25
 KILL_SECONDS = 1.0
-_LEXERS: list[tuple[str, type[Lexer]]] = [("python", PythonLexer), ("perl", PerlLexer), ("csh", TcshLexer)]
+_LEXERS: list[tuple[str, type[Lexer]]] = [
+    ("python", PythonLexer),
+    ("perl", PerlLexer),
+    ("csh", TcshLexer),
+]
 #: The first that a token belongs to; the classes are in static/opsportal/css/logs.css.
 _CLASSES = [
     (String.Interpol, "var"),
@@ -37,15 +42,23 @@ _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 def highlight(lines: Sequence[str]) -> list[SafeString]:
     """Return each line as HTML; without colours where the lexer takes too long."""
     try:
-        return [SafeString(line) for line in POOL.call(html_lines, list(lines), SECONDS, seconds=KILL_SECONDS)]
+        return [
+            SafeString(line)
+            for line in POOL.call(html_lines, list(lines), SECONDS, seconds=KILL_SECONDS)
+        ]
     except BudgetExceeded:
         return [escape(line) for line in lines]
 
 
 def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
-    """Return each line as HTML; the lexer ends after `seconds` of CPU, unless a rule backtracks: that takes minutes."""
+    """Return each line as HTML; the lexer ends after `seconds` of CPU, unless a rule backtracks:
+    that takes minutes.
+    """
     first_line = lines[0] if lines else ""
-    lexer = next((lexer for name, lexer in _LEXERS if first_line.startswith("#!") and name in first_line), BashLexer)
+    lexer = next(
+        (lexer for name, lexer in _LEXERS if first_line.startswith("#!") and name in first_line),
+        BashLexer,
+    )
     shown: list[list[str]] = [[]]
     for css, text in _pieces("\n".join(lines), lexer(), seconds):
         for number, part in enumerate(text.split("\n")):

@@ -23,7 +23,10 @@ def accept_batch(
     captured_at: datetime,
     data: bytes,
 ) -> bool:
-    """Keep a batch that a host has handed over; return whether it was new. See `insert_batch`. Raises `IntakeFull`."""
+    """Keep a batch that a host has handed over; return whether it was new.
+
+    See `insert_batch`. Raises `IntakeFull`.
+    """
     wake_workers()
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
@@ -42,5 +45,8 @@ def accept_batch(
 
 
 def wake_workers(queue: str = QUEUE, *, countdown: float = 0) -> None:
-    """Let a worker of this queue look for batches, `countdown` seconds later. Beat does so too, every few seconds."""
+    """Let a worker of this queue look for batches, `countdown` seconds later.
+
+    Beat does so too, every few seconds.
+    """
     enqueue(TASK, queue=queue, most_waiting=MOST_WAITING, countdown=countdown)

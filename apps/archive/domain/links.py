@@ -1,4 +1,6 @@
-"""Links archived jobs to job records, and to what the scheduler itself knows, whichever arrives first."""
+"""Links archived jobs to job records, and to what the scheduler itself knows,
+whichever arrives first.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +17,12 @@ from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_fo
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import KnowsSubmissions, ReadsArguments, SchedulerError, Submission
+from apps.clusters.schedulers.base import (
+    KnowsSubmissions,
+    ReadsArguments,
+    SchedulerError,
+    Submission,
+)
 from apps.core.domain.events import publish
 from apps.core.domain.masking import Masker
 from apps.jobs.domain.jobs import jobs_in_spool
@@ -30,13 +37,15 @@ from apps.jobs.models import Job
 _STORING_LOCK = "archive.store"
 _BATCH = 1000
 _DESCRIBED = ("user", "account", "name")
-#: The scheduler itself is asked about jobs without a user captured within this time, among so many of the newest.
+#: The scheduler itself is asked about jobs without a user captured within this time, among so many
+#: of the newest.
 ASKED_FOR = timedelta(hours=1)
 ASKED_AMONG = 50_000
 
-# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of the nearer one,
-# unless they are in conflict: then it may be of the first one, however far that is.
-# A text of accounting may be empty where a job had ended before accounting had all of it: `max` takes another task's.
+# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of
+# the nearer one, unless they are in conflict: then it may be of the first one, however far that is.
+# A text of accounting may be empty where a job had ended before accounting had all of it: `max`
+# takes another task's.
 _FACTS = """
     WITH submission AS (
         SELECT id, cluster_id, job_id, submitted_at,
@@ -78,7 +87,8 @@ class Facts(NamedTuple):
 def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) -> None:
     """Tie a batch of collected jobs to their scripts, and publish `jobs.linked` for all of them.
 
-    The jobs that were not captured are among them: whoever waits for this event gets every collected job.
+    The jobs that were not captured are among them: whoever waits for this event gets every
+    collected job.
     """
     jobs = Job.objects.filter(pk__in=job_ids)
     link_jobs(jobs=jobs, at=at)
@@ -87,7 +97,9 @@ def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) ->
 
 @transaction.atomic
 def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None:
-    """Tie newly stored scripts to the jobs that were collected before; publish `jobs.linked` for these, if any."""
+    """Tie newly stored scripts to the jobs that were collected before;
+    publish `jobs.linked` for these, if any.
+    """
     linked = link_jobs(jobs=jobs_in_spool(cluster_id=cluster.pk, spool_ids=spool_ids), at=at)
     _publish_linked(cluster, linked, at, after="archive.stored")
 
@@ -95,18 +107,26 @@ def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None
 def _publish_linked(cluster: Cluster, job_ids: Iterable[int], at: datetime, *, after: str) -> None:
     """Publish the ids, with the kind of the event after which they were linked."""
     if ids := sorted(job_ids):
-        publish(kind="jobs.linked", target=cluster, by="archive", at=at, data={"jobs": ids, "after": after})
+        publish(
+            kind="jobs.linked",
+            target=cluster,
+            by="archive",
+            at=at,
+            data={"jobs": ids, "after": after},
+        )
 
 
 @transaction.atomic
 def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
-    """Tie jobs of accounting to what was captured of them; return the ids of those of which there is something.
+    """Tie jobs of accounting to what was captured of them;
+    return the ids of those of which there is something.
 
-    Request and stage of the environment go to the job. Its experiment goes to the archive, where accounting's word is
-    worth more than the environment's; so do state, and where the spool did not have them, user, account, name and
-    arguments.
+    Request and stage of the environment go to the job. Its experiment goes to the archive, where
+    accounting's word is worth more than the environment's; so do state, and where the spool did not
+    have them, user, account, name and arguments.
     """
-    _wait_for_storing()  # else a job that is stored and collected at the same time would be tied by neither
+    # else a job that is stored and collected at the same time would be tied by neither
+    _wait_for_storing()
     captured = archived_jobs_for(jobs)
     origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
     attach_origin(origins=origins, at=at)
@@ -115,7 +135,9 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
 
 
 def _wait_for_storing() -> None:
-    """Wait for the transactions that store jobs now; those that begin later see what the caller goes by."""
+    """Wait for the transactions that store jobs now;
+    those that begin later see what the caller goes by.
+    """
     with connection.cursor() as cursor:
         for function in ("pg_advisory_lock", "pg_advisory_unlock"):
             cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])
@@ -124,7 +146,8 @@ def _wait_for_storing() -> None:
 @transaction.atomic
 def take_facts(*, archived: Iterable[int]) -> int:
     """Copy facts from accounting to the archived jobs with these ids; return how many changed."""
-    # Locked before the query, so that two workers that link tasks of one array see each other's changes.
+    # Locked before the query, so that two workers that link tasks of one array see each other's
+    # changes.
     rows = {row.pk: row for row in _locked(archived)}
     clusters = {row.cluster for row in rows.values()}
     readers = {cluster: _arguments_reader(cluster) for cluster in clusters}
@@ -148,7 +171,9 @@ def take_facts(*, archived: Iterable[int]) -> int:
         if reader:
             arguments = reader.script_arguments(submit_line=facts.submit_line, name=facts.name)
         arguments = masker.mask_text(arguments)
-        values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
+        values |= _missing(
+            row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments
+        )
         changes[row] = values
     return _save(changes)
 
@@ -165,32 +190,47 @@ def _facts_of(archived: list[int]) -> list[tuple[int, Facts]]:
 
 @transaction.atomic
 def claim_archived(*, experiment: Experiment) -> int:
-    """Give an experiment the archived jobs that are its own, by accounting or else by the key of their request.
+    """Give an experiment the archived jobs that are its own,
+    by accounting or else by the key of their request.
 
     Return how many have changed. Running it again changes nothing.
     """
     _wait_for_storing()
-    named = ArchivedJob.objects.filter(experiment=None, request_key__iregex=rf"^{re.escape(experiment.key)}-[^-]*$")
+    named = ArchivedJob.objects.filter(
+        experiment=None, request_key__iregex=rf"^{re.escape(experiment.key)}-[^-]*$"
+    )
     claimed = named.update(experiment=experiment)
-    of_it = Job.objects.filter(cluster=OuterRef("cluster"), spool_id=OuterRef("job_id"), experiment=experiment)
+    of_it = Job.objects.filter(
+        cluster=OuterRef("cluster"), spool_id=OuterRef("job_id"), experiment=experiment
+    )
     others = ArchivedJob.objects.filter(Exists(of_it)).exclude(experiment=experiment)
     ids = list(others.values_list("pk", flat=True))
-    return claimed + sum(take_facts(archived=ids[first : first + _BATCH]) for first in range(0, len(ids), _BATCH))
+    return claimed + sum(
+        take_facts(archived=ids[first : first + _BATCH]) for first in range(0, len(ids), _BATCH)
+    )
 
 
 def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, list[Origin]]:
-    """Return which request and stage the captured submissions of these ids named, where they named a request."""
+    """Return which request and stage the captured submissions of these ids named,
+    where they named a request.
+    """
     known: dict[str, list[Origin]] = {}
     for first in range(0, len(spool_ids), _BATCH):
-        some = ArchivedJob.objects.filter(cluster=cluster, job_id__in=spool_ids[first : first + _BATCH])
-        rows = some.exclude(request_key="").values_list("job_id", "submitted_at", "request_key", "stage", "user")
+        some = ArchivedJob.objects.filter(
+            cluster=cluster, job_id__in=spool_ids[first : first + _BATCH]
+        )
+        rows = some.exclude(request_key="").values_list(
+            "job_id", "submitted_at", "request_key", "stage", "user"
+        )
         for spool_id, submitted_at, key, stage, user in rows:
             known.setdefault(spool_id, []).append(Origin(submitted_at, key, stage, user))
     return known
 
 
 def link_all(*, cluster: Cluster) -> int:
-    """Bring what accounting knows to every archived job of a cluster, by batches; return how many changed."""
+    """Bring what accounting knows to every archived job of a cluster, by batches;
+    return how many changed.
+    """
     ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
     changed, last = 0, 0
     while batch := list(ids.filter(pk__gt=last)[:_BATCH]):
@@ -200,13 +240,17 @@ def link_all(*, cluster: Cluster) -> int:
 
 
 def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
-    """Read users, names and arguments of recently captured jobs from the scheduler; return how many changed.
+    """Read users, names and arguments of recently captured jobs from the scheduler;
+    return how many changed.
 
-    Makes them known while a job waits or runs, and on a cluster without accounting. Asks the scheduler at most once,
-    and only if a user is missing and the scheduler supports it. Raises `SchedulerError`.
+    Makes them known while a job waits or runs, and on a cluster without accounting. Asks the
+    scheduler at most once, and only if a user is missing and the scheduler supports it. Raises
+    `SchedulerError`.
     """
     newest = ArchivedJob.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    recent = ArchivedJob.objects.filter(pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR)
+    recent = ArchivedJob.objects.filter(
+        pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR
+    )
     missing: dict[str, list[ArchivedJob]] = {}
     for row in recent.filter(user=""):
         missing.setdefault(row.job_id, []).append(row)
@@ -224,7 +268,9 @@ def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
 
 @transaction.atomic
 def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
-    """Fill in what rows lack from their submissions, which are by the row's key; return how many changed."""
+    """Fill in what rows lack from their submissions, which are by the row's key;
+    return how many changed.
+    """
     changes = {}
     for row in _locked(submissions):
         submission = submissions[row.pk]
@@ -262,12 +308,21 @@ def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
 
 def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
     """Return the texts that the row lacks, cut to the lengths of its columns."""
-    lengths = {name: getattr(ArchivedJob._meta.get_field(name), "max_length", None) for name in texts}
-    return {name: clean_text(text, lengths[name]) for name, text in texts.items() if text and not getattr(row, name)}
+    lengths = {
+        name: getattr(ArchivedJob._meta.get_field(name), "max_length", None) for name in texts
+    }
+    return {
+        name: clean_text(text, lengths[name])
+        for name, text in texts.items()
+        if text and not getattr(row, name)
+    }
 
 
 def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
-    """Save the rows whose values differ; return how many. Jobs whose user is new go to the sinks again."""
+    """Save the rows whose values differ; return how many.
+
+    Jobs whose user is new go to the sinks again.
+    """
     changed = []
     described = []
     for row, values in changes.items():

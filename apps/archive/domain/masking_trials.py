@@ -39,12 +39,16 @@ def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTri
 
 @transaction.atomic
 def continue_trial(*, trial_id: int, at: datetime) -> None:
-    """Look through the next environments; where another process does so, or all is done, do nothing."""
+    """Look through the next environments; where another process does so, or all is done,
+    do nothing.
+    """
     trials = MaskingTrial.objects.select_for_update(skip_locked=True)
     trial = trials.filter(pk=trial_id, finished_at=None).first()
     if trial is None:
         return
-    blobs = Blob.objects.filter(kind=BlobKind.ENVIRONMENT, pk__gt=trial.last_blob, pk__lte=trial.until_blob)
+    blobs = Blob.objects.filter(
+        kind=BlobKind.ENVIRONMENT, pk__gt=trial.last_blob, pk__lte=trial.until_blob
+    )
     step = list(blobs.order_by("pk")[:STEP])
     _look_through(trial, step)
     if len(step) < STEP:
@@ -63,14 +67,21 @@ def continue_lost_trials(*, at: datetime) -> None:
 
 
 def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:
-    """Add the matches of the rule in `blobs` to the trial. Values that are already masked do not count."""
+    """Add the matches of the rule in `blobs` to the trial.
+
+    Values that are already masked do not count.
+    """
     rule = MaskingRule(applies_to=trial.applies_to, pattern=trial.pattern)
     masker = Masker(names="", key=b"", rules=[rule.as_rule()])
     names: Counter[str] = Counter(trial.names)
     matching_environments = []
     for blob in blobs:
         try:
-            variables = [pair for pair in variables_in(read_blob(blob)) if not pair[1].startswith(b"<masked:")]
+            variables = [
+                pair
+                for pair in variables_in(read_blob(blob))
+                if not pair[1].startswith(b"<masked:")
+            ]
         except DamagedContent:  # reported by `archive verify`
             continue
         masked_names = masker.mask(variables)[1]

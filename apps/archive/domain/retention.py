@@ -1,4 +1,6 @@
-"""How long jobs stay in the archive: rules by age and size, pins that keep a job, and the deletion of the rest."""
+"""How long jobs stay in the archive: rules by age and size, pins that keep a job,
+and the deletion of the rest.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,11 +29,16 @@ _USED = """
     OR EXISTS (SELECT FROM archive_archivedjob job WHERE job.description_id = content.id AND {which})"""
 _OF_CLUSTER = _USED.format(which="job.cluster_id = %(cluster)s")
 _OF_ANY = _USED.format(which="true")
-_SIZE = f"SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content WHERE {_OF_CLUSTER}"
+_SIZE = (
+    "SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content WHERE "
+    f"{_OF_CLUSTER}"
+)
 _FREED = f"""
     SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content
     WHERE id = ANY(%(contents)s) AND NOT ({_OF_CLUSTER})"""
-_DELETE_UNUSED = f"DELETE FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
+_DELETE_UNUSED = (
+    f"DELETE FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
+)
 
 _DELETE_WORDS = """
     DELETE FROM archive_scriptwords words
@@ -44,7 +51,10 @@ _DELETE_WORDS = """
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What a cluster has beyond its rule. `for_size` is about how many of the oldest jobs must go to keep the size."""
+    """What a cluster has beyond its rule.
+
+    `for_size` is about how many of the oldest jobs must go to keep the size.
+    """
 
     cluster: Cluster
     size_bytes: int
@@ -62,8 +72,12 @@ def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
     """Keep a job whatever the rules say; one that is pinned keeps its pin. Raises `NotAllowed`."""
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and members of the experiment can pin a job.")
-    ArchivedJob.objects.select_for_update(of=("self",)).get(pk=job.pk)  # so that it is not deleted meanwhile
-    pin, created = Pin.objects.get_or_create(job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at})
+    ArchivedJob.objects.select_for_update(of=("self",)).get(
+        pk=job.pk
+    )  # so that it is not deleted meanwhile
+    pin, created = Pin.objects.get_or_create(
+        job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at}
+    )
     if created:
         publish(kind="archive.pinned", target=job, by=by, at=at, reason=reason)
     return pin
@@ -105,7 +119,8 @@ def delete_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -
 
 
 def content_size(*, cluster: Cluster) -> int:
-    """Return the bytes that PostgreSQL stores for the contents of a cluster's jobs, each once, compressed.
+    """Return the bytes that PostgreSQL stores for the contents of a cluster's jobs, each once,
+    compressed.
 
     A content that two clusters share counts for both. Rows of jobs and indexes are not counted.
     """
@@ -118,21 +133,26 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
     """Say for each cluster with a rule what `delete_expired` would delete. Nothing is changed."""
     for cluster, rule in _rules():
         jobs = ArchivedJob.objects.filter(cluster=cluster)
-        numbers = jobs.aggregate(all=Count("pk"), old=Count("pk", filter=_too_old(rule, at) & Q(pin=None)))
+        numbers = jobs.aggregate(
+            all=Count("pk"), old=Count("pk", filter=_too_old(rule, at) & Q(pin=None))
+        )
         size = content_size(cluster=cluster)
         over = 1 - rule.max_bytes / size if rule.max_bytes is not None and size else 0
         yield Excess(cluster, size, numbers["old"], max(0, round(over * numbers["all"])))
 
 
 def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
-    """Delete the jobs that no rule keeps, the oldest first, in so many batches at most; return how many jobs.
+    """Delete the jobs that no rule keeps, the oldest first, in so many batches at most;
+    return how many jobs.
 
-    Contents that no job has any more go with them. Each batch is a transaction with one event, `archive.expired`.
-    Pinned jobs stay.
+    Contents that no job has any more go with them. Each batch is a transaction with one event,
+    `archive.expired`. Pinned jobs stay.
     """
     deleted = 0
     for cluster, rule in _rules():
-        pinless = ArchivedJob.objects.filter(cluster=cluster, pin=None).order_by("submitted_at", "pk")
+        pinless = ArchivedJob.objects.filter(cluster=cluster, pin=None).order_by(
+            "submitted_at", "pk"
+        )
         old = pinless.filter(_too_old(rule, at))
         why = f"submitted more than {rule.max_age_days} days ago"
         while batches and (expired := delete_batch(cluster, old, reason=why, by=by, at=at)):
@@ -150,14 +170,18 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
 
 
 def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
-    """Return before which submission a cluster's rule keeps no jobs, by age or as far as it has deleted for size."""
+    """Return before which submission a cluster's rule keeps no jobs,
+    by age or as far as it has deleted for size.
+    """
     rule = dict(_rules()).get(cluster)
     if rule is None:
         return None
     moments = [at - timedelta(days=rule.max_age_days)] if rule.max_age_days is not None else []
     if rule.max_bytes is not None:
         events = Event.objects.filter(kind="archive.expired", target_id=str(cluster.pk))
-        deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))["last"]
+        deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))[
+            "last"
+        ]
         moments += [deleted] if deleted else []
     return max(moments, default=None)
 
@@ -166,13 +190,22 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
 def delete_batch(
     cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: Principal, at: datetime
 ) -> tuple[int, int] | None:
-    """Delete the first of `jobs`; return how many, and the bytes freed of the cluster's contents. None without jobs."""
+    """Delete the first of `jobs`; return how many, and the bytes freed of the cluster's contents.
+
+    None without jobs.
+    """
     list(WordIndex.objects.select_for_update())  # no words of contents that go
-    lock_for_this_transaction("archive.store")  # what no job has now must not be taken by one that is being stored
+    lock_for_this_transaction(
+        "archive.store"
+    )  # what no job has now must not be taken by one that is being stored
     ids = list(jobs.values_list("pk", flat=True)[:BATCH])
     rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=ids).order_by("pk")
-    locked = list(rows.values_list("pk", "submitted_at", "script_id", "environment_id", "description_id"))
-    pinned = set(Pin.objects.filter(job__in=ids).values_list("job_id", flat=True))  # since, before the lock
+    locked = list(
+        rows.values_list("pk", "submitted_at", "script_id", "environment_id", "description_id")
+    )
+    pinned = set(
+        Pin.objects.filter(job__in=ids).values_list("job_id", flat=True)
+    )  # since, before the lock
     gone = [row for row in locked if row[0] not in pinned]
     if not gone:
         return None

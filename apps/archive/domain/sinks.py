@@ -23,7 +23,9 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class SinkHealth:
-    """How a sink does: jobs that it lacks, the age of the oldest, the wait until the next retry, what it refused."""
+    """How a sink does: jobs that it lacks, the age of the oldest, the wait until the next retry,
+    what it refused.
+    """
 
     sink: SinkState
     configured: bool
@@ -44,8 +46,13 @@ class SinkHealth:
 
 
 def sinks_health(*, at: datetime) -> list[SinkHealth]:
-    """Return the sinks that batches were routed to, by name, in two queries, and one for each that refused jobs."""
-    behind = {"behind": Sum("deliveries__batch__jobs"), "oldest": Min("deliveries__batch__captured_at")}
+    """Return the sinks that batches were routed to, by name, in two queries,
+    and one for each that refused jobs.
+    """
+    behind = {
+        "behind": Sum("deliveries__batch__jobs"),
+        "oldest": Min("deliveries__batch__captured_at"),
+    }
     sinks: Iterable[Any] = SinkState.objects.annotate(**behind).order_by("name")
     refused = dict(RefusedJob.objects.values_list("sink").annotate(Count("pk")))
     return [
@@ -57,7 +64,9 @@ def sinks_health(*, at: datetime) -> list[SinkHealth]:
             retry_seconds=max(0.0, (sink.retry_at - at).total_seconds()) if sink.retry_at else 0.0,
             refused=refused.get(sink.pk, 0),
             last_refused=list(
-                sink.refused.defer("data").order_by("-tried_at", "-pk")[:NAMED] if sink.pk in refused else ()
+                sink.refused.defer("data").order_by("-tried_at", "-pk")[:NAMED]
+                if sink.pk in refused
+                else ()
             ),
         )
         for sink in sinks
@@ -81,7 +90,8 @@ def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:
 
 @transaction.atomic
 def send_described(*, archived: Collection[int]) -> None:
-    """Queue archived jobs again for the sinks that show the user, account and name, which are known now.
+    """Queue archived jobs again for the sinks that show the user, account and name,
+    which are known now.
 
     `archived` are their primary keys.
     """
@@ -107,16 +117,22 @@ def send_described(*, archived: Collection[int]) -> None:
 def drop_delivered(batches: Sequence[int]) -> None:
     """Drop those of these batches that no sink lacks any more.
 
-    One transaction after another: of two that end the last two deliveries of a batch, the second one sees it.
+    One transaction after another: of two that end the last two deliveries of a batch, the second
+    one sees it.
     """
     same = IntakeBatch.objects.filter(pk__in=batches)
     list(same.order_by("pk").select_for_update().values_list("pk"))
-    same.filter(~Exists(SinkDelivery.objects.filter(batch=OuterRef("pk"))))._raw_delete(connection.alias)
+    same.filter(~Exists(SinkDelivery.objects.filter(batch=OuterRef("pk"))))._raw_delete(
+        connection.alias
+    )
 
 
 @transaction.atomic
 def retry_refused(*, sink: SinkState, by: Principal, at: datetime) -> int:
-    """Give the sink again what it refused; return how many jobs. What it refuses again is kept again."""
+    """Give the sink again what it refused; return how many jobs.
+
+    What it refuses again is kept again.
+    """
     refused = list(RefusedJob.objects.select_for_update().filter(sink=sink).order_by("pk"))
     queue_again(sink, [_batch(job) for job in refused])
     RefusedJob.objects.filter(pk__in=[job.pk for job in refused]).delete()
@@ -136,9 +152,14 @@ def drop_refused(*, sink: SinkState, by: Principal, at: datetime, job_id: str = 
 
 @transaction.atomic
 def forget_sink(*, sink: SinkState, by: Principal, at: datetime) -> None:
-    """Give up for good what a sink lacks and has refused. Raises `InvalidTransition` where it gets batches still."""
+    """Give up for good what a sink lacks and has refused.
+
+    Raises `InvalidTransition` where it gets batches still.
+    """
     if sink.url in settings.ARCHIVE_SINKS:
-        raise InvalidTransition(f"The sink {sink} is still in ARCHIVE_SINKS. Remove it there first.")
+        raise InvalidTransition(
+            f"The sink {sink} is still in ARCHIVE_SINKS. Remove it there first."
+        )
     publish(kind="archive.sink_forgotten", target=sink, by=by, at=at)
     lacking = list(sink.deliveries.select_for_update().values_list("batch", flat=True))
     sink.delete()

@@ -65,10 +65,11 @@ def check_copies(
     by: Principal,
     at: datetime,
 ) -> Iterator[Finding]:
-    """Yield the findings about jobs submitted since a time, only those with `job_ids` if there are any.
+    """Yield the findings about jobs submitted since a time,
+    only those with `job_ids` if there are any.
 
-    With `backfill`, jobs that the archive lacks are stored from accounting if they ended some time ago or are in
-    `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
+    With `backfill`, jobs that the archive lacks are stored from accounting if they ended some time
+    ago or are in `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
     """
     scheduler = adapter_of(cluster)
     if not isinstance(scheduler, KeepsCopies):
@@ -77,13 +78,20 @@ def check_copies(
     kept = kept_since(cluster=cluster, at=at)
     archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
     collected = Job.objects.filter(cluster=cluster)
-    known = archived.values_list("job_id"), collected.filter(submitted_at__gte=since).values_list("spool_id").distinct()
+    known = (
+        archived.values_list("job_id"),
+        collected.filter(submitted_at__gte=since).values_list("spool_id").distinct(),
+    )
     ids = sorted(job_ids or {spool_id for rows in known for (spool_id,) in rows})
     for first in range(0, len(ids), _JOBS_A_BATCH):
         batch = ids[first : first + _JOBS_A_BATCH]
         pairs = _pairs(
             list(archived.filter(job_id__in=batch).select_related("script", "environment")),
-            [copy for copy in scheduler.stored_copies(batch) if copy.submitted_at >= since - CLOCK_TOLERANCE],
+            [
+                copy
+                for copy in scheduler.stored_copies(batch)
+                if copy.submitted_at >= since - CLOCK_TOLERANCE
+            ],
         )
         ended = collected.filter(spool_id__in=batch).values_list("spool_id", flat=True)
         recent = set(ended.filter(ended_at__gt=at - SETTLED_AFTER))
@@ -98,13 +106,20 @@ def check_copies(
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
                 detail = "" if copy.script is not None else "nor its script in accounting"
-                yield Finding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED if filled else Kind.MISSING, detail)
+                yield Finding(
+                    copy.spool_id,
+                    copy.submitted_at,
+                    Kind.BACKFILLED if filled else Kind.MISSING,
+                    detail,
+                )
 
 
 def _pairs(
     rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
 ) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
-    """Pair the archived job and the copy of each submission; None stands for the one that is missing."""
+    """Pair the archived job and the copy of each submission;
+    None stands for the one that is missing.
+    """
     left = list(copies)
     for row in rows:
         own = [copy for copy in left if copy.spool_id == row.job_id]
@@ -163,7 +178,9 @@ def _compare_environments(
     for index, entry in enumerate(entries):
         name, _, value = entry.partition(b"=")
         if value.startswith(b"<masked:") and text.startswith(name + b"=", position):
-            following = entries[index + 1].partition(b"=")[0] + b"=" if index + 1 < len(entries) else b""
+            following = (
+                entries[index + 1].partition(b"=")[0] + b"=" if index + 1 < len(entries) else b""
+            )
             end = text.find(b"\n" + following, position) if following else len(text) - 1
             if masker.fingerprint(text[position + len(name) + 1 : end]) == value:
                 position = end + 1
@@ -171,7 +188,11 @@ def _compare_environments(
         if not text.startswith(entry + b"\n", position):
             return Kind.ENVIRONMENT, f"from variable {name.decode(errors='replace')} on"
         position += len(entry) + 1
-    if more := [line.partition(b"=")[0].decode(errors="replace") for line in text[position:].split(b"\n") if line]:
+    if more := [
+        line.partition(b"=")[0].decode(errors="replace")
+        for line in text[position:].split(b"\n")
+        if line
+    ]:
         return Kind.ENVIRONMENT, f"accounting has more: {', '.join(more[:_MOST_NAMES])}"
     if any(b"\n" in entry for entry in entries):
         return Kind.NEWLINES, ""

@@ -17,7 +17,9 @@ class SinkUnavailable(SinkError):
 
 
 class SinkRefused(SinkError):
-    """The sink can be reached and does not take these jobs, at least one of them; the message says why."""
+    """The sink can be reached and does not take these jobs, at least one of them;
+    the message says why.
+    """
 
 
 class BadSink(SinkError):
@@ -26,7 +28,10 @@ class BadSink(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkURL:
-    """A sink's URL in its parts: `scheme://host:port,host:port/path?option=value`. Never holds a password."""
+    """A sink's URL in its parts: `scheme://host:port,host:port/path?option=value`.
+
+    Never holds a password.
+    """
 
     scheme: str
     hosts: tuple[str, ...]
@@ -38,10 +43,14 @@ class SinkURL:
         """Raises `BadSink`. The user part is refused: secrets come by the environment or a file."""
         scheme = text.partition(":")[0]
         if "@" in text.partition("://")[2].partition("/")[0]:
-            raise BadSink(f"the URL of the {scheme} sink names a user: give it by the settings instead")
+            raise BadSink(
+                f"the URL of the {scheme} sink names a user: give it by the settings instead"
+            )
         try:
             parts = urlsplit(text)
-            hosts = tuple(host for host in parts.netloc.split(",") if urlsplit(f"//{host}").port != 0 and host)
+            hosts = tuple(
+                host for host in parts.netloc.split(",") if urlsplit(f"//{host}").port != 0 and host
+            )
         except ValueError:  # whose own words hold a part of what may be a password
             raise BadSink(f"the URL of the {scheme} sink has a bad host or port") from None
         if not parts.scheme:
@@ -53,23 +62,30 @@ class SinkURL:
         """Raises `BadSink` where an option is none of `known`."""
         unknown = sorted(self.options.keys() - set(known))
         if unknown:
-            raise BadSink(f"the {self.scheme} sink has no option {unknown[0]!r}, only: {', '.join(known) or 'none'}")
+            raise BadSink(
+                f"the {self.scheme} sink has no option {unknown[0]!r}, only: "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 class Writer(Protocol):
-    """A place that keeps captured jobs. It may be given the same job more than once and must keep it once.
+    """A place that keeps captured jobs.
+
+    It may be given the same job more than once and must keep it once.
 
     All calls come from one thread, or process, of its own.
     """
 
-    #: Under this name the portal keeps what the sink lacks: the same for the same place, different for others.
+    #: Under this name the portal keeps what the sink lacks: the same for the same place, different
+    #: for others.
     name: str
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Keep `jobs` durably and return the reasons for those that the sink does not take, by their index.
+        """Keep `jobs` durably and return the reasons for those that the sink does not take,
+        by their index.
 
-        Raises `SinkUnavailable`, and then may have kept any of them; or `SinkRefused` where it cannot tell which
-        one is at fault: then none was kept, and each is tried alone.
+        Raises `SinkUnavailable`, and then may have kept any of them; or `SinkRefused` where it
+        cannot tell which one is at fault: then none was kept, and each is tried alone.
         """
 
     def close(self) -> None:
@@ -79,8 +95,8 @@ class Writer(Protocol):
 class Sink(Writer, Protocol):
     """A writer that is made of a URL, in the process that uses it.
 
-    One that shows who submitted a job has an attribute `wants_described` that is true: it gets a job again when its
-    user, account and name become known.
+    One that shows who submitted a job has an attribute `wants_described` that is true: it gets a
+    job again when its user, account and name become known.
     """
 
     @classmethod
@@ -89,7 +105,8 @@ class Sink(Writer, Protocol):
 
 
 def write_all(sink: Writer, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-    """Write jobs, each alone where one of them makes the batch fail; return the reasons for those refused, by index.
+    """Write jobs, each alone where one of them makes the batch fail;
+    return the reasons for those refused, by index.
 
     Raises `SinkUnavailable`.
     """

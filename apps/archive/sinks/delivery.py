@@ -1,7 +1,9 @@
-"""From the intake to the sinks, by any number of workers at once, each sink at its own pace and at least once.
+"""From the intake to the sinks, by any number of workers at once,
+each sink at its own pace and at least once.
 
-A worker claims some batches of a sink in one short transaction, and writes them in another, which locks their rows and
-records the result. A worker that is killed thus releases them, and its death is counted against them.
+A worker claims some batches of a sink in one short transaction, and writes them in another, which
+locks their rows and records the result. A worker that is killed thus releases them, and its death
+is counted against them.
 """
 
 import logging
@@ -34,12 +36,15 @@ FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 #: What is written at once; of one batch, as much as it has.
 MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
-#: So many attempts end with the death of a worker until a batch is taken apart, and until a job alone is refused:
-#: workers die of other causes too, and of those a batch that waits long for its sink meets several.
+#: So many attempts end with the death of a worker until a batch is taken apart, and until a job
+#: alone is refused: workers die of other causes too, and of those a batch that waits long for its
+#: sink meets several.
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
 _TAKEN = timedelta(seconds=3)  # from the claim of batches until their rows are held, at most
-_SILENT = timedelta(seconds=3)  # a sink that has taken nothing for so long keeps one worker busy, no more
+_SILENT = timedelta(
+    seconds=3
+)  # a sink that has taken nothing for so long keeps one worker busy, no more
 _PATIENCE_SECONDS = 60.0
 
 _STORE = "store:"
@@ -67,7 +72,9 @@ def queue_of(url: str) -> str:
 
 @transaction.atomic
 def route_batches() -> None:
-    """Record which sinks lack each new batch: those of ARCHIVE_SINKS, and those that came with the batch."""
+    """Record which sinks lack each new batch: those of ARCHIVE_SINKS,
+    and those that came with the batch.
+    """
     new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
     batches = list(new.only("sinks").order_by("pk")[:_ROUTED_AT_ONCE])
     if not batches:
@@ -82,7 +89,9 @@ def route_batches() -> None:
     for batch in batches:
         for url in [*settings.ARCHIVE_SINKS, *batch.sinks]:
             lacking.add((batch.pk, states[url].pk))
-    SinkDelivery.objects.bulk_create(SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(lacking))
+    SinkDelivery.objects.bulk_create(
+        SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(lacking)
+    )
     IntakeBatch.objects.filter(pk__in=[batch.pk for batch in batches]).update(routed=True)
 
 
@@ -93,7 +102,10 @@ def due_sinks(*, at: datetime) -> list[SinkState]:
 
 
 def deliver(*, sink: SinkState, at: datetime) -> bool:
-    """Write the oldest batches that a sink lacks and no other worker writes. Returns whether there were any."""
+    """Write the oldest batches that a sink lacks and no other worker writes.
+
+    Returns whether there were any.
+    """
     claimed = _claim(sink, at)
     if not claimed:
         return False
@@ -102,7 +114,9 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
             _isolate(sink, claimed[0], at)
         else:
             _write(sink, claimed, at)
-    except Exception as error:  # the sink, the database, or the time limit: note it, and try again later
+    except (
+        Exception
+    ) as error:  # the sink, the database, or the time limit: note it, and try again later
         _note_failure(sink, claimed, error, at)
         return False
     return True
@@ -131,15 +145,21 @@ def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
         return []
-    waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
-    waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer("batch__data")
+    waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related(
+        "batch"
+    )
+    waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer(
+        "batch__data"
+    )
     claimed: list[SinkDelivery] = []
     jobs = 0
     size_bytes = 0
     for delivery in waiting.order_by("batch_id")[:MOST_BATCHES]:
         jobs += delivery.batch.jobs
         size_bytes += delivery.batch.size_bytes
-        if claimed and (delivery.attempts or claimed[0].attempts or jobs > MOST_JOBS or size_bytes > MOST_BYTES):
+        if claimed and (
+            delivery.attempts or claimed[0].attempts or jobs > MOST_JOBS or size_bytes > MOST_BYTES
+        ):
             break
         claimed.append(delivery)
     keys = [delivery.pk for delivery in claimed]
@@ -148,22 +168,31 @@ def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
 
 
 def _is_free(sink: SinkState) -> bool:
-    """Whether no other worker writes to the sink; none will see it so until this transaction ends."""
+    """Whether no other worker writes to the sink; none will see it so until this
+    transaction ends.
+    """
     return is_locked_for_this_transaction(f"archive.sink.{sink.pk}")
 
 
 def _commit_without_waiting() -> None:
-    """Let this transaction end before it is on the disk: a disk that is busy would hold up all workers."""
+    """Let this transaction end before it is on the disk:
+    a disk that is busy would hold up all workers.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = off")
 
 
 @transaction.atomic
 def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
-    """Write what is still claimed at that time. Raises what the sink raises, and then all stays as it was."""
+    """Write what is still claimed at that time.
+
+    Raises what the sink raises, and then all stays as it was.
+    """
     with connection.cursor() as cursor:  # a sink may take its time
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-    if sink.url == _STORE:  # what it writes and that it was written are lost together, and then done again
+    if (
+        sink.url == _STORE
+    ):  # what it writes and that it was written are lost together, and then done again
         _commit_without_waiting()
     _is_free(sink)
     batches = _held(claimed, at)
@@ -189,7 +218,9 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
 
 @transaction.atomic
 def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
-    """Take a batch apart of which workers died, so that each job is tried alone; refuse the job that it is."""
+    """Take a batch apart of which workers died, so that each job is tried alone;
+    refuse the job that it is.
+    """
     batches = _held([delivery], at)
     capture_hosts = _capture_hosts(batches)
     for batch in batches:
@@ -197,7 +228,9 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
         if delivery.attempts > _most_deaths(batch) + 1:  # unpacking it is what kills
             refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
         elif len(jobs := _jobs(batch, capture_hosts)) == 1:
-            refused.append(_refused_job(jobs[0], f"{MOST_DEATHS_ALONE} workers died while writing this job."))
+            refused.append(
+                _refused_job(jobs[0], f"{MOST_DEATHS_ALONE} workers died while writing this job.")
+            )
         else:
             batches_of_one_job = [
                 IntakeBatch(
@@ -223,7 +256,8 @@ def _capture_hosts(batches: Sequence[IntakeBatch]) -> set[str]:
 def _jobs(batch: IntakeBatch, capture_hosts: set[str]) -> list[CapturedJob]:
     """Return the jobs of a batch. Those of a capture host always have it as their sender.
 
-    Batches that were received before senders were noted have none, which would count as capture with the database.
+    Batches that were received before senders were noted have none, which would count as capture
+    with the database.
     """
     jobs = unpack([bytes(batch.data)])
     if batch.host not in capture_hosts:
@@ -236,14 +270,19 @@ def _most_deaths(batch: IntakeBatch) -> int:
 
 
 def _held(claimed: Sequence[SinkDelivery], at: datetime) -> list[IntakeBatch]:
-    """Hold what was claimed at that time, and return its batches: a worker that was slow may have lost some."""
-    # Not `skip_locked`: a claim of another worker, which looked for the same rows, may lock them for a moment.
+    """Hold what was claimed at that time, and return its batches:
+    a worker that was slow may have lost some.
+    """
+    # Not `skip_locked`: a claim of another worker, which looked for the same rows, may lock them
+    # for a moment.
     held = SinkDelivery.objects.select_for_update(of=("self",)).select_related("batch")
     held = held.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
     return [delivery.batch for delivery in held.order_by("batch_id")]
 
 
-def _finish(sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[RefusedJob], at: datetime) -> None:
+def _finish(
+    sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[RefusedJob], at: datetime
+) -> None:
     """Keep what is refused, and drop the batches that no sink lacks any more."""
     by_key = {(job.cluster, job.job_id, job.submitted_at): job for job in refused}
     for job in by_key.values():
@@ -260,8 +299,13 @@ def _finish(sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[R
     drop_delivered(keys)
 
 
-def _note_failure(sink: SinkState, claimed: Sequence[SinkDelivery], error: Exception, at: datetime) -> None:
-    """Leave the sink alone for a while, ever longer. Where the database is away, wait: no worker has died."""
+def _note_failure(
+    sink: SinkState, claimed: Sequence[SinkDelivery], error: Exception, at: datetime
+) -> None:
+    """Leave the sink alone for a while, ever longer.
+
+    Where the database is away, wait: no worker has died.
+    """
     reason = (str(error).strip() or repr(error)).replace("\0", "")[:500]
     if reason != sink.last_error:
         logger.warning("%s: %s; its batches wait", sink, reason)
@@ -282,7 +326,9 @@ def _let_go(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: d
     ours = SinkDelivery.objects.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
     ours.update(attempts=F("attempts") - 1, claimed_at=None)
     delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(sink.failures, 10), LONGEST_DELAY_SECONDS)
-    same = SinkState.objects.filter(pk=sink.pk, failures=sink.failures)  # what several workers met counts once
+    same = SinkState.objects.filter(
+        pk=sink.pk, failures=sink.failures
+    )  # what several workers met counts once
     retry_at = timezone.now() + timedelta(seconds=delay)
     if same.update(failures=F("failures") + 1, retry_at=retry_at, last_error=reason):
         wake_workers(queue_of(sink.url), countdown=delay)

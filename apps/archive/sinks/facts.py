@@ -1,4 +1,6 @@
-"""User, account and name of a job, as its environment says, until its scheduler or accounting has told them."""
+"""User, account and name of a job, as its environment says,
+until its scheduler or accounting has told them.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +8,8 @@ from typing import Any
 from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.environment import COUNT
 
-#: Variables by what they tell, the better ones first: the submitter's own words, for searching, not for rights.
+#: Variables by what they tell, the better ones first: the submitter's own words, for searching, not
+#: for rights.
 _NAMES = {
     "user": (b"LOGNAME", b"USER"),
     "account": (b"SLURM_JOB_ACCOUNT", b"SBATCH_ACCOUNT", b"SLURM_ACCOUNT"),
@@ -15,7 +18,8 @@ _NAMES = {
 
 
 def with_claimed_facts(job: CapturedJob) -> tuple[CapturedJob, list[str]]:
-    """Fill in facts that the job lacks from its environment; return the job and the names of these facts.
+    """Fill in facts that the job lacks from its environment;
+    return the job and the names of these facts.
 
     A job whose user is known from the scheduler or accounting stays as it is.
     """

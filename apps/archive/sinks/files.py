@@ -1,6 +1,7 @@
 """The sink that writes jobs as plain files, in the layout of SArchive.
 
-`DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` where the scheduler keeps one.
+`DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` where the scheduler
+keeps one.
 """
 
 import os
@@ -18,7 +19,11 @@ from typing import Self
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
 from apps.archive.wire.entry import CapturedJob
 
-PERIODS = {"daily": "{0.year:04}{0.month:02}{0.day:02}", "monthly": "{0.year:04}{0.month:02}", "yearly": "{0.year:04}"}
+PERIODS = {
+    "daily": "{0.year:04}{0.month:02}{0.day:02}",
+    "monthly": "{0.year:04}{0.month:02}",
+    "yearly": "{0.year:04}",
+}
 NEW = ".new"  # of each cluster: files that are not whole yet
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,10 +50,11 @@ class _Taken(Exception):
 
 
 class FilesSink:
-    """Keeps each job under its id, and under id and time of submission where another job of the period has the id.
+    """Keeps each job under its id, and under id and time of submission where another job of the
+    period has the id.
 
-    A file's time of modification is the job's submission: by it a job that comes again is known. Files get their
-    names when their bytes are on the disk, and none is ever written over.
+    A file's time of modification is the job's submission: by it a job that comes again is known.
+    Files get their names when their bytes are on the disk, and none is ever written over.
     """
 
     def __init__(self, directory: Path, period: str, host: str = "") -> None:
@@ -61,7 +67,9 @@ class FilesSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`files:///DIR?period=daily|monthly|yearly`; with a host, workers of the queue `archive.files@HOST` write."""
+        """`files:///DIR?period=daily|monthly|yearly`; with a host,
+        workers of the queue `archive.files@HOST` write.
+        """
         url.only("period")
         period = url.options.get("period", "daily")
         if period not in PERIODS:
@@ -71,14 +79,19 @@ class FilesSink:
         return cls(Path(os.path.normpath(url.path)), period, *url.hosts)
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Keep them; they are on the disk when this returns. Any trouble with the disk is `SinkUnavailable`."""
+        """Keep them; they are on the disk when this returns.
+
+        Any trouble with the disk is `SinkUnavailable`.
+        """
         refused: dict[int, str] = {}
         try:
             for start in range(0, len(jobs), _JOBS_AT_ONCE):
                 refused |= self._write(dict(enumerate(jobs[start : start + _JOBS_AT_ONCE], start)))
         except OSError as error:
             where = error.filename2 or error.filename or self._directory
-            raise SinkUnavailable(f"{self._directory}: {where}: {error.strerror or error}") from error
+            raise SinkUnavailable(
+                f"{self._directory}: {where}: {error.strerror or error}"
+            ) from error
         return refused
 
     def close(self) -> None:
@@ -132,7 +145,9 @@ class FilesSink:
                 os.fsync(parent)
         return os.open(name, _DIRECTORY, dir_fd=parent)
 
-    def _write_into(self, temporary: int, final: int, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
+    def _write_into(
+        self, temporary: int, final: int, jobs: Mapping[int, CapturedJob]
+    ) -> dict[int, str]:
         refused: dict[int, str] = {}
         new: dict[int, list[_NewFile]] = {}
         try:
@@ -141,7 +156,9 @@ class FilesSink:
                     new[number] = []
                     for kind, content in _contents(job).items():
                         new[number].append(self._new_file(temporary, kind, content, job))
-            self._pool = self._pool or ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="fsync")
+            self._pool = self._pool or ThreadPoolExecutor(
+                _SYNCS_AT_ONCE, thread_name_prefix="fsync"
+            )
             list(self._pool.map(os.fsync, [file.fd for file in chain.from_iterable(new.values())]))
             for number, files in new.items():
                 try:
@@ -158,7 +175,9 @@ class FilesSink:
 
     def _new_file(self, directory: int, kind: str, content: bytes, job: CapturedJob) -> _NewFile:
         name = f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=directory)
+        fd = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=directory
+        )
         try:
             unwritten = memoryview(content)
             while unwritten:
@@ -172,20 +191,35 @@ class FilesSink:
 
 
 def safe(text: str) -> str:
-    """Return a file name that stands for this text alone: unsafe characters are quoted, such as `%2F`."""
-    quoted = _UNSAFE.sub(lambda match: b"%%%02X" % ord(match[0]), text.encode("utf-8", "surrogatepass")).decode()
+    """Return a file name that stands for this text alone: unsafe characters are quoted,
+    such as `%2F`.
+    """
+    quoted = _UNSAFE.sub(
+        lambda match: b"%%%02X" % ord(match[0]), text.encode("utf-8", "surrogatepass")
+    ).decode()
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
 def _stems(job: CapturedJob) -> tuple[str, str]:
     """Return the beginning of a job's names: the usual one, and that where another job has it."""
-    return f"job.{safe(job.job_id)}", f"job.{safe(job.job_id)}~{job.submitted_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+    return (
+        f"job.{safe(job.job_id)}",
+        f"job.{safe(job.job_id)}~{job.submitted_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}",
+    )
 
 
 def _contents(job: CapturedJob) -> dict[str, bytes]:
-    """Return the contents by kind of file; the script, which shows whether a name is taken, comes first."""
-    all_kinds = {"script": job.script, "environment": job.environment, "description": job.description}
-    return {kind: content for kind, content in all_kinds.items() if content or kind != "description"}
+    """Return the contents by kind of file; the script, which shows whether a name is taken,
+    comes first.
+    """
+    all_kinds = {
+        "script": job.script,
+        "environment": job.environment,
+        "description": job.description,
+    }
+    return {
+        kind: content for kind, content in all_kinds.items() if content or kind != "description"
+    }
 
 
 def _nanoseconds(job: CapturedJob) -> int:
@@ -198,17 +232,27 @@ def _has_all(directory: int, job: CapturedJob) -> bool:
 
 
 def _has_files(directory: int, stem: str, job: CapturedJob, contents: Mapping[str, bytes]) -> bool:
-    return all(_is_file_of(directory, f"{stem}_{kind}", job, content) for kind, content in contents.items())
+    return all(
+        _is_file_of(directory, f"{stem}_{kind}", job, content) for kind, content in contents.items()
+    )
 
 
 def _is_file_of(directory: int, name: str, job: CapturedJob, content: bytes) -> bool:
-    """Whether there is a file of this name, and it is that of the job: by its time, and by its size."""
+    """Whether there is a file of this name, and it is that of the job: by its time,
+    and by its size.
+    """
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    times = (_nanoseconds(job), _nanoseconds(job) // 10**9 * 10**9)  # some file systems keep whole seconds alone
-    return (status.st_mode & 0o170000, status.st_size) == (0o100000, len(content)) and status.st_mtime_ns in times
+    times = (
+        _nanoseconds(job),
+        _nanoseconds(job) // 10**9 * 10**9,
+    )  # some file systems keep whole seconds alone
+    return (status.st_mode & 0o170000, status.st_size) == (
+        0o100000,
+        len(content),
+    ) and status.st_mtime_ns in times
 
 
 def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJob) -> None:
@@ -218,7 +262,13 @@ def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJo
         for file in files:
             name = f"{stem}_{file.kind}"
             try:
-                os.link(file.temporary, name, src_dir_fd=temporary, dst_dir_fd=final, follow_symlinks=False)
+                os.link(
+                    file.temporary,
+                    name,
+                    src_dir_fd=temporary,
+                    dst_dir_fd=final,
+                    follow_symlinks=False,
+                )
             except FileExistsError:
                 if not _is_file_of(final, name, job, contents[file.kind]):
                     break

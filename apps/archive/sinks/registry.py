@@ -18,7 +18,10 @@ SINKS: Registry[type[Sink]] = Registry(
 
 
 def open_sinks(texts: Iterable[str]) -> list[Sink]:
-    """Return the sinks of some URLs. Raises `BadSink`, also where two are one place: it would get each job twice."""
+    """Return the sinks of some URLs.
+
+    Raises `BadSink`, also where two are one place: it would get each job twice.
+    """
     sinks: dict[str, Sink] = {}
     for text in texts:
         sink = open_sink(text)

@@ -22,7 +22,9 @@ class StoreSink:
         """`store:` has no parts and no options, and wants the portal's database."""
         url.only()
         if not settings.HAS_DATABASE:
-            raise BadSink("the store sink wants the portal's database: set DATABASE_URL, or give another sink")
+            raise BadSink(
+                "the store sink wants the portal's database: set DATABASE_URL, or give another sink"
+            )
         return cls()
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:

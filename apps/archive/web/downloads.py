@@ -25,14 +25,23 @@ def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
 
 
 def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
-    """Return the selected jobs, or else those that match the filters. Raises `TooLarge` or `TooWide`."""
+    """Return the selected jobs, or else those that match the filters.
+
+    Raises `TooLarge` or `TooWide`.
+    """
     filters = asked(query)
     if "id" in query:
         jobs = list(selected_jobs(user, query)[:MOST_JOBS])
     else:
-        page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS) if filters else None
+        page = (
+            ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS)
+            if filters
+            else None
+        )
         if page and page.stopped_at:
-            raise TooLarge("Not all jobs could be looked through in time: add filters, or select jobs.")
+            raise TooLarge(
+                "Not all jobs could be looked through in time: add filters, or select jobs."
+            )
         jobs = page.rows if page else []
     if not jobs:
         raise TooLarge("Select jobs, or name what to look for.")

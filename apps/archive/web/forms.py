@@ -9,11 +9,15 @@ from apps.clusters.models import Cluster
 
 
 class OtherJobForm(forms.Form):
-    cluster = forms.ModelChoiceField(queryset=Cluster.objects.all(), to_field_name="name", empty_label=None)
+    cluster = forms.ModelChoiceField(
+        queryset=Cluster.objects.all(), to_field_name="name", empty_label=None
+    )
     job = forms.CharField(label="Job ID", max_length=64)
 
     def find(self, user: User) -> ArchivedJob | None:
-        """Return the newest job with this id that the user may see; without one, add an error to the field."""
+        """Return the newest job with this id that the user may see; without one,
+        add an error to the field.
+        """
         if not self.is_valid():
             return None
         jobs = jobs_for_list(user).defer(None).filter(cluster=self.cleaned_data["cluster"])
@@ -29,4 +33,6 @@ class PinForm(forms.Form):
 
 class CaptureChoiceForm(forms.Form):
     conflict_version = forms.IntegerField(widget=forms.HiddenInput)
-    reason = forms.CharField(max_length=200, label="Reason", help_text="How you know which capture is right.")
+    reason = forms.CharField(
+        max_length=200, label="Reason", help_text="How you know which capture is right."
+    )

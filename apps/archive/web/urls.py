@@ -14,6 +14,10 @@ urlpatterns = [
     path("archive/<int:pk>/unpin/", views.unpin, name="unpin"),
     path("archive/<int:pk>/use-capture/", views.use_capture, name="use-capture"),
     path("archive/<int:pk>/script/", views.content, {"kind": "script"}, name="script"),
-    path("archive/<int:pk>/environment/", views.content, {"kind": "environment"}, name="environment"),
-    path("archive/<int:pk>/description/", views.content, {"kind": "description"}, name="description"),
+    path(
+        "archive/<int:pk>/environment/", views.content, {"kind": "environment"}, name="environment"
+    ),
+    path(
+        "archive/<int:pk>/description/", views.content, {"kind": "description"}, name="description"
+    ),
 ]

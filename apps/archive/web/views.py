@@ -46,8 +46,14 @@ def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
 @require_safe
 def jobs(request: AuthenticatedRequest) -> HttpResponse:
     chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
-    context: dict[str, Any] = {"filter": chosen, "filtered": any(request.GET.values()), "counted": COUNTED}
-    context["more_open"] = any(request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST)
+    context: dict[str, Any] = {
+        "filter": chosen,
+        "filtered": any(request.GET.values()),
+        "counted": COUNTED,
+    }
+    context["more_open"] = any(
+        request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST
+    )
     context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{asked(request.GET).urlencode()}"}
     context["asked"] = list(asked(request.GET).items())
     try:
@@ -82,9 +88,13 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str, Any]:
-    """Return the captures of a job for its page, as far as the user may see them, and the form to choose one."""
+    """Return the captures of a job for its page, as far as the user may see them,
+    and the form to choose one.
+    """
     captures = captures_of(archived)
-    ids = ArchivedJob.objects.visible_to(request.user).filter(pk__in=[capture.pk for capture in captures])
+    ids = ArchivedJob.objects.visible_to(request.user).filter(
+        pk__in=[capture.pk for capture in captures]
+    )
     visible = set(ids.values_list("pk", flat=True))
     shown = [capture for capture in captures if capture.pk in visible]
     may_choose = all(may_choose_capture(request.user, capture) for capture in captures)
@@ -94,7 +104,9 @@ def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str,
         "unstored_captures": unstored_captures(shown)[:MOST_CAPTURES],
         "not_shown": len(captures) - len(shown[:MOST_CAPTURES]),
         "chosen": next((capture for capture in shown if capture.chosen_at), None),
-        "choice_form": CaptureChoiceForm(initial=version, auto_id="capture_%s") if may_choose else None,
+        "choice_form": CaptureChoiceForm(initial=version, auto_id="capture_%s")
+        if may_choose
+        else None,
     }
 
 
@@ -119,7 +131,11 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Compare with the job of `?other=` or of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
     form = OtherJobForm(request.GET) if "job" in request.GET else _compare_form(archived)
-    context: dict[str, Any] = {"archived": archived, "form": form, "exact": request.GET.get("exact") == "1"}
+    context: dict[str, Any] = {
+        "archived": archived,
+        "form": form,
+        "exact": request.GET.get("exact") == "1",
+    }
     other = None
     if request.GET.get("other"):
         number = number_in(request.GET, "other")
@@ -195,7 +211,9 @@ def use_capture(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def content(request: AuthenticatedRequest, pk: int, kind: str) -> HttpResponse:
-    """Send a content as stored; a description holds the environment too, so both want the same right."""
+    """Send a content as stored; a description holds the environment too,
+    so both want the same right.
+    """
     archived = _job(request, pk)
     if kind != "script" and not sees_environment(request.user, archived):
         raise PermissionDenied

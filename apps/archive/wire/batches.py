@@ -1,7 +1,8 @@
-"""Batches of captured jobs as compressed bytes: packed once by the reader, then journaled and handed over unchanged.
+"""Batches of captured jobs as compressed bytes: packed once by the reader,
+then journaled and handed over unchanged.
 
-A line of JSON describes the jobs; their contents follow, one after another. Parts that jobs have in common, such as
-most of their environments, are stored once.
+A line of JSON describes the jobs; their contents follow, one after another. Parts that jobs have in
+common, such as most of their environments, are stored once.
 """
 
 import json
@@ -38,7 +39,9 @@ _NO_TEXTS = dict.fromkeys(_TEXTS, "")
 _texts_of = attrgetter(*_TEXTS)
 _contents_of = attrgetter("script", "environment", "description")
 
-Sighting = tuple[str, str, int, int, int]  # cluster, job id, submission in microseconds, inode, modification in ns
+Sighting = tuple[
+    str, str, int, int, int
+]  # cluster, job id, submission in microseconds, inode, modification in ns
 
 
 class BadBatch(ValueError):
@@ -63,10 +66,21 @@ class Batch:
         """Pack jobs, one at least."""
         jobs = [job for job, _ in captured]
         sightings = tuple(
-            (job.cluster, job.job_id, microseconds(job.submitted_at), identity.inode, identity.modified_ns)
+            (
+                job.cluster,
+                job.job_id,
+                microseconds(job.submitted_at),
+                identity.inode,
+                identity.modified_ns,
+            )
             for job, identity in captured
         )
-        return cls(sightings, microseconds(jobs[0].captured_at), sum(job.size_bytes for job in jobs), pack(jobs))
+        return cls(
+            sightings,
+            microseconds(jobs[0].captured_at),
+            sum(job.size_bytes for job in jobs),
+            pack(jobs),
+        )
 
 
 def pack(jobs: Iterable[CapturedJob]) -> bytes:
@@ -74,7 +88,9 @@ def pack(jobs: Iterable[CapturedJob]) -> bytes:
     jobs = list(jobs)
     head = {"version": VERSION, "jobs": [_described(job) for job in jobs]}
     line = json.dumps(head, separators=(",", ":")).encode()
-    return ZstdCompressor(level=LEVEL).compress(b"".join([line, b"\n", *chain.from_iterable(map(_contents_of, jobs))]))
+    return ZstdCompressor(level=LEVEL).compress(
+        b"".join([line, b"\n", *chain.from_iterable(map(_contents_of, jobs))])
+    )
 
 
 def unpack(pieces: Iterable[bytes]) -> list[CapturedJob]:
@@ -90,7 +106,9 @@ def unpack(pieces: Iterable[bytes]) -> list[CapturedJob]:
 def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
     """Return the jobs of a packed batch from another host, within limits. Raises `BadBatch`."""
     try:
-        with ZstdDecompressor(max_window_size=_WINDOW_BYTES).stream_reader(batch, read_across_frames=False) as reader:
+        with ZstdDecompressor(max_window_size=_WINDOW_BYTES).stream_reader(
+            batch, read_across_frames=False
+        ) as reader:
             data = reader.read(MOST_BYTES + 1)
     except ZstdError as error:
         raise BadBatch(f"it cannot be decompressed: {error}") from error
@@ -102,15 +120,26 @@ def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
     try:
         head = json.loads(line)
         if head["version"] != VERSION:
-            raise BadBatch(f"it is of version {head['version']!r}, this portal reads version {VERSION}")
+            raise BadBatch(
+                f"it is of version {head['version']!r}, this portal reads version {VERSION}"
+            )
         described = head["jobs"]
         if len(described) > MOST_JOBS:
             raise BatchTooLarge(f"it has more than {MOST_JOBS:,} jobs")
         return jobs_of(described, memoryview(contents))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         if isinstance(error, BadBatch):
             raise
-        raise BadBatch(f"its first line does not describe jobs: {type(error).__name__}: {str(error)[:200]}") from error
+        raise BadBatch(
+            f"its first line does not describe jobs: {type(error).__name__}: {str(error)[:200]}"
+        ) from error
 
 
 def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:
@@ -136,7 +165,9 @@ def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[C
 
         values["submitted_at"] = moment_of(_checked(int, description["submitted_at"]))
         values["captured_at"] = moment_of(_checked(int, description["captured_at"]))
-        values["masked_names"] = tuple(_checked(str, name) for name in description.get("masked_names", ()))
+        values["masked_names"] = tuple(
+            _checked(str, name) for name in description.get("masked_names", ())
+        )
         jobs.append(CapturedJob(**values))
 
     if at != len(contents):
@@ -153,7 +184,9 @@ def moment_of(count: int) -> datetime:
 
 
 def _described(job: CapturedJob) -> dict[str, Any]:
-    described: dict[str, Any] = {name: value for name, value in zip(_TEXTS, _texts_of(job), strict=True) if value}
+    described: dict[str, Any] = {
+        name: value for name, value in zip(_TEXTS, _texts_of(job), strict=True) if value
+    }
     described["submitted_at"] = microseconds(job.submitted_at)
     described["captured_at"] = microseconds(job.captured_at)
     if job.masked_names:

@@ -7,10 +7,13 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class CapturedJob:
-    """A job on its way to the sinks. Its key is (cluster, job_id, submitted_at): schedulers use ids again.
+    """A job on its way to the sinks.
 
-    The fields after `masked_names` are those of `SpooledJob`, except for `sender`: the capture host whose token sent
-    the job, as the portal notes on receipt. It is empty for capture that has the portal's database.
+    Its key is (cluster, job_id, submitted_at): schedulers use ids again.
+
+    The fields after `masked_names` are those of `SpooledJob`, except for `sender`: the capture host
+    whose token sent the job, as the portal notes on receipt. It is empty for capture that has the
+    portal's database.
     """
 
     cluster: str

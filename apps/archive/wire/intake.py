@@ -1,4 +1,7 @@
-"""Hands a batch over to the portal's database: one row, durable once committed. Independent of Django."""
+"""Hands a batch over to the portal's database: one row, durable once committed.
+
+Independent of Django.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +27,10 @@ _INSERT = """
         %(captured_at)s::timestamptz, %(data)b::bytea, %(sinks)s::text[]
     FROM handed_over
     RETURNING id"""
-_KNOWN = "SELECT sequence FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s"
+_KNOWN = (
+    "SELECT sequence FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= "
+    "%(sequence)s"
+)
 
 
 class IntakeFull(Exception):
@@ -32,7 +38,9 @@ class IntakeFull(Exception):
 
 
 class JournalOutdated(Exception):
-    """Later batches of this journal came already: it was restored from a copy, and gives numbers a second time."""
+    """Later batches of this journal came already: it was restored from a copy,
+    and gives numbers a second time.
+    """
 
 
 def insert_batch(
@@ -49,11 +57,13 @@ def insert_batch(
     most_bytes: int,
     sinks: Sequence[str] = (),
 ) -> bool:
-    """Keep packed jobs as one row. Returns whether it was new: the batches of a journal come in order, each once.
+    """Keep packed jobs as one row.
 
-    `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the oldest,
-    `size_bytes` the unpacked size; `sinks` are URLs beside those of ARCHIVE_SINKS, `most_bytes` is
-    ARCHIVE_INTAKE_MAX_BYTES. Raises `IntakeFull` and `JournalOutdated`.
+    Returns whether it was new: the batches of a journal come in order, each once.
+
+    `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the
+    oldest, `size_bytes` the unpacked size; `sinks` are URLs beside those of ARCHIVE_SINKS,
+    `most_bytes` is ARCHIVE_INTAKE_MAX_BYTES. Raises `IntakeFull` and `JournalOutdated`.
     """
     values = {
         "cluster": cluster,
@@ -71,6 +81,8 @@ def insert_batch(
         return True
     if known := cursor.execute(_KNOWN, values).fetchone():
         if known[0] > sequence:
-            raise JournalOutdated(f"batches of the journal {journal} have come up to job {known[0]}")
+            raise JournalOutdated(
+                f"batches of the journal {journal} have come up to job {known[0]}"
+            )
         return False
     raise IntakeFull(f"{most_bytes:,} bytes of captured jobs wait for their sinks")

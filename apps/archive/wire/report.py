@@ -1,4 +1,6 @@
-"""The status report of a capture process: written with its heartbeat, read by health page and metrics."""
+"""The status report of a capture process: written with its heartbeat,
+read by health page and metrics.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,12 +13,14 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """`captured`, `missed` and `handed_over` are since its start; `unreadable` are paths with reasons.
+    """`captured`, `missed` and `handed_over` are since its start;
+    `unreadable` are paths with reasons.
 
     `missed` were seen in the spool, and deleted before they were read.
 
-    `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest; `refused` those that it
-    does not take. `undelivered` are batches that sinks given to this capture alone lack.
+    `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest;
+    `refused` those that it does not take. `undelivered` are batches that sinks given to this
+    capture alone lack.
     """
 
     captured: int = 0
@@ -50,7 +54,9 @@ class CaptureReport:
             read = _READERS[column.type]
             values[column.name] = read(untrusted.get(column.name))
         report = cls(**values)
-        return replace(report, unreadable_count=max(report.unreadable_count, len(report.unreadable)))
+        return replace(
+            report, unreadable_count=max(report.unreadable_count, len(report.unreadable))
+        )
 
 
 def printable(value: object) -> str:

@@ -1,7 +1,9 @@
-"""The scheduler adapter interface: a spool to capture, accounting to collect, logs to find, jobs to submit.
+"""The scheduler adapter interface: a spool to capture, accounting to collect, logs to find,
+jobs to submit.
 
 Adapters do not import Django: plain values in, frozen dataclasses out. An adapter passes
-`tests/contracts/scheduler.py` and is registered in `registry.py` or by the entry point group `opsportal.schedulers`.
+`tests/contracts/scheduler.py` and is registered in `registry.py` or by the entry point group
+`opsportal.schedulers`.
 """
 
 import os
@@ -17,7 +19,10 @@ from apps.clusters.schedulers.environment import count_of, variables_in
 
 
 class JobState(StrEnum):
-    """How a finished job, or one attempt of it, ended. The names are Slurm's; other schedulers map to them."""
+    """How a finished job, or one attempt of it, ended.
+
+    The names are Slurm's; other schedulers map to them.
+    """
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -36,7 +41,9 @@ class SchedulerError(Exception):
 
 
 class SubmissionRefused(SchedulerError):
-    """The scheduler rejects this job: nothing was submitted, and retrying it unchanged is pointless."""
+    """The scheduler rejects this job: nothing was submitted,
+    and retrying it unchanged is pointless.
+    """
 
 
 class SpoolError(Exception):
@@ -52,7 +59,9 @@ class EntryIncomplete(SpoolError):
 
 
 class EntryUnreadable(SpoolError):
-    """The entry is not a regular job entry: a symlink, a directory in place of a file, not permitted, or too large."""
+    """The entry is not a regular job entry: a symlink, a directory in place of a file,
+    not permitted, or too large.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +74,9 @@ class SpoolEntry:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a spool entry, known without reading it: same job ID and identity mean the same submission."""
+    """Identity of a spool entry, known without reading it:
+    same job ID and identity mean the same submission.
+    """
 
     inode: int
     modified_ns: int
@@ -75,10 +86,10 @@ class Identity:
 class SpooledJob:
     """A job as it was in the spool, byte for byte.
 
-    `script` lacks the final NUL of Slurm's file. `environment` has the format of the archive (see `environment.py`),
-    which is that of Slurm's file. `description` is any other record of the submission that the scheduler keeps
-    (Torque's `.JB`, HTCondor's ad), unchanged. `caveat` is a sentence on why the script may differ from the one that
-    ran; empty if the script is exact.
+    `script` lacks the final NUL of Slurm's file. `environment` has the format of the archive (see
+    `environment.py`), which is that of Slurm's file. `description` is any other record of the
+    submission that the scheduler keeps (Torque's `.JB`, HTCondor's ad), unchanged. `caveat` is a
+    sentence on why the script may differ from the one that ran; empty if the script is exact.
     """
 
     job_id: str
@@ -108,7 +119,10 @@ def identity_of(path: Path) -> Identity:
 
 
 class Spool(Protocol):
-    """A scheduler's spool directory on this host. Its content is not trusted: symlinks are not followed."""
+    """A scheduler's spool directory on this host.
+
+    Its content is not trusted: symlinks are not followed.
+    """
 
     def watched(self) -> Iterable[Path]:
         """Return the existing directories to watch, not recursively; more may appear later."""
@@ -120,15 +134,25 @@ class Spool(Protocol):
         """Return the job entry that a file event at `path` concerns, or None."""
 
     def is_index(self, path: Path) -> bool:
-        """Whether a file event at `path` concerns the list of jobs, so that `scan` must run again."""
+        """Whether a file event at `path` concerns the list of jobs,
+        so that `scan` must run again.
+        """
 
     def identity(self, entry: SpoolEntry) -> Identity:
-        """Return the identity of an entry without reading it; all zero if it is gone. Called at each scan."""
+        """Return the identity of an entry without reading it; all zero if it is gone.
+
+        Called at each scan.
+        """
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read an entry completely. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
+        """Read an entry completely.
 
-    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+        Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`.
+        """
+
+    def with_environment(
+        self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
+    ) -> SpooledJob:
         """Return `job` with the environment `variables`, in which secrets are masked.
 
         If `description` contains the environment too, values are replaced there as well.
@@ -137,7 +161,9 @@ class Spool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """Paths of a job's output; `source` is where they come from: `scheduler`, `accounting` or `derived`."""
+    """Paths of a job's output; `source` is where they come from: `scheduler`,
+    `accounting` or `derived`.
+    """
 
     stdout: Path
     stderr: Path
@@ -148,12 +174,13 @@ class LogPaths:
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
-    `job_id` is the ID that users see (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the ID of the
-    script in the spool (one for all tasks of an array); `attempt` counts from 1. `submitted_at` is the first
-    submission, the same for every attempt, and equal to that of the spool to the second. `stdout_path` and
-    `stderr_path` have all patterns filled in; empty if unknown. `uid` is that of the user on the cluster, if known.
-    `site` is the computing centre where it ran, if a record can name another than the cluster's. `cpu_model` is empty
-    unless the record itself has it. `files_*` and `bytes_*` count what the job transferred.
+    `job_id` is the ID that users see (`86_3`, `87+1`), `raw_id` the scheduler's own number,
+    `spool_id` the ID of the script in the spool (one for all tasks of an array); `attempt` counts
+    from 1. `submitted_at` is the first submission, the same for every attempt, and equal to that of
+    the spool to the second. `stdout_path` and `stderr_path` have all patterns filled in; empty if
+    unknown. `uid` is that of the user on the cluster, if known. `site` is the computing centre
+    where it ran, if a record can name another than the cluster's. `cpu_model` is empty unless the
+    record itself has it. `files_*` and `bytes_*` count what the job transferred.
     """
 
     job_id: str
@@ -195,18 +222,22 @@ class JobRecord:
     bytes_out: int | None = None
 
     def known_paths(self) -> LogPaths | None:
-        """Return the output paths known to accounting, if any; one path means one file for both streams."""
+        """Return the output paths known to accounting, if any;
+        one path means one file for both streams.
+        """
         if not self.stdout_path:
             return None
         stdout, stderr = (
-            Path(self.work_dir, path) for path in (self.stdout_path, self.stderr_path or self.stdout_path)
+            Path(self.work_dir, path)
+            for path in (self.stdout_path, self.stderr_path or self.stdout_path)
         )
         return LogPaths(stdout, stderr, "accounting")
 
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """A record as it came, and why it is wrong; `record` is what can be stored of it, None if nothing can.
+    """A record as it came, and why it is wrong; `record` is what can be stored of it,
+    None if nothing can.
 
     `reason` is a sentence without values of the record: records are counted by it.
     """
@@ -224,20 +255,29 @@ class Scheduler(Protocol):
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None: ...
 
     def spool(self, directory: Path) -> Spool:
-        """Return the spool at `directory`. Raises `SpoolError` if it is not a spool of this scheduler."""
+        """Return the spool at `directory`.
+
+        Raises `SpoolError` if it is not a spool of this scheduler.
+        """
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
-        """Return every attempt that ended in [since, until), including jobs cancelled before they started.
+        """Return every attempt that ended in [since, until),
+        including jobs cancelled before they started.
 
         A record that cannot be read is flagged, and stops no other.
 
-        Raises `SchedulerError`. A second call for the same interval returns the same attempts, and any late ones.
+        Raises `SchedulerError`. A second call for the same interval returns the same attempts, and
+        any late ones.
         """
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Return the paths of the job's output: from the scheduler, else from accounting, else derived.
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
+        """Return the paths of the job's output: from the scheduler, else from accounting,
+        else derived.
 
-        The paths are not opened and not trusted: their reader checks them against the configured roots.
+        The paths are not opened and not trusted: their reader checks them against the configured
+        roots.
         """
 
 
@@ -254,7 +294,10 @@ class ReadsArguments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as the scheduler knows it, before or soon after its end. The fields are those of `JobRecord`."""
+    """A job as the scheduler knows it, before or soon after its end.
+
+    The fields are those of `JobRecord`.
+    """
 
     spool_id: str
     submitted_at: datetime
@@ -276,7 +319,8 @@ class KnowsSubmissions(Protocol):
 class StoredCopy(Submission):
     """The scheduler's own copy of a job's script and environment; None if it has none.
 
-    `script` is unchanged. `environment` has the format of the archive, as far as it can be restored from lines.
+    `script` is unchanged. `environment` has the format of the archive, as far as it can be restored
+    from lines.
     """
 
     script: bytes | None = field(default=None, repr=False)
@@ -288,7 +332,10 @@ class KeepsCopies(Protocol):
     """A scheduler whose accounting stores scripts and environments."""
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield a copy of each submission in accounting with one of these IDs. Raises `SchedulerError`."""
+        """Yield a copy of each submission in accounting with one of these IDs.
+
+        Raises `SchedulerError`.
+        """
 
 
 class CurrentState(StrEnum):
@@ -320,7 +367,9 @@ QueueCounts = Counter[tuple[str, int, CurrentState, str, str]]
 
 def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
     for (spool_id, submitted, state, account, reason), jobs in counts.items():
-        yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account, reason)
+        yield CurrentJobs(
+            spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account, reason
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +406,10 @@ class KnowsQueue(Protocol):
 class BatchJob:
     """An array of jobs to submit, its tasks numbered from 0.
 
-    `name` consists of letters, digits, `.`, `_` and `-`, and is unique: the jobs are found again by it. `output` is the
-    output path in the scheduler's own patterns; empty for its default. `most_at_once` limits concurrent tasks; 0 for no
-    limit. `host` is the only host to run on, `avoided_host` one not to run on. Empty values are not requested.
+    `name` consists of letters, digits, `.`, `_` and `-`, and is unique: the jobs are found again by
+    it. `output` is the output path in the scheduler's own patterns; empty for its default.
+    `most_at_once` limits concurrent tasks; 0 for no limit. `host` is the only host to run on,
+    `avoided_host` one not to run on. Empty values are not requested.
     """
 
     name: str
@@ -390,21 +440,27 @@ class Submits(Protocol):
         """
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the ID of the queued, running or finished job of this name; None if there certainly is none.
+        """Return the ID of the queued, running or finished job of this name;
+        None if there certainly is none.
 
         Raises `SchedulerError` if that is unknown.
         """
 
     def cancel(self, spool_id: str) -> None:
-        """Cancel queued and running tasks of a job; no effect on a finished job. Raises `SchedulerError`."""
+        """Cancel queued and running tasks of a job; no effect on a finished job.
+
+        Raises `SchedulerError`.
+        """
 
 
 @dataclass(frozen=True)
 class OwnedJob:
-    """A job to submit once more as its owner. `name` is unique; `environment` has variables that end with a NUL.
+    """A job to submit once more as its owner.
 
-    `first_id` is the ID of the failed job or of its array, `task` its number in the array. Empty values are not
-    requested.
+    `name` is unique; `environment` has variables that end with a NUL.
+
+    `first_id` is the ID of the failed job or of its array, `task` its number in the array. Empty
+    values are not requested.
     """
 
     name: str
@@ -429,7 +485,9 @@ class SubmitsAsOwner(Protocol):
     def submits_as_owner(self) -> bool: ...
 
     def submit_as_owner(self, job: OwnedJob) -> str:
-        """Submit as the owner of a job, unless that job is queued or runs; return the new ID. Raises as `submit`."""
+        """Submit as the owner of a job, unless that job is queued or runs;
+        return the new ID. Raises as `submit`.
+        """
 
     def find_submitted(self, name: str) -> str | None:
         """Return the ID of the job of this name, as `Submits` does."""
@@ -440,7 +498,10 @@ class HoldsJobs(Protocol):
     """A scheduler that can hold submitted jobs."""
 
     def hold(self, spool_id: str) -> None:
-        """Hold queued tasks of a job; running tasks continue; no effect on a finished job. Raises `SchedulerError`."""
+        """Hold queued tasks of a job; running tasks continue; no effect on a finished job.
+
+        Raises `SchedulerError`.
+        """
 
     def release(self, spool_id: str) -> None:
         """Release held tasks of a job. Raises `SchedulerError`."""

@@ -1,4 +1,6 @@
-"""Run a scheduler's commands: without a shell, with few variables, and with limits on time and output."""
+"""Run a scheduler's commands: without a shell, with few variables,
+and with limits on time and output.
+"""
 
 import os
 import selectors
@@ -13,7 +15,8 @@ from typing import IO
 
 from apps.clusters.schedulers.base import SchedulerError
 
-#: Variables of the caller that every command inherits; others may be secrets or options (`SBATCH_…`).
+#: Variables of the caller that every command inherits; others may be secrets or options
+#: (`SBATCH_…`).
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME")
 _CHUNK = 1 << 16
 _MOST_ERROR_BYTES = 4_000
@@ -32,7 +35,9 @@ class CommandFailed(SchedulerError):
 
 @dataclass(frozen=True)
 class Commands:
-    """How to run the commands of a cluster: prefixes of variables to inherit, and variables to set."""
+    """How to run the commands of a cluster: prefixes of variables to inherit,
+    and variables to set.
+    """
 
     directory: str = ""
     timeout_seconds: float = 60
@@ -51,36 +56,62 @@ class Commands:
     def pieces(self, program: str, *arguments: str) -> Iterator[bytes]:
         """Yield the output of `program` piece by piece.
 
-        Raises `SchedulerError`, also after the last piece; `CommandFailed` if the command ran and failed.
+        Raises `SchedulerError`, also after the last piece; `CommandFailed` if the command ran and
+        failed.
         """
-        return self._pieces(program, [self._path(program), *arguments], self._environment(), self.timeout_seconds)
+        return self._pieces(
+            program, [self._path(program), *arguments], self._environment(), self.timeout_seconds
+        )
 
-    def submit(self, program: str, *arguments: str, script: IO[bytes], variables: Mapping[str, str]) -> str:
-        """Run `program` with a script as input and these variables, and return its output. Raises like `pieces`.
+    def submit(
+        self, program: str, *arguments: str, script: IO[bytes], variables: Mapping[str, str]
+    ) -> str:
+        """Run `program` with a script as input and these variables, and return its output.
 
-        It ends in time even if this process is killed: a later look-up finds the job, or there is none.
+        Raises like `pieces`.
+
+        It ends in time even if this process is killed: a later look-up finds the job, or there is
+        none.
         """
-        return self._submit(program, [self._path(program), *arguments], script, {**variables, **self._environment()})
+        return self._submit(
+            program, [self._path(program), *arguments], script, {**variables, **self._environment()}
+        )
 
     def submit_by(self, command: Sequence[str], *, content: IO[bytes]) -> str:
-        """Run a whole command that submits, as `submit` does; `SLURM_CONF` and the like are its own business."""
+        """Run a whole command that submits, as `submit` does;
+        `SLURM_CONF` and the like are its own business.
+        """
         return self._submit(command[0], command, content, self._environment())
 
-    def _submit(self, program: str, command: Sequence[str], script: IO[bytes], environment: Mapping[str, str]) -> str:
+    def _submit(
+        self,
+        program: str,
+        command: Sequence[str],
+        script: IO[bytes],
+        environment: Mapping[str, str],
+    ) -> str:
         command = ["timeout", "--kill-after=5", f"{self.timeout_seconds:g}", *command]
         try:
-            pieces = self._pieces(program, command, environment, self.timeout_seconds + _GRACE_SECONDS, script)
+            pieces = self._pieces(
+                program, command, environment, self.timeout_seconds + _GRACE_SECONDS, script
+            )
             return b"".join(pieces).decode(errors="replace")
         except CommandFailed as error:
             if error.status == _TIMED_OUT:
-                raise SchedulerError(f"{program}: no answer within {self.timeout_seconds:g} s") from error
+                raise SchedulerError(
+                    f"{program}: no answer within {self.timeout_seconds:g} s"
+                ) from error
             raise
 
     def _path(self, program: str) -> str:
         return str(Path(self.directory) / program) if self.directory else program
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(self.inherits)}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _KEPT or name.startswith(self.inherits)
+        }
         return kept | {"LC_ALL": "C", "TZ": "UTC"} | dict(self.variables)
 
     def _pieces(
@@ -110,7 +141,9 @@ class Commands:
                     os.killpg(process.pid, signal.SIGKILL)  # the command and its children
                 raise
 
-    def _answer(self, program: str, process: subprocess.Popen[bytes], ends_at: float) -> Iterator[bytes]:
+    def _answer(
+        self, program: str, process: subprocess.Popen[bytes], ends_at: float
+    ) -> Iterator[bytes]:
         stderr, size = b"", 0
         try:
             for stream, piece in _read(process, ends_at):
@@ -119,11 +152,15 @@ class Commands:
                     continue
                 size += len(piece)
                 if size > self.most_bytes:
-                    raise SchedulerError(f"{program}: more than {self.most_bytes:,} bytes of output")
+                    raise SchedulerError(
+                        f"{program}: more than {self.most_bytes:,} bytes of output"
+                    )
                 yield piece
             status = process.wait(timeout=max(0.0, ends_at - time.monotonic()))
         except (subprocess.TimeoutExpired, TimeoutError):
-            raise SchedulerError(f"{program}: no answer within {self.timeout_seconds:g} s") from None
+            raise SchedulerError(
+                f"{program}: no answer within {self.timeout_seconds:g} s"
+            ) from None
         if status:
             raise CommandFailed(program, status, " ".join(stderr.decode(errors="replace").split()))
 
@@ -146,8 +183,8 @@ def _read(process: subprocess.Popen[bytes], ends_at: float) -> Iterator[tuple[IO
 
 
 class CommandScheduler:
-    """What adapters that run commands share: their options, among them `bin`, the directory of the commands, and
-    `timeout_seconds` of one command.
+    """What adapters that run commands share: their options, among them `bin`,
+    the directory of the commands, and `timeout_seconds` of one command.
     """
 
     name: str
@@ -156,14 +193,22 @@ class CommandScheduler:
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` for an unknown option or an invalid time limit."""
         if unknown := options.keys() - self.known_options - {"bin", "timeout_seconds"}:
-            raise ValueError(f"unknown options of the {self.name} adapter: {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"unknown options of the {self.name} adapter: {', '.join(sorted(unknown))}"
+            )
         self.cluster = cluster
         self._options = {name: value for name, value in options.items() if value}
         self._seconds = float(self._options.get("timeout_seconds", 60))
         if not 0 < self._seconds <= 3600:
             raise ValueError("option timeout_seconds: from above 0 to 3600")
 
-    def _commands_with(self, *, inherits: tuple[str, ...], most_bytes: int = 1 << 30, **variables: str) -> Commands:
-        """Return the commands with the `variables` that are not empty; the other arguments are as in `Commands`."""
+    def _commands_with(
+        self, *, inherits: tuple[str, ...], most_bytes: int = 1 << 30, **variables: str
+    ) -> Commands:
+        """Return the commands with the `variables` that are not empty;
+        the other arguments are as in `Commands`.
+        """
         non_empty = {name: value for name, value in variables.items() if value}
-        return Commands(self._options.get("bin", ""), self._seconds, most_bytes, inherits, non_empty)
+        return Commands(
+            self._options.get("bin", ""), self._seconds, most_bytes, inherits, non_empty
+        )

@@ -1,9 +1,13 @@
-"""The format of archived environments, which is Slurm's: a count, then `NAME=value` and a NUL for each entry."""
+"""The format of archived environments, which is Slurm's: a count,
+then `NAME=value` and a NUL for each entry.
+"""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
+COUNT = struct.Struct(
+    "=I"
+)  # slurmctld writes the count in the byte order of its host, which is this host
 
 
 def count_of(environment: bytes) -> int:

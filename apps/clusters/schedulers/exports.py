@@ -1,4 +1,6 @@
-"""Files that schedulers write about finished jobs, by format: for clusters whose accounting cannot be queried."""
+"""Files that schedulers write about finished jobs, by format:
+for clusters whose accounting cannot be queried.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, tzinfo
@@ -8,7 +10,8 @@ from apps.clusters.schedulers.htcondor.event_log import records_of_events
 from apps.clusters.schedulers.htcondor.records import records_of_history
 from apps.clusters.schedulers.slurm.exports import records_in_json, records_of_jobcomp
 
-#: Readers of a whole file; its text, the zone of times without one, and a time that none is later than.
+#: Readers of a whole file; its text, the zone of times without one, and a time that none is later
+#: than.
 FORMATS: dict[str, Callable[[str, tzinfo, datetime], Iterator[JobRecord | Flagged]]] = {
     "condor-events": records_of_events,
     "condor-history": records_of_history,

@@ -1,4 +1,6 @@
-"""Read untrusted files of a spool: only regular files of limited size, without following symlinks."""
+"""Read untrusted files of a spool: only regular files of limited size,
+without following symlinks.
+"""
 
 import errno
 import os
@@ -74,21 +76,30 @@ class DirectorySpool:
         return identity_of(entry.path)
 
     def _subdirectories(self, *, any_type: bool = False) -> list[str]:
-        """Return matching names, sorted; only directories unless `any_type`. Raises `SpoolError`."""
+        """Return matching names, sorted; only directories unless `any_type`.
+
+        Raises `SpoolError`.
+        """
         try:
             with os.scandir(self.directory) as entries:
                 return sorted(
                     entry.name
                     for entry in entries
-                    if self.subdirectory.fullmatch(entry.name) and (any_type or entry.is_dir(follow_symlinks=False))
+                    if self.subdirectory.fullmatch(entry.name)
+                    and (any_type or entry.is_dir(follow_symlinks=False))
                 )
         except OSError as error:
-            raise SpoolError(f"{self.directory}: no {self.scheduler} spool: {error.strerror}") from error
+            raise SpoolError(
+                f"{self.directory}: no {self.scheduler} spool: {error.strerror}"
+            ) from error
 
 
 @contextmanager
 def opened_directory(root: Path, *names: str) -> Iterator[int]:
-    """Open a directory below `root` name by name, without following symlinks. Raises `SpoolError`."""
+    """Open a directory below `root` name by name, without following symlinks.
+
+    Raises `SpoolError`.
+    """
     descriptors: list[int] = []
     try:
         try:
@@ -97,7 +108,9 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
             else:
                 descriptors.append(os.open(root, _DIRECTORY))
             for name in names[1:]:
-                descriptors.append(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptors[-1]))
+                descriptors.append(
+                    os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptors[-1])
+                )
         except OSError as error:
             raise spool_error(root.joinpath(*names[: len(descriptors) + 1]), error) from error
         yield descriptors[-1]
@@ -106,8 +119,11 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
             os.close(descriptor)
 
 
-def read_file(directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
-    """Return the content of `path`, a file in the open `directory`, and the time of its last change.
+def read_file(
+    directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYTES
+) -> tuple[bytes, datetime]:
+    """Return the content of `path`, a file in the open `directory`,
+    and the time of its last change.
 
     Raises `EntryVanished`, or `EntryUnreadable` if it is not a regular file or too large.
     """

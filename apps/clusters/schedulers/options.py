@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-#: Options of a cluster that adapters do not know: the accounts whose logs every job may show, whether the rights of a
-#: job's user to read its logs are checked, and the URL of its logs.
+#: Options of a cluster that adapters do not know: the accounts whose logs every job may show,
+#: whether the rights of a job's user to read its logs are checked, and the URL of its logs.
 LOG_OWNERS, LOG_RIGHTS, LOG_URL = LOG_OPTIONS = ("log_owners", "check_log_rights", "log_url")
 #: What the URL of a job's log is made of.
 LOG_URL_FIELDS = ("job_id", "raw_id", "attempt", "user", "stream")
@@ -17,7 +17,8 @@ MAX_TEST_EVENTS = 100
 _OWNER = re.compile(r"[0-9]{1,20}|[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?")
 _UIDS = 2**32 - 1
 _LOG_URL = re.compile(
-    rf"https?://[\w.:-]+/(?:[\w.~/?&=%+:@,-]|\{{(?:{'|'.join(LOG_URL_FIELDS)})\}}){{0,400}}", re.ASCII
+    rf"https?://[\w.:-]+/(?:[\w.~/?&=%+:@,-]|\{{(?:{'|'.join(LOG_URL_FIELDS)})\}}){{0,400}}",
+    re.ASCII,
 )
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.,:@+-]{0,99})?$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^\x00-\x1f]{0,300})?$")]
@@ -27,8 +28,8 @@ Limit = Annotated[int, Field(ge=0, le=10**7)]
 class SubmissionOptions(BaseModel):
     """`accounts` are by experiment and override `account`; empty texts and zeros are not requested.
 
-    Requests of `experiments` start here automatically; empty means all. `in_flight` is by experiment and overrides
-    `experiment_in_flight`; 0 means no limit.
+    Requests of `experiments` start here automatically; empty means all. `in_flight` is by
+    experiment and overrides `experiment_in_flight`; 0 means no limit.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -51,7 +52,8 @@ class SubmissionOptions(BaseModel):
 
     def limit_of(self, experiment: str) -> int:
         return min(
-            self.in_flight.get(experiment, self.experiment_in_flight) or self.most_in_flight, self.most_in_flight
+            self.in_flight.get(experiment, self.experiment_in_flight) or self.most_in_flight,
+            self.most_in_flight,
         )
 
     def account_of(self, experiment: str) -> str:
@@ -73,9 +75,14 @@ def check_log_options(options: Any) -> None:
     if not isinstance(options.get(LOG_RIGHTS, False), bool):
         raise ValueError(f"{LOG_RIGHTS}: write true or false.")  # noqa: TRY004
     url = options.get(LOG_URL, "")
-    if url and not (isinstance(url, str) and _LOG_URL.fullmatch(url) and ("{job_id}" in url or "{raw_id}" in url)):
+    if url and not (
+        isinstance(url, str)
+        and _LOG_URL.fullmatch(url)
+        and ("{job_id}" in url or "{raw_id}" in url)
+    ):
         raise ValueError(
-            f"{LOG_URL}: write a URL with {{job_id}} or {{raw_id}}; other fields are {{attempt}}, {{user}}, {{stream}}."
+            f"{LOG_URL}: write a URL with {{job_id}} or {{raw_id}}; other fields are "
+            f"{{attempt}}, {{user}}, {{stream}}."
         )
     value = options.get(LOG_OWNERS, "")
     form = "account names or uids separated by commas, for example “prodsvc, 4711”"

@@ -1,4 +1,6 @@
-"""Records that cannot be right: flagged with the reason, and with their record if the rest of it can be trusted."""
+"""Records that cannot be right: flagged with the reason,
+and with their record if the rest of it can be trusted.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,8 +17,12 @@ _TOLERANCE, _TOLERANCE_SECONDS = 1.1, 60
 _TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_path")
 
 
-def checked(record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = ()) -> JobRecord | Flagged:
-    """Return a record from an adapter, flagged if it is wrong or doubtful; `doubts` are sentences of the adapter."""
+def checked(
+    record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = ()
+) -> JobRecord | Flagged:
+    """Return a record from an adapter, flagged if it is wrong or doubtful;
+    `doubts` are sentences of the adapter.
+    """
     if problem := problem_of(record):
         return Flagged(raw(), problem)
     if sentences := " ".join((*doubts, *doubts_of(record))):
@@ -25,7 +31,9 @@ def checked(record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = (
 
 
 def problem_of(record: JobRecord, *, at: datetime | None = None) -> str:
-    """Return why the times of a record are impossible, also at a time; empty if they are possible."""
+    """Return why the times of a record are impossible, also at a time;
+    empty if they are possible.
+    """
     if at and record.ended_at > at + AHEAD:
         return "ended_at is in the future."
     if record.ended_at < (record.started_at or record.submitted_at):
@@ -40,11 +48,17 @@ def doubts_of(record: JobRecord) -> list[str]:
     doubts = []
     if not math.isfinite(record.cpu_seconds):
         doubts.append("cpu_seconds is not a number.")
-    elif record.wall_seconds and record.cpus and _exceeds(record.cpu_seconds, record.wall_seconds * record.cpus):
+    elif (
+        record.wall_seconds
+        and record.cpus
+        and _exceeds(record.cpu_seconds, record.wall_seconds * record.cpus)
+    ):
         doubts.append("cpu_seconds exceeds wall_seconds × cpus. Are the units seconds?")
     # Some schedulers add up the times of all attempts.
     first_start = record.started_at if record.attempt == 1 else None
-    if first_start and _exceeds(record.wall_seconds, (record.ended_at - first_start).total_seconds()):
+    if first_start and _exceeds(
+        record.wall_seconds, (record.ended_at - first_start).total_seconds()
+    ):
         doubts.append("wall_seconds exceeds the time from start to end. Are the units seconds?")
     too_long = [name for name in _TEXTS if len(getattr(record, name)) > MOST_TEXT]
     return doubts + [f"{name} is longer than {MOST_TEXT:,} characters." for name in too_long]

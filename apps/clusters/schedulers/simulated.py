@@ -1,4 +1,5 @@
-"""The simulated cluster of demo and tests: a spool in Slurm's format, and accounting written by `manage.py simulate`.
+"""The simulated cluster of demo and tests: a spool in Slurm's format,
+and accounting written by `manage.py simulate`.
 
 It is used like a real scheduler.
 """
@@ -66,7 +67,9 @@ def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) ->
     names = [field.name for field in fields(JobRecord)]
     rows = []
     for record in records:
-        values = {name: getattr(record, name) for name in names}  # plain ones, which `asdict` would copy one by one
+        values = {
+            name: getattr(record, name) for name in names
+        }  # plain ones, which `asdict` would copy one by one
         text = json.dumps(values, default=datetime.timestamp)
         rows.append((record.raw_id, record.attempt, record.ended_at.timestamp(), text))
     connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
@@ -80,14 +83,23 @@ def mark_complete(connection: sqlite3.Connection, until: float) -> None:
 def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
     """Replace the list of jobs that have not ended."""
     rows = [
-        [group.spool_id, group.submitted_at.timestamp(), group.state, group.jobs, group.account, group.reason]
+        [
+            group.spool_id,
+            group.submitted_at.timestamp(),
+            group.state,
+            group.jobs,
+            group.account,
+            group.reason,
+        ]
         for group in jobs
     ]
     connection.execute("INSERT OR REPLACE INTO state VALUES ('current', ?)", (json.dumps(rows),))
 
 
 class Simulated:
-    """A simulated cluster. Options: `dir`, the directory that `manage.py simulate --dir` writes, and `owners`.
+    """A simulated cluster.
+
+    Options: `dir`, the directory that `manage.py simulate --dir` writes, and `owners`.
 
     With `owners` set to `yes`, failed jobs can be submitted again as their owners.
     """
@@ -105,33 +117,48 @@ class Simulated:
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
         """Return every attempt that ended in [since, until), by time of end.
 
-        Raises `SchedulerError` also if the simulation has not reached `until`, for example because it is stopped.
+        Raises `SchedulerError` also if the simulation has not reached `until`, for example because
+        it is stopped.
         """
-        query = "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, attempt"
+        query = (
+            "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, "
+            "attempt"
+        )
         with self._opened() as store:
             done = _state(store, "done") or 0.0
             if until.timestamp() - done > _BEHIND_SECONDS:
                 reached = datetime.fromtimestamp(done, UTC)
-                raise SchedulerError(f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it running?")
+                raise SchedulerError(
+                    f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it "
+                    "running?"
+                )
             for (text,) in store.execute(query, (since.timestamp(), until.timestamp())):
                 values = json.loads(text)
                 for name in _TIMES:
-                    values[name] = None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
+                    values[name] = (
+                        None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
+                    )
                 yield JobRecord(**{**values, "state": JobState(values["state"])})
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield queued and running jobs. Raises `SchedulerError`, also before the simulation has written them."""
+        """Yield queued and running jobs.
+
+        Raises `SchedulerError`, also before the simulation has written them.
+        """
         with self._opened() as store:
             rows = _state(store, "current")
         if rows is None:
             raise SchedulerError("the simulation has not said yet what waits and runs")
         for spool_id, submitted, state, *columns in rows:
-            yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), *columns)
+            yield CurrentJobs(
+                spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), *columns
+            )
 
     def submit(self, job: BatchJob) -> str:
         """Queue a job; the simulation accepts it in its next step.
 
-        Raises `SubmissionRefused` like Slurm for an invalid name or partition, otherwise `SchedulerError`.
+        Raises `SubmissionRefused` like Slurm for an invalid name or partition, otherwise
+        `SchedulerError`.
         """
         check_name(job.name)
         if job.partition not in {"", PARTITION}:
@@ -143,7 +170,8 @@ class Simulated:
     def submit_as_owner(self, job: OwnedJob) -> str:
         """Queue a job of another user once more, a task under its number in a new array.
 
-        Raises as `submit`, also while the first one is queued or runs. Other tasks of its array may run.
+        Raises as `submit`, also while the first one is queued or runs. Other tasks of its array may
+        run.
         """
         if self._is_there(job.first_id, job.task):
             first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
@@ -163,7 +191,10 @@ class Simulated:
         return self._queue(retry, owner=job.owner, first_task=job.task)
 
     def _is_there(self, first_id: str, task: int | None) -> bool:
-        """Return whether a job is queued or runs. `task` is its number in the array `first_id`, None if it has none."""
+        """Return whether a job is queued or runs.
+
+        `task` is its number in the array `first_id`, None if it has none.
+        """
         with self._opened() as store:
             current = {str(row[0]) for row in _state(store, "current") or ()}
             unread = "SELECT 1 FROM sent WHERE spool_id = ? AND taken IS NULL"
@@ -171,7 +202,8 @@ class Simulated:
             if is_unread or task is None or first_id not in current:
                 return is_unread or first_id in current
 
-            # The queue lists arrays: the task has ended if accounting has its end, unless it was requeued.
+            # The queue lists arrays: the task has ended if accounting has its end, unless it was
+            # requeued.
             query = "SELECT record FROM attempt WHERE raw_id IN (?, ?) ORDER BY attempt"
             rows = store.execute(query, (int(first_id), int(first_id) + task + 1)).fetchall()
         records = [json.loads(text) for (text,) in rows]
@@ -179,13 +211,25 @@ class Simulated:
         return not states or states[-1] == JobState.NODE_FAIL
 
     def _queue(self, job: BatchJob, *, owner: str = "", first_task: int | None = 0) -> str:
-        """Store a job for the next step. `first_task` is its lowest number in its array, None if it is no array."""
+        """Store a job for the next step.
+
+        `first_task` is its lowest number in its array, None if it is no array.
+        """
         with self._opened("rw") as store:
-            last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
+            last = store.execute(
+                "SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1"
+            ).fetchone()
             spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
             now = max(datetime.now(UTC).timestamp(), _state(store, "done") or 0.0)
-            values = (spool_id, job.name, now, json.dumps({**asdict(job), "owner": owner, "first_task": first_task}))
-            store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
+            values = (
+                spool_id,
+                job.name,
+                now,
+                json.dumps({**asdict(job), "owner": owner, "first_task": first_task}),
+            )
+            store.execute(
+                "INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values
+            )
         return str(spool_id)
 
     def find_submitted(self, name: str) -> str | None:
@@ -218,14 +262,18 @@ class Simulated:
         path = accounting_path(self.directory)
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)) as connection:
+            with closing(
+                sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)
+            ) as connection:
                 connection.execute("BEGIN IMMEDIATE" if mode == "rw" else "BEGIN")
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise SchedulerError(f"{path}: {error}") from error
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
         """Return the paths in accounting, which has them for every started job."""
         return record.known_paths() if record.started_at else None
 

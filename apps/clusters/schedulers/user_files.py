@@ -1,6 +1,7 @@
 """Open scripts and logs at paths given by users, with the permissions of that user.
 
-The rights of this process do not matter; symlinks do not mislead it, and devices and FIFOs are not touched.
+The rights of this process do not matter; symlinks do not mislead it, and devices and FIFOs are not
+touched.
 """
 
 import errno
@@ -12,11 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_LATER = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE}
+_LATER = {
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EHOSTDOWN,
+    errno.ENOTCONN,
+    errno.EMFILE,
+    errno.ENFILE,
+}
 _LATER |= {errno.EAGAIN}  # a lease
 READ, SEARCH = 4, 1
 _ACL = "system.posix_acl_access"
-_OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # opens nothing yet: a device is not touched, a FIFO does not block
+_OPENED = (
+    os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+)  # opens nothing yet: a device is not touched, a FIFO does not block
 _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -36,7 +47,9 @@ class Account:
     groups: frozenset[int] = frozenset()
 
     def may(self, descriptor: int, right: int) -> bool:
-        """Decide by owner, group and mode like the kernel; group permissions of access lists are not trusted."""
+        """Decide by owner, group and mode like the kernel;
+        group permissions of access lists are not trusted.
+        """
         status = os.fstat(descriptor)
         if status.st_uid == self.uid:
             return bool(status.st_mode & right << 6)
@@ -58,9 +71,11 @@ def account_of(user: str | int) -> Account:
 
 @contextmanager
 def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator[int]:
-    """Open the directories of an absolute path one by one, without following symlinks or opening them to read.
+    """Open the directories of an absolute path one by one,
+    without following symlinks or opening them to read.
 
-    `check` is called with descriptor and path of each directory except `/`, and may raise. Raises `OSError`.
+    `check` is called with descriptor and path of each directory except `/`, and may raise. Raises
+    `OSError`.
     """
     opened = Path("/")
     directory = os.open(opened, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,10 +92,12 @@ def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator
 
 @contextmanager
 def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iterator[int]:
-    """Open a file in an open directory for reading, after `check` has accepted its descriptor. Raises `OSError`.
+    """Open a file in an open directory for reading, after `check` has accepted its descriptor.
 
-    Before that, the file is not touched. A symlink raises `ELOOP`; a file with a lease of its owner, for which the
-    kernel would wait, raises `EAGAIN`.
+    Raises `OSError`.
+
+    Before that, the file is not touched. A symlink raises `ELOOP`; a file with a lease of its
+    owner, for which the kernel would wait, raises `EAGAIN`.
     """
     handle = os.open(name, _OPENED, dir_fd=directory)
     try:
@@ -97,7 +114,9 @@ def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iter
 
 
 def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return the content and status of a file. Symlinks are followed where the account may go. Raises `NotReadable`.
+    """Return the content and status of a file.
+
+    Symlinks are followed where the account may go. Raises `NotReadable`.
 
     Without an account, the permissions of this process apply, and a symlink is refused.
     """

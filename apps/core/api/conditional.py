@@ -23,7 +23,9 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 class PreconditionFailed(APIException):
     status_code = status.HTTP_412_PRECONDITION_FAILED
-    default_detail = "The resource has changed: its ETag does not match If-Match. Nothing was changed."
+    default_detail = (
+        "The resource has changed: its ETag does not match If-Match. Nothing was changed."
+    )
 
 
 def digest_of(data: Any) -> str:
@@ -36,11 +38,12 @@ def strong_tags(header: str) -> list[str]:
 
 
 class Guarded(GenericViewSet[Any]):
-    """A viewset whose objects have an ETag of their representation and can be changed under `If-Match`.
+    """A viewset whose objects have an ETag of their representation and can be changed under
+    `If-Match`.
 
-    For objects with a `version`, the ETag begins with it and only the version is compared, under a lock of the domain
-    function: a rank, for example, may have changed. For others the whole representation is compared, with the row
-    locked until the response.
+    For objects with a `version`, the ETag begins with it and only the version is compared, under a
+    lock of the domain function: a rank, for example, may have changed. For others the whole
+    representation is compared, with the row locked until the response.
     """
 
     takes_if_match = True
@@ -74,7 +77,11 @@ class Guarded(GenericViewSet[Any]):
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Add the ETag of a single object, also after a change, for the next change."""
         data = getattr(response, "data", None)
-        if status.is_success(response.status_code) and isinstance(data, Mapping) and {"id", "version"} & set(data):
+        if (
+            status.is_success(response.status_code)
+            and isinstance(data, Mapping)
+            and {"id", "version"} & set(data)
+        ):
             head = f"{data['version']}-" if "version" in data else ""
             response["ETag"] = f'"{head}{digest_of(data)}"'
         return super().finalize_response(request, response, *args, **kwargs)
@@ -85,8 +92,12 @@ def _compare_version(request: Request, header: str, version: int) -> None:
     if header.strip() == "*":
         return
     heads = [tag.partition("-")[0] for tag in strong_tags(header)]
-    if version not in {int(head) for head in heads if head.isascii() and head.isdecimal() and len(head) < 10}:
-        raise PreconditionFailed(f"The resource has changed to version {version}. Nothing was overwritten.")
+    if version not in {
+        int(head) for head in heads if head.isascii() and head.isdecimal() and len(head) < 10
+    }:
+        raise PreconditionFailed(
+            f"The resource has changed to version {version}. Nothing was overwritten."
+        )
     sent = request.data
     if isinstance(sent, Mapping):
         if sent.get("version") not in {None, version}:

@@ -11,7 +11,14 @@ from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from apps.core.errors import DomainError, InvalidFields, InvalidTransition, LimitReached, NotAllowed, StaleState
+from apps.core.errors import (
+    DomainError,
+    InvalidFields,
+    InvalidTransition,
+    LimitReached,
+    NotAllowed,
+    StaleState,
+)
 
 _STATUS = {
     NotAllowed: status.HTTP_403_FORBIDDEN,
@@ -57,7 +64,9 @@ def _limit_answer(error: LimitReached) -> APIException:
 
 
 def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Map a `DomainError` to 403, 409, 413, 429 or 400 and a large body to 413; leave other errors to DRF."""
+    """Map a `DomainError` to 403, 409, 413, 429 or 400 and a large body to 413;
+    leave other errors to DRF.
+    """
     if isinstance(error, InvalidFields):
         error = ValidationError(error.problems)
     elif isinstance(error, DomainError):

@@ -20,7 +20,12 @@ _NO_TEXT = "Text cannot hold the character NUL, nor half of a surrogate pair."
 class JSONParser(parsers.JSONParser):
     """JSON with text that PostgreSQL can store."""
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+    def parse(
+        self,
+        stream: Any,
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
         try:
             data = super().parse(stream, media_type, parser_context)
             path = _path_of_bad_text(data)
@@ -32,7 +37,10 @@ class JSONParser(parsers.JSONParser):
 
 
 def _path_of_bad_text(part: Any) -> tuple[str, ...] | None:
-    """Return the path of a text that cannot be stored; None if all can. Linear, and no deeper than JSON was read."""
+    """Return the path of a text that cannot be stored; None if all can.
+
+    Linear, and no deeper than JSON was read.
+    """
     if isinstance(part, str):
         return () if _NOT_TEXT.search(part) else None
     if isinstance(part, dict):
@@ -47,7 +55,10 @@ def _path_of_bad_text(part: Any) -> tuple[str, ...] | None:
 
 
 def valid(sent: S) -> S:
-    """Check a serializer and return it. Raises `ValidationError`, which `handle_error` reports by field path."""
+    """Check a serializer and return it.
+
+    Raises `ValidationError`, which `handle_error` reports by field path.
+    """
     sent.is_valid(raise_exception=True)
     return sent
 

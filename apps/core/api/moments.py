@@ -16,7 +16,9 @@ class MomentField(serializers.DateTimeField):
     def to_internal_value(self, value: Any) -> datetime:
         try:
             moment: datetime = super().to_internal_value(value)
-        except OverflowError:  # the first or last day of all time, in a zone where it is another day
+        except (
+            OverflowError
+        ):  # the first or last day of all time, in a zone where it is another day
             self.fail("out_of_range")
         if not in_range(moment):
             self.fail("out_of_range")

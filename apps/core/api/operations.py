@@ -14,7 +14,9 @@ _PARAMETER = re.compile(r"[<{][^<{}>]*[>}]")
 @cache
 def whole_schema() -> dict[str, Any]:
     """Return the schema, generated once: it does not depend on data."""
-    schema: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    schema: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(
+        request=None, public=True
+    )
     return schema
 
 
@@ -37,10 +39,14 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of a JSON body: of an empty object for a call without a body, of anything for other formats."""
+    """Return the schema of a JSON body: of an empty object for a call without a body,
+    of anything for other formats.
+    """
     if "requestBody" not in operation:
         return {"properties": {}}
-    schema: Mapping[str, Any] = operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
+    schema: Mapping[str, Any] = (
+        operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
+    )
     return schema
 
 

@@ -11,7 +11,8 @@ from rest_framework.request import Request
 class NewestFirst(CursorPagination):
     """The API's pages: cursor, newest first, 100 rows unless `?page_size=` asks for up to 1000.
 
-    `orderings` of the view are columns without nulls and with few equal values, by their name for `?ordering=`.
+    `orderings` of the view are columns without nulls and with few equal values, by their name for
+    `?ordering=`.
     """
 
     ordering: Any = "-pk"
@@ -25,20 +26,27 @@ class NewestFirst(CursorPagination):
         if not chosen:
             return ("-pk",)
         if chosen.removeprefix("-") not in names:
-            raise exceptions.ValidationError({"ordering": [f"Choose one of: {', '.join(_both(names))}."]})
+            raise exceptions.ValidationError(
+                {"ordering": [f"Choose one of: {', '.join(_both(names))}."]}
+            )
         return f"{'-' if chosen[0] == '-' else ''}{names[chosen.removeprefix('-')]}", "-pk"
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
         try:
             return super().paginate_queryset(queryset, request, view)
-        except (ValidationError, ValueError):  # the position in the cursor is no value of this column
+        except (
+            ValidationError,
+            ValueError,
+        ):  # the position in the cursor is no value of this column
             raise exceptions.NotFound(self.invalid_cursor_message) from None
 
     def decode_cursor(self, request: Request) -> Cursor | None:
         """Refuse a cursor whose position is not a row id, like an unreadable one."""
         cursor = super().decode_cursor(request)
         position = "0" if cursor is None or cursor.position is None else str(cursor.position)
-        if self.ordering == ("-pk",) and not (position.isascii() and position.isdigit() and len(position) < 20):
+        if self.ordering == ("-pk",) and not (
+            position.isascii() and position.isdigit() and len(position) < 20
+        ):
             raise exceptions.NotFound(self.invalid_cursor_message)
         return cursor
 
@@ -48,7 +56,13 @@ class NewestFirst(CursorPagination):
             schema = {"type": "string", "enum": _both(names)}
             description = "Order of the list. Default: newest first."
             parameters.append(
-                {"name": "ordering", "in": "query", "required": False, "description": description, "schema": schema}
+                {
+                    "name": "ordering",
+                    "in": "query",
+                    "required": False,
+                    "description": description,
+                    "schema": schema,
+                }
             )
         return parameters
 

@@ -31,4 +31,6 @@ def _count(unit: str, amount: int, most: int, user_id: int) -> None:
     at = timezone.now()
     quota = Quota(f"api-{unit}", most, HOUR)
     if quota.add(user_id, amount, at=at) > most:
-        raise quota.refusal(f"You have reached the limit of {most:,} {unit} by the API in an hour.", at=at)
+        raise quota.refusal(
+            f"You have reached the limit of {most:,} {unit} by the API in an hour.", at=at
+        )

@@ -1,4 +1,6 @@
-"""Base view of the API: it refuses input that the call would ignore, from callers who may make the call."""
+"""Base view of the API: it refuses input that the call would ignore,
+from callers who may make the call.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -24,7 +26,9 @@ class StrictView(APIView):
     """
 
     def check_allowed(self) -> None:
-        """Raise if the user may not make this call for the object of the URL, or if there is no such object."""
+        """Raise if the user may not make this call for the object of the URL,
+        or if there is no such object.
+        """
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Compare the input with the schema, between permission and view."""
@@ -45,7 +49,10 @@ class StrictView(APIView):
 
 
 def _problems_of_call(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names with their problems. To find one costs much more than to pass what is right: take only a few."""
+    """Yield names with their problems.
+
+    To find one costs much more than to pass what is right: take only a few.
+    """
     yield from _problems_of_query(request, operation)
     if request.content_type.partition(";")[0] == "application/json":
         yield from _unknown_keys(request.data, json_schema(operation), "")
@@ -68,11 +75,18 @@ def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[t
     """Yield each unknown key by its path, such as `stages.0.evnets`, with its problem."""
     schema = resolved(schema)
     if isinstance(data, list):
-        inner = [(str(position), value, schema.get("items", {})) for position, value in enumerate(data[:_MAX_ITEMS])]
+        inner = [
+            (str(position), value, schema.get("items", {}))
+            for position, value in enumerate(data[:_MAX_ITEMS])
+        ]
     elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
         return
     else:
-        known = {name: declared for name, declared in schema["properties"].items() if not declared.get("readOnly")}
+        known = {
+            name: declared
+            for name, declared in schema["properties"].items()
+            if not declared.get("readOnly")
+        }
         for name in data:
             if name not in known:
                 yield f"{path}{name[:_MAX_NAME]}", _unknown("field", name, known)
@@ -85,5 +99,7 @@ def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[t
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:_MAX_NAME], known, n=1)
     there = sorted(known)
-    hint = f" Did you mean “{near[0]}”?" if near else f" Known: {', '.join(there)}." if there else ""
+    hint = (
+        f" Did you mean “{near[0]}”?" if near else f" Known: {', '.join(there)}." if there else ""
+    )
     return f"This {what} does not exist.{hint}"

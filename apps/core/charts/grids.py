@@ -17,15 +17,21 @@ def heat_map(
     top: float,
     with_values: bool = False,
 ) -> SafeString:
-    """Return a table of cells that are darker the nearer a value is to `top`; cells may show their values."""
-    head = joined(format_html('<th scope="col">{}</th>', name) if name else SafeString("<td></td>") for name in columns)
+    """Return a table of cells that are darker the nearer a value is to `top`;
+    cells may show their values.
+    """
+    head = joined(
+        format_html('<th scope="col">{}</th>', name) if name else SafeString("<td></td>")
+        for name in columns
+    )
     lines = []
     for name, cells in rows:
         inner = joined(_cell(cell, top, with_values) for cell in cells)
         lines.append(format_html('<tr><th scope="row">{}</th>{}</tr>', name, inner))
     return format_html(
         '<div class="scroll" tabindex="0" role="region" aria-label="{1}"><table class="heat{0}">'
-        '<caption class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead><tbody>{3}</tbody></table></div>',
+        "<caption "
+        'class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead><tbody>{3}</tbody></table></div>',
         "" if with_values else " hours",
         sentence,
         head,
@@ -34,8 +40,13 @@ def heat_map(
 
 
 def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str) -> SafeString:
-    """Return a row per day with a mark at each hour of the clock that has a part; `Part.kind` is its state."""
-    marks = [format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour) for hour in (0, 6, 12, 18)]
+    """Return a row per day with a mark at each hour of the clock that has a part;
+    `Part.kind` is its state.
+    """
+    marks = [
+        format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour)
+        for hour in (0, 6, 12, 18)
+    ]
     for row, (name, hours) in enumerate(days):
         y = 11 + row * 6.5
         if row in (0, len(days) - 1):
@@ -60,7 +71,9 @@ def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str)
 
 def _cell(cell: Cell, top: float, with_values: bool) -> SafeString:
     if cell.value is None:
-        return format_html('<td class="none" title="{}">{}</td>', cell.title, "–" if with_values else "")
+        return format_html(
+            '<td class="none" title="{}">{}</td>', cell.title, "–" if with_values else ""
+        )
 
     # In steps of 5 %, as classes: the page's content security policy allows no inline styles.
     level = 5 * round(20 * min(max(cell.value / top, 0), 1)) if top > 0 else 0

@@ -9,8 +9,12 @@ from apps.core.charts.parts import Part
 from apps.core.charts.svg import joined, link, per_cent, role, share
 
 
-def interval(*, value: float, low: float, high: float, expected: float | None = None, top: float = 1.0) -> SafeString:
-    """Return a whisker from `low` to `high`, a point at `value` and a mark where it was expected, of `top`."""
+def interval(
+    *, value: float, low: float, high: float, expected: float | None = None, top: float = 1.0
+) -> SafeString:
+    """Return a whisker from `low` to `high`, a point at `value` and a mark where it was expected,
+    of `top`.
+    """
     sentence = f"{value:.1%}, between {low:.1%} and {high:.1%}"
     mark = SafeString("")
     if expected is not None:
@@ -29,7 +33,9 @@ def interval(*, value: float, low: float, high: float, expected: float | None = 
 
 
 def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) -> SafeString:
-    """Return what was used, from quantiles at 10, 25, 50, 75 and 90 %: the middle half is darker; `value` is a mark."""
+    """Return what was used, from quantiles at 10, 25, 50, 75 and 90 %: the middle half is darker;
+    `value` is a mark.
+    """
     least, low, mid, high, most = quantiles
     top = max(most, value or 0) * 1.15 or 1
     marks = [
@@ -41,12 +47,19 @@ def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) ->
         )
         for kind, start, end in (("all", 0, top), ("most", least, most), ("half", low, high))
     ]
-    marks.append(format_html('<rect class="mid" x="{}%" width="1" y="4" height="8"/>', share(mid, top)))
+    marks.append(
+        format_html('<rect class="mid" x="{}%" width="1" y="4" height="8"/>', share(mid, top))
+    )
     if value:
         kind = "mine short" if value < most else "mine"
-        marks.append(format_html('<rect class="{}" x="{}%" width="2" height="16"/>', kind, share(value, top)))
+        marks.append(
+            format_html('<rect class="{}" x="{}%" width="2" height="16"/>', kind, share(value, top))
+        )
     return format_html(
-        '<svg class="spread" width="100%" height="16" role="img" aria-label="{0}"><title>{0}</title>{1}</svg>',
+        (
+            '<svg class="spread" width="100%" height="16" role="img" '
+            'aria-label="{0}"><title>{0}</title>{1}</svg>'
+        ),
         sentence,
         joined(marks),
     )
@@ -61,7 +74,8 @@ def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeSt
         if value
     )
     return format_html(
-        '<svg class="spark" width="{0}" height="{1}" role="img" aria-label="{2}"><title>{2}</title><path d="{3}"/>'
+        '<svg class="spark" width="{0}" height="{1}" role="img" '
+        'aria-label="{2}"><title>{2}</title><path d="{3}"/>'
         '<line class="base" x2="{0}" y1="{4}" y2="{4}"/></svg>',
         len(values) * 4,
         height,
@@ -71,7 +85,9 @@ def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeSt
     )
 
 
-def share_bar(parts: Iterable[Part], *, sentence: str, whole: float | None = None, height: int = 8) -> SafeString:
+def share_bar(
+    parts: Iterable[Part], *, sentence: str, whole: float | None = None, height: int = 8
+) -> SafeString:
     """Return one bar, its parts beside each other; what parts leave of `whole` stays empty."""
     shown = [part for part in parts if part.value > 0]
     total = whole or sum(part.value for part in shown) or 1

@@ -14,7 +14,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Bin:
-    """One bar, or one point of a line: what it covers, a value per series, and the list that it counts."""
+    """One bar, or one point of a line: what it covers, a value per series,
+    and the list that it counts.
+    """
 
     label: str
     values: Sequence[float]
@@ -24,7 +26,10 @@ class Bin:
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of the axis at the left edge of a bin. The name of a day is bold; a minor one goes on a phone."""
+    """A mark of the axis at the left edge of a bin.
+
+    The name of a day is bold; a minor one goes on a phone.
+    """
 
     at: float
     label: str

@@ -12,13 +12,16 @@ from apps.core.charts.svg import joined, link, per_cent, role, short_number
 
 HEIGHT = 176
 _BAND, _AXIS = 15, 28
-#: A logarithmic axis starts at 0.01 or above, because numbers of an axis have two decimals, and has up to 7 grid lines.
+#: A logarithmic axis starts at 0.01 or above, because numbers of an axis have two decimals, and has
+#: up to 7 grid lines.
 _LEAST_POWER, _MOST_STEPS = -2, 6
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """An axis: the values of its grid lines, lowest first, and where other values are between them."""
+    """An axis: the values of its grid lines, lowest first,
+    and where other values are between them.
+    """
 
     steps: Sequence[float]
     is_log: bool = False
@@ -42,12 +45,13 @@ def bars(
     with_table: bool = True,
     is_log: bool = False,
 ) -> SafeString:
-    """Return bars of one series or of several stacked ones, bands under their axis, and a table behind.
+    """Return bars of one series or of several stacked ones, bands under their axis,
+    and a table behind.
 
     With `is_log`, for one series only, equal heights are equal ratios; zero has no bar.
 
-    `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is needed where the
-    page shows the same figures as one anyway.
+    `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is
+    needed where the page shows the same figures as one anyway.
     """
     is_count = all(float(value).is_integer() for value in _values_of(bins))
     heights = [sum(point.values) for point in bins]
@@ -60,7 +64,10 @@ def bars(
     drawn = [
         _wash(bands, len(bins), height),
         _grid(scale, height),
-        *(_bar(number, point, series, len(bins), scale, height, foot) for number, point in enumerate(bins)),
+        *(
+            _bar(number, point, series, len(bins), scale, height, foot)
+            for number, point in enumerate(bins)
+        ),
         _rate_panel(bins, height) if rate else "",
         _ticks(ticks, len(bins), foot),
         format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height),
@@ -86,7 +93,11 @@ def line(
     for number, entry in enumerate(series):
         path = _path((point.values[number] for point in bins), top, height)
         paths.append(
-            format_html('<path class="line s-{}" vector-effect="non-scaling-stroke" d="{}"/>', entry.kind, path)
+            format_html(
+                '<path class="line s-{}" vector-effect="non-scaling-stroke" d="{}"/>',
+                entry.kind,
+                path,
+            )
         )
     inner = format_html(
         '<svg width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>',
@@ -107,7 +118,8 @@ def _values_of(bins: Sequence[Bin]) -> Iterator[float]:
 
 
 def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
-    """Return the top of an axis from zero that holds `most`, and the values of its up to five grid lines.
+    """Return the top of an axis from zero that holds `most`,
+    and the values of its up to five grid lines.
 
     They are at least `least` apart: counts have no fractions.
     """
@@ -121,7 +133,9 @@ def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
 
 
 def log_axis(values: Collection[float]) -> list[float]:
-    """Return the grid lines of a logarithmic axis, powers of ten: the lowest one below all values that are not zero."""
+    """Return the grid lines of a logarithmic axis, powers of ten:
+    the lowest one below all values that are not zero.
+    """
     least, most = min(value for value in values if value > 0), max(values)
     low = max(ceil(log10(least)) - 1, _LEAST_POWER)
     powers = max(ceil(log10(most)) - low, 1)
@@ -136,15 +150,22 @@ def spans_powers(values: Iterable[float], powers: int = 2) -> bool:
 
 
 def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
-    """Return a tick with the label of every bin, or of every n-th where there are more than `most`."""
+    """Return a tick with the label of every bin, or of every n-th where there are more than
+    `most`.
+    """
     every = max(ceil(len(bins) / most), 1)
-    return [Tick(number + 0.1, point.label) for number, point in enumerate(bins) if number % every == 0]
+    return [
+        Tick(number + 0.1, point.label) for number, point in enumerate(bins) if number % every == 0
+    ]
 
 
 def _grid(scale: _Scale, height: int) -> SafeString:
     return format_html_join(
         "",
-        '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" text-anchor="end">{2}</text>',
+        (
+            '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
+            'text-anchor="end">{2}</text>'
+        ),
         (
             (f"{y:.1f}", f"{y + 4:.1f}", short_number(step))
             for step in scale.steps
@@ -155,16 +176,25 @@ def _grid(scale: _Scale, height: int) -> SafeString:
 
 def _title(point: Bin, series: Sequence[Series]) -> str:
     lines = [point.label]
-    lines += [f"{entry.name} {value:,.6g}" for entry, value in zip(series, point.values, strict=True)]
+    lines += [
+        f"{entry.name} {value:,.6g}" for entry, value in zip(series, point.values, strict=True)
+    ]
     if point.rate is not None:
         lines.append(f"{point.rate:.1%}")
     return "\n".join(lines)
 
 
 def _hit(
-    number: int, point: Bin, series: Sequence[Series], count: int, height: float, marks: Iterable[SafeString] = ()
+    number: int,
+    point: Bin,
+    series: Sequence[Series],
+    count: int,
+    height: float,
+    marks: Iterable[SafeString] = (),
 ) -> SafeString:
-    """Return the marks of a bin under an area of the whole height, which has the title and the link."""
+    """Return the marks of a bin under an area of the whole height,
+    which has the title and the link.
+    """
     x = per_cent(100 * number / count)
     width = per_cent(100 / count)
     area = format_html('<rect class="hit" x="{}%" width="{}%" height="{}"/>', x, width, height)
@@ -172,7 +202,13 @@ def _hit(
 
 
 def _bar(
-    number: int, point: Bin, series: Sequence[Series], count: int, scale: _Scale, height: int, foot: int
+    number: int,
+    point: Bin,
+    series: Sequence[Series],
+    count: int,
+    scale: _Scale,
+    height: int,
+    foot: int,
 ) -> SafeString:
     x = per_cent(100 * (number + 0.12) / count)
     width = per_cent(76 / count)
@@ -197,7 +233,9 @@ def _bar(
 
 
 def _path(values: Iterable[float], top: float, height: float) -> str:
-    points = (f"{number + 0.5},{height - value / top * height:.1f}" for number, value in enumerate(values))
+    points = (
+        f"{number + 0.5},{height - value / top * height:.1f}" for number, value in enumerate(values)
+    )
     return "M" + "L".join(points)
 
 
@@ -208,7 +246,10 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
         '<path class="rate" vector-effect="non-scaling-stroke" d="{}"/></svg>',
         format_html_join(
             "",
-            '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" text-anchor="end">{2}</text>',
+            (
+                '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
+                'text-anchor="end">{2}</text>'
+            ),
             ((y, y + 4, f"{share:.0%}") for y, share in ((height + 16, most), (height + 64, 0))),
         ),
         height + 16,
@@ -218,7 +259,10 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
 
 
 def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
-    """Return the marks of the axis. On a phone at most five labels stay, evenly spaced, none cut at the end."""
+    """Return the marks of the axis.
+
+    On a phone at most five labels stay, evenly spaced, none cut at the end.
+    """
     major = [tick for tick in ticks if not tick.is_minor and tick.at <= 0.84 * count]
     on_phone = major[:: max(ceil(len(major) / 5), 1)]
     return format_html_join(
@@ -244,7 +288,10 @@ def _wash(bands: Sequence[Band], count: int, height: int) -> SafeString:
     return format_html_join(
         "",
         '<rect class="wash" x="{}%" width="{}%" height="{}"/>',
-        ((per_cent(100 * b.start / count), per_cent(100 * (b.end - b.start) / count), height) for b in bands),
+        (
+            (per_cent(100 * b.start / count), per_cent(100 * (b.end - b.start) / count), height)
+            for b in bands
+        ),
     )
 
 
@@ -252,7 +299,8 @@ def _band(band: Band, count: int, y: int) -> SafeString:
     is_right = band.start > count / 2.4
     mark = format_html(
         '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="8" rx="1"/>'
-        '<text class="bandlabel" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan class="wide">{}</tspan></text>',
+        '<text class="bandlabel" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan '
+        'class="wide">{}</tspan></text>',
         band.kind,
         per_cent(100 * band.start / count),
         per_cent(max(100 * (band.end - band.start) / count, 0.3)),
@@ -270,7 +318,10 @@ def _band(band: Band, count: int, y: int) -> SafeString:
 def _figure(drawn: Iterable[str], height: int, sentence: str, table: str) -> SafeString:
     parts = list(drawn)
     return format_html(
-        '<div class="plot"><svg class="chart" role="{}" aria-label="{}" height="{}">{}</svg></div>{}',
+        (
+            '<div class="plot"><svg class="chart" role="{}" aria-label="{}" '
+            'height="{}">{}</svg></div>{}'
+        ),
         role(parts),
         sentence,
         height,
@@ -285,12 +336,20 @@ def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> Sa
     head = format_html_join("", '<th scope="col" class="n">{}</th>', ((name,) for name in columns))
     rows = []
     for point in bins:
-        label = format_html('<a href="{}">{}</a>', point.address, point.label) if point.address else point.label
-        cells = format_html_join("", '<td class="n">{}</td>', ((text,) for text in _figures(point, rate)))
+        label = (
+            format_html('<a href="{}">{}</a>', point.address, point.label)
+            if point.address
+            else point.label
+        )
+        cells = format_html_join(
+            "", '<td class="n">{}</td>', ((text,) for text in _figures(point, rate))
+        )
         rows.append(format_html("<tr><td>{}</td>{}</tr>", label, cells))
     return format_html(
-        '<details class="line"><summary>Table</summary><div class="scroll" tabindex="0"><table class="dense">'
-        '<thead><tr><th scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table></div></details>',
+        '<details class="line"><summary>Table</summary><div class="scroll" '
+        'tabindex="0"><table class="dense">'
+        "<thead><tr><th "
+        'scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table></div></details>',
         heading,
         head,
         joined(rows),

@@ -27,7 +27,9 @@ def per_cent(value: float) -> str:
 
 
 def role(drawn: Iterable[str]) -> str:
-    """Return the ARIA role of a drawing: an image has no parts, so a drawing with links is a group."""
+    """Return the ARIA role of a drawing: an image has no parts,
+    so a drawing with links is a group.
+    """
     return "group" if any("<a " in element for element in drawn) else "img"
 
 

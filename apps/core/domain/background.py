@@ -7,11 +7,14 @@ from django.db import transaction
 from django.utils.module_loading import autodiscover_modules
 
 
-def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: int = 0, **arguments: Any) -> None:
-    """Send the task of this name on commit of the current transaction, to its own queue or to `queue`.
+def enqueue(
+    task: str, *, countdown: float = 0, queue: str = "", most_waiting: int = 0, **arguments: Any
+) -> None:
+    """Send the task of this name on commit of the current transaction,
+    to its own queue or to `queue`.
 
-    With `most_waiting`, no message is sent where so many wait in `queue` already.
-    A message may be lost, for example without a broker: all work has a row with its state, and beat sends it again.
+    With `most_waiting`, no message is sent where so many wait in `queue` already. A message may be
+    lost, for example without a broker: all work has a row with its state, and beat sends it again.
     """
 
     def send() -> None:
@@ -28,7 +31,9 @@ def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: i
 
 @cache
 def celery_app() -> Any:
-    """Return the Celery application, which knows the tasks of all apps; loaded late, as only senders need it."""
+    """Return the Celery application, which knows the tasks of all apps; loaded late,
+    as only senders need it.
+    """
     from opsportal.celery import app
 
     autodiscover_modules("tasks")

@@ -1,7 +1,7 @@
 """Runs functions over untrusted text in other processes, which are killed when they take too long.
 
-For what no one can bound in advance, such as a lexer or an alignment: a thread cannot be stopped, and a regular
-expression that backtracks holds the interpreter, and so every thread of a web worker.
+For what no one can bound in advance, such as a lexer or an alignment: a thread cannot be stopped,
+and a regular expression that backtracks holds the interpreter, and so every thread of a web worker.
 """
 
 import atexit
@@ -35,7 +35,10 @@ class PoolBusy(BudgetExceeded):
 
 
 class BoundedPool:
-    """Up to `PROCESSES` processes, each started when it is needed and kept. Safe for threads, and after a fork."""
+    """Up to `PROCESSES` processes, each started when it is needed and kept.
+
+    Safe for threads, and after a fork.
+    """
 
     def __init__(self) -> None:
         self._reset()
@@ -50,8 +53,8 @@ class BoundedPool:
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
         """Return what the module-level `function` returns for these picklable arguments.
 
-        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The function's module must
-        be importable without Django's settings.
+        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The
+        function's module must be importable without Django's settings.
         """
         if self._owner != os.getpid():  # the processes belong to the one that forked us
             self._reset()
@@ -82,7 +85,10 @@ class _Process:
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
-        environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         with there:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(there.fileno()), str(MEMORY_BYTES)],
@@ -94,7 +100,10 @@ class _Process:
         self._started = False
 
     def call(self, function: object, arguments: object, seconds: float) -> Any:
-        """Raises `BudgetExceeded`. To start the interpreter and to import the function is not part of the budget."""
+        """Raises `BudgetExceeded`.
+
+        To start the interpreter and to import the function is not part of the budget.
+        """
         try:
             if not self._started:
                 self._receive(START_SECONDS)

@@ -8,26 +8,37 @@ from django.db import connection, models
 from psycopg import Cursor
 
 
-def copy_rows(model: type[models.Model], columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Insert rows, given by their values in `columns`; any other column gets the default of its field.
+def copy_rows(
+    model: type[models.Model], columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """Insert rows, given by their values in `columns`;
+    any other column gets the default of its field.
 
     Raises `IntegrityError` where a row is there already.
     """
     by_column = {field.column: field for field in model._meta.concrete_fields}
-    others = [field for column, field in by_column.items() if column not in columns and not field.primary_key]
+    others = [
+        field
+        for column, field in by_column.items()
+        if column not in columns and not field.primary_key
+    ]
     fields = [*(by_column[column] for column in columns), *others]
     defaults = tuple(field.get_default() for field in others)
     names = ", ".join(f'"{field.column}"' for field in fields)
     with connection.cursor() as cursor:
         copy = f'COPY "{model._meta.db_table}" ({names}) FROM STDIN (FORMAT BINARY)'
         with connection.wrap_database_errors, cursor.copy(copy) as into:
-            into.set_types([(field.db_type(connection) or "").partition("(")[0] for field in fields])
+            into.set_types(
+                [(field.db_type(connection) or "").partition("(")[0] for field in fields]
+            )
             for row in rows:
                 into.write_row(row + defaults)
 
 
 def copy_objects(objects: Sequence[models.Model]) -> None:
-    """Insert unsaved objects of one model, of which nothing is read back: their primary keys stay unknown."""
+    """Insert unsaved objects of one model, of which nothing is read back:
+    their primary keys stay unknown.
+    """
     if objects:
         model = type(objects[0])
         fields = [field for field in model._meta.concrete_fields if not field.primary_key]
@@ -41,20 +52,30 @@ def next_keys(model: type[models.Model], count: int) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])  # not once a key
         (sequence,) = cursor.fetchone()
-        cursor.execute("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, count])
+        cursor.execute(
+            "SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, count]
+        )
         return [key for (key,) in cursor.fetchall()]
 
 
 def rows_where_any(
-    model: type[models.Model], columns: Sequence[str], column: str, values: Sequence[Any], **also: Any
+    model: type[models.Model],
+    columns: Sequence[str],
+    column: str,
+    values: Sequence[Any],
+    **also: Any,
 ) -> list[tuple[Any, ...]]:
-    """Return columns of the rows with one of `values` in `column`, sent as one array; and with `also` in others.
+    """Return columns of the rows with one of `values` in `column`, sent as one array;
+    and with `also` in others.
 
-    Uses PostgreSQL's binary format, which Django's cursors cannot: they convert bytes to text and back.
+    Uses PostgreSQL's binary format, which Django's cursors cannot: they convert bytes to text and
+    back.
     """
     conditions = "".join(f' AND "{name}" = %b' for name in also)
     selected = ", ".join(f'"{name}"' for name in columns)
-    query = f'SELECT {selected} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%b){conditions}'
+    query = (
+        f'SELECT {selected} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%b){conditions}'
+    )
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         return cursor.execute(query, [list(values), *also.values()], binary=True).fetchall()

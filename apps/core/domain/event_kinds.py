@@ -1,4 +1,7 @@
-"""Kinds of events: their wording and who is notified. Each app declares its kinds in its `events.py`."""
+"""Kinds of events: their wording and who is notified.
+
+Each app declares its kinds in its `events.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +17,10 @@ TEAM = (Audience.REQUESTER, Audience.LIAISONS)
 class EventKind:
     """One kind of event.
 
-    `did` follows the actor in a timeline (`okafor approved the request`); `{old}`, `{new}` and keys of the event's data
-    are filled in. `words` follow the target in a notification or feed (`NOVA-0219 was approved`); `words_for` replaces
-    them by type of target. `notifies` maps audiences to groups; `mentions` is the key of usernames in the data.
+    `did` follows the actor in a timeline (`okafor approved the request`); `{old}`, `{new}` and keys
+    of the event's data are filled in. `words` follow the target in a notification or feed
+    (`NOVA-0219 was approved`); `words_for` replaces them by type of target. `notifies` maps
+    audiences to groups; `mentions` is the key of usernames in the data.
     """
 
     name: str

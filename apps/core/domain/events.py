@@ -16,7 +16,9 @@ from apps.core.models import Event
 
 def events_of(target: models.Model) -> QuerySet[Event]:
     """Return the events of one object, oldest first."""
-    return Event.objects.filter(target_type=target._meta.label_lower, target_id=str(target.pk)).order_by("id")
+    return Event.objects.filter(
+        target_type=target._meta.label_lower, target_id=str(target.pk)
+    ).order_by("id")
 
 
 def target_of(event: Event) -> Any:
@@ -35,17 +37,22 @@ def publish(
     reason: str = "",
     data: dict[str, Any] | None = None,
 ) -> Event:
-    """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction.
+    """Write one event, with a delivery for each subscriber of its kind,
+    in the caller's transaction.
 
     `by` is a user or the name of a part of the portal. Raises `UndeclaredEvent`.
     """
-    event = new_event(kind=kind, target=target, by=by, at=at, old=old, new=new, reason=reason, data=data)
+    event = new_event(
+        kind=kind, target=target, by=by, at=at, old=old, new=new, reason=reason, data=data
+    )
     publish_all(events=[event])
     return event
 
 
 def publish_all(*, events: Sequence[Event]) -> None:
-    """Write many new events with their deliveries, in the caller's transaction, in two statements."""
+    """Write many new events with their deliveries, in the caller's transaction,
+    in two statements.
+    """
     Event.objects.bulk_create(events)
     create_deliveries(events=events)
 

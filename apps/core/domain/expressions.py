@@ -5,7 +5,8 @@ from typing import Any
 
 import re2
 
-#: So many instructions an expression may have once it is compiled. The largest of the shipped known errors has 3,356.
+#: So many instructions an expression may have once it is compiled. The largest of the shipped known
+#: errors has 3,356.
 MOST_INSTRUCTIONS = 4_000
 _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 
@@ -14,7 +15,9 @@ def compile_fault(error: re2.error, regex: str) -> str:
     """Return what RE2 says of an expression that does not compile."""
     why = error.args[0] if error.args else ""
     text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-    text = text.replace("(?m)", "", 1)  # that of the caller: patterns and searches are for whole lines
+    text = text.replace(
+        "(?m)", "", 1
+    )  # that of the caller: patterns and searches are for whole lines
     hint = " (RE2 has no lookaround and no back-references)" if _NOT_LINEAR.search(regex) else ""
     return text + hint
 
@@ -24,6 +27,7 @@ def size_fault(compiled: Any) -> str:
     if compiled.programsize <= MOST_INSTRUCTIONS:
         return ""
     return (
-        f"is too costly: it compiles to {compiled.programsize:,} instructions of at most {MOST_INSTRUCTIONS:,}. "
+        f"is too costly: it compiles to {compiled.programsize:,} instructions of at most "
+        f"{MOST_INSTRUCTIONS:,}. "
         "Use shorter repetitions, such as .{0,20}"
     )

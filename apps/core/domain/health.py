@@ -15,7 +15,8 @@ from apps.core.models import Heartbeat
 
 #: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
-#: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a worker takes.
+#: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a
+#: worker takes.
 BEAT, QUEUE, WORKER, CAPTURE = "beat", "queue", "worker ", "capture "
 #: Set once this process has seen that the schema fits. A later migration is followed by a restart.
 _schema_fits = threading.Event()
@@ -31,14 +32,18 @@ class Check:
 
 
 def readiness() -> list[Check]:
-    """Look at what this process needs to serve: database, schema, queue. A failure is a check that is not ok."""
+    """Look at what this process needs to serve: database, schema, queue.
+
+    A failure is a check that is not ok.
+    """
     return [_database(), _schema(), _queue()]
 
 
 def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
     """Look at all processes of the portal, by their heartbeats.
 
-    For pages, the queue is not asked, but known by the messages that it carries from beat to a worker.
+    For pages, the queue is not asked, but known by the messages that it carries from beat to a
+    worker.
     """
     if not (database := _database()).ok:
         return [database]
@@ -80,27 +85,40 @@ def _queue() -> Check:
 
 
 def _carried(hearts: Mapping[str, Heartbeat], at: datetime) -> Check:
-    """Judge the queue by the last message; without beat and worker, none is carried, and it may be well."""
+    """Judge the queue by the last message; without beat and worker, none is carried,
+    and it may be well.
+    """
     heart = hearts.get(QUEUE)
     carried = f"last message {_age(heart.at, at)} s ago" if heart else "no message yet"
     if heart and at - heart.at < HEARTBEAT_LIMIT:
         return Check("queue", ok=True, detail=carried)
     runs = [name for name in hearts if name == BEAT or name.startswith(WORKER)]
     if all(at - hearts[name].at < HEARTBEAT_LIMIT for name in runs) and len(runs) > 1:
-        return Check("queue", ok=False, detail=f"{carried}, though beat and workers run: no Redis, or they are stuck")
+        return Check(
+            "queue",
+            ok=False,
+            detail=f"{carried}, though beat and workers run: no Redis, or they are stuck",
+        )
     return Check("queue", ok=False, detail=f"{carried}: beat or a worker is missing")
 
 
 def _portal_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
-    checks = [_process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(WORKER)]
+    checks = [
+        _process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(WORKER)
+    ]
     if not any(check.ok for check in checks):
         checks.append(Check("workers", ok=False, detail="none is running"))
     beat = hearts.get(BEAT)
-    return [_process(BEAT, beat.at, at) if beat else Check(BEAT, ok=False, detail="no heartbeat yet"), *checks]
+    return [
+        _process(BEAT, beat.at, at) if beat else Check(BEAT, ok=False, detail="no heartbeat yet"),
+        *checks,
+    ]
 
 
 def _captures(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
-    checks = [_process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(CAPTURE)]
+    checks = [
+        _process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(CAPTURE)
+    ]
     cluster = settings.CAPTURE_CLUSTER
     if cluster and not any(name.startswith(f"{CAPTURE}{cluster} on ") for name in hearts):
         checks.append(Check(f"{CAPTURE}{cluster}", ok=False, detail="no heartbeat yet"))
@@ -111,7 +129,9 @@ def _process(name: str, heard: datetime, at: datetime) -> Check:
     age = _age(heard, at)
     if at - heard < HEARTBEAT_LIMIT:
         return Check(name, ok=True, detail=f"last heartbeat {age} s ago")
-    return Check(name, ok=False, detail=f"dead, or cut off from the database: last heartbeat {age} s ago")
+    return Check(
+        name, ok=False, detail=f"dead, or cut off from the database: last heartbeat {age} s ago"
+    )
 
 
 def _age(heard: datetime, at: datetime) -> int:
@@ -124,8 +144,14 @@ def beat_heart(*, name: str, at: datetime, detail: Mapping[str, Any] | None = No
 
 
 def beat_capture(*, cluster: str, host: str, at: datetime, detail: Mapping[str, Any]) -> None:
-    """Record a heartbeat of the capture of a cluster on a host: two hosts of one cluster are two processes."""
-    beat_heart(name=f"{CAPTURE}{cluster} on {host}", at=at, detail={**detail, "cluster": cluster, "host": host})
+    """Record a heartbeat of the capture of a cluster on a host:
+    two hosts of one cluster are two processes.
+    """
+    beat_heart(
+        name=f"{CAPTURE}{cluster} on {host}",
+        at=at,
+        detail={**detail, "cluster": cluster, "host": host},
+    )
 
 
 def forget_heart(*, name: str) -> None:

@@ -1,4 +1,6 @@
-"""Characters that are not seen, or make text read as something else: control, direction, zero width, invisible."""
+"""Characters that are not seen, or make text read as something else: control, direction,
+zero width, invisible.
+"""
 
 import re
 import unicodedata
@@ -12,7 +14,10 @@ HIDDEN = re.compile(
 
 
 def mark_hidden(text: str, mark: Callable[[str, str], str] = "⟨{}⟩".format) -> str:
-    """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty. CRLF becomes LF."""
+    """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty.
+
+    CRLF becomes LF.
+    """
     marks: dict[str, str] = {}
 
     def marked(match: re.Match[str]) -> str:

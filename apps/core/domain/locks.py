@@ -8,9 +8,11 @@ from django.db import DatabaseError, connection
 
 @contextmanager
 def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
-    """Try to take the lock of this number and key for this database session; yield whether it was free.
+    """Try to take the lock of this number and key for this database session;
+    yield whether it was free.
 
-    Where it cannot be given back, as in a transaction that failed, the session ends, and the lock with it.
+    Where it cannot be given back, as in a transaction that failed, the session ends, and the lock
+    with it.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
@@ -27,7 +29,9 @@ def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
 
 
 def lock_for_this_transaction(name: str) -> None:
-    """Wait until no other transaction holds the lock of this name, and hold it until this one ends."""
+    """Wait until no other transaction holds the lock of this name,
+    and hold it until this one ends.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [name])
 
@@ -40,6 +44,8 @@ def is_locked_for_this_transaction(name: str) -> bool:
 
 
 def share_lock_for_this_transaction(name: str) -> None:
-    """Hold the lock of this name together with others that share it: who takes it alone waits for all of them."""
+    """Hold the lock of this name together with others that share it:
+    who takes it alone waits for all of them.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtext(%s))", [name])

@@ -1,6 +1,8 @@
-"""Keeps secrets out of what is stored: values of variables that hold one become a keyed fingerprint.
+"""Keeps secrets out of what is stored: values of variables that hold one become a keyed
+fingerprint.
 
-Two equal values have equal fingerprints, so that they can be compared; none can be turned back without the key.
+Two equal values have equal fingerprints, so that they can be compared; none can be turned back
+without the key.
 """
 
 import hashlib
@@ -40,7 +42,9 @@ _LONGEST_KEPT_NAME = 256
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One more thing to mask: variables whose name, or whose value, a pattern in RE2's syntax finds."""
+    """One more thing to mask: variables whose name, or whose value,
+    a pattern in RE2's syntax finds.
+    """
 
     applies_to: Literal["name", "value"]
     pattern: str
@@ -50,13 +54,17 @@ class Rule:
         try:
             pattern = re2.compile(self.pattern.encode(), latin_options())
         except re2.error as error:
-            raise ValueError(f"is no regular expression: {error.args[0].decode(errors='replace')}") from error
+            raise ValueError(
+                f"is no regular expression: {error.args[0].decode(errors='replace')}"
+            ) from error
         if pattern.search(b""):
             raise ValueError("finds an empty text, and so everything")
 
 
 class Masker:
-    """Masks by the patterns above and `names`, a regular expression, unless that is empty; and by `rules`."""
+    """Masks by the patterns above and `names`, a regular expression, unless that is empty;
+    and by `rules`.
+    """
 
     def __init__(self, *, names: str, key: bytes, rules: Sequence[Rule] = ()) -> None:
         self._names = re.compile(names) if names else None
@@ -66,7 +74,9 @@ class Masker:
         self._names_judged: dict[bytes, str] = {}
 
     def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
-        """Whether to look for secrets at all among `texts`, which are `NAME=value` cut out of `environment`."""
+        """Whether to look for secrets at all among `texts`,
+        which are `NAME=value` cut out of `environment`.
+        """
         judged = self._names_judged
         try:
             suspects = [text for text in texts if judged[text.partition(b"=")[0]]]
@@ -84,21 +94,28 @@ class Masker:
         try:
             suspects = [index for index, (name, _) in enumerate(variables) if judged[name]]
         except KeyError:
-            suspects = [index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)]
+            suspects = [
+                index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)
+            ]
         secret = {
             index
             for index in (suspects if self._rule_values is None else range(len(variables)))
             if self._is_secret(*variables[index])
         }
         if hinted:
-            secret.update([index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)])
+            secret.update(
+                [index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)]
+            )
         parts = self._mask_parts(variables, secret) if hinted or self._rule_names else {}
         if not secret and not parts:
             return tuple(variables), ()
-        fingerprints = {variables[index][1]: self.fingerprint(variables[index][1]) for index in secret}
+        fingerprints = {
+            variables[index][1]: self.fingerprint(variables[index][1]) for index in secret
+        }
         # Others may hold the same, as SLURM_EXPORT_ENV does; no value holds a NUL.
         others = b"\0".join(
-            b"" if index in secret else parts.get(index, value) for index, (_, value) in enumerate(variables)
+            b"" if index in secret else parts.get(index, value)
+            for index, (_, value) in enumerate(variables)
         )
         replaced = replace_secrets(others, fingerprints).split(b"\0")
         masked = tuple(
@@ -106,11 +123,17 @@ class Masker:
             for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True)
         )
         return masked, tuple(
-            dict.fromkeys(text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new)
+            dict.fromkeys(
+                text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new
+            )
         )
 
-    def _mask_parts(self, variables: Sequence[Variable], secret: Container[int]) -> dict[int, bytes]:
-        """Return the other values in which names have secrets, such as those given by `--export`, by their index."""
+    def _mask_parts(
+        self, variables: Sequence[Variable], secret: Container[int]
+    ) -> dict[int, bytes]:
+        """Return the other values in which names have secrets, such as those given by `--export`,
+        by their index.
+        """
         parts = {}
         for index, (_, value) in enumerate(variables):
             if index in secret or not (self._rule_names or SECRET_HINT.search(value)):
@@ -121,7 +144,9 @@ class Masker:
         return parts
 
     def mask_text(self, line: str) -> str:
-        """Return a command line or comment with its secrets masked, known by the name before them or by their form."""
+        """Return a command line or comment with its secrets masked,
+        known by the name before them or by their form.
+        """
         if not line:
             return line
         masked = self._mask_named(line.encode("utf-8", "surrogatepass"))
@@ -131,7 +156,9 @@ class Masker:
         return masked.decode("utf-8", "surrogatepass")
 
     def _mask_named(self, line: bytes) -> bytes:
-        """Mask what stands after a name: one of the setting or of a rule as `NAME=value`, others in any form."""
+        """Mask what stands after a name: one of the setting or of a rule as `NAME=value`,
+        others in any form.
+        """
         line = self._mask_assignments(line)
         shown, position = [], 0
         for begin, end in named_secrets_in(line) if self._names else ():
@@ -140,7 +167,9 @@ class Masker:
         return b"".join((*shown, line[position:]))
 
     def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
-        """Mask what a pattern finds; after many matches the rest of the line, as each search copies all of it."""
+        """Mask what a pattern finds; after many matches the rest of the line,
+        as each search copies all of it.
+        """
         shown, end = [], 0
         for match in islice(pattern.finditer(line), _MOST_SECRETS):
             shown += [line[end : match.start()], self.fingerprint(match[0])]
@@ -150,11 +179,17 @@ class Masker:
         return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
 
     def _mask_assignments(self, line: bytes) -> bytes:
-        """Mask what is given to names: to its closing quote, else to the next blank, comma or semicolon."""
+        """Mask what is given to names: to its closing quote, else to the next blank,
+        comma or semicolon.
+        """
         shown, end, at = [], 0, 0
         for name in _NAME.finditer(line):
             named = self._is_secret_name(name[1])
-            assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end()) if name.start() >= at else None
+            assigned = (
+                (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
+                if name.start() >= at
+                else None
+            )
             if assigned is None or _MASKED.match(assigned[0]):
                 continue
             value = assigned[2] if named and assigned[1] else assigned[0]
@@ -180,7 +215,9 @@ class Masker:
         return self._rule_values is not None and self._rule_values.search(value) is not None
 
     def _is_secret_name(self, name: bytes) -> str:
-        """Return what marks a name as secret: a `rule`, which holds for any value, or the setting, `name`; or ""."""
+        """Return what marks a name as secret: a `rule`, which holds for any value, or the setting,
+        `name`; or "".
+        """
         if (known := self._names_judged.get(name)) is not None:
             return known
         if len(self._names_judged) >= _MOST_NAMES:
@@ -197,16 +234,19 @@ class Masker:
 
 
 def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
-    """Return the values that were masked, with what stands for them: a fingerprint, or a text with some."""
+    """Return the values that were masked, with what stands for them: a fingerprint,
+    or a text with some.
+    """
     pairs = zip(before, after, strict=True)
     return {old: new for (_, old), (_, new) in pairs if old != new}
 
 
 def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
-    """Return a content with secrets replaced by their substitutes, unless they are too short or plain.
+    """Return a content with secrets replaced by their substitutes,
+    unless they are too short or plain.
 
-    The longest first, as one may contain another. If there are more secrets than can be searched in time, the shortest
-    stay.
+    The longest first, as one may contain another. If there are more secrets than can be searched in
+    time, the shortest stay.
     """
     long_enough = [value for value in secrets if len(value) >= _shortest(value)]
     longest_first = sorted(long_enough, key=len, reverse=True)

@@ -33,8 +33,8 @@ def create_deliveries(*, events: Iterable[Event]) -> None:
 def deliver(*, delivery_id: int, at: datetime) -> bool:
     """Call the subscriber of one delivery; return whether it succeeded.
 
-    The subscriber runs in the transaction that marks the delivery done, so its writes happen once, however often this
-    is called. A failure is recorded and retried later.
+    The subscriber runs in the transaction that marks the delivery done, so its writes happen once,
+    however often this is called. A failure is recorded and retried later.
     """
     try:
         with transaction.atomic():

@@ -34,7 +34,9 @@ class Page(Generic[M]):
 
 @dataclass(frozen=True)
 class Found(Generic[M]):
-    """Rows in order; `stopped_at` is time and key of the last row examined if the search was cut short."""
+    """Rows in order; `stopped_at` is time and key of the last row examined if the search was cut
+    short.
+    """
 
     rows: list[M]
     stopped_at: tuple[datetime, Any] | None = None
@@ -44,9 +46,15 @@ Find = Callable[[QuerySet[M], int], Found[M]]
 
 
 def newest_first(
-    rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
+    rows: QuerySet[M],
+    *,
+    by: str,
+    query: MultiValueDict[str, str],
+    size: int = 50,
+    find: Find[M] | None = None,
 ) -> Page[M]:
-    """Return the page of `rows` after `query["after"]`, newest first by the non-null time field `by`.
+    """Return the page of `rows` after `query["after"]`,
+    newest first by the non-null time field `by`.
 
     An unreadable `after` gives the first page. `find` returns the first so many rows of a queryset.
     """
@@ -54,7 +62,12 @@ def newest_first(
 
 
 def in_order(
-    rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
+    rows: QuerySet[M],
+    *,
+    by: str,
+    query: MultiValueDict[str, str],
+    size: int = 50,
+    find: Find[M] | None = None,
 ) -> Page[M]:
     """Return a page in the order of any non-null field or annotation `by`, `-by` for descending.
 
@@ -66,7 +79,10 @@ def in_order(
         at, pk = mark
         beyond = "lt" if sign else "gt"
         # The first condition is redundant, but an index can use it.
-        rows = rows.filter(Q(**{f"{by}__{beyond}e": at}), Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}))
+        rows = rows.filter(
+            Q(**{f"{by}__{beyond}e": at}),
+            Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}),
+        )
     ordered = rows.order_by(f"{sign}{by}", "-pk")
     matches = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
     shown = matches.rows[:size]
@@ -77,11 +93,15 @@ def in_order(
         next_query = with_changes(query, after=_write(*matches.stopped_at))
     if mark is not None:
         first_query = with_changes(query)
-    return Page(shown, next_query, first_query, matches.stopped_at[0] if matches.stopped_at else None)
+    return Page(
+        shown, next_query, first_query, matches.stopped_at[0] if matches.stopped_at else None
+    )
 
 
 def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:
-    """Return the query string with these parameters, empty ones left out; the page's place (`after`) is dropped."""
+    """Return the query string with these parameters, empty ones left out;
+    the page's place (`after`) is dropped.
+    """
     changed = query.copy()
     changed.pop("after", None)
     for name, value in changes.items():
@@ -90,14 +110,18 @@ def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:
 
 
 def _write(at: Any, pk: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps([at, pk], default=lambda day: day.isoformat()).encode()).decode()
+    return base64.urlsafe_b64encode(
+        json.dumps([at, pk], default=lambda day: day.isoformat()).encode()
+    ).decode()
 
 
 def _read(mark: str, rows: QuerySet[Any], by: str) -> tuple[Any, int] | None:
     try:
         text, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
         field = (
-            rows.query.annotations[by].output_field if by in rows.query.annotations else rows.model._meta.get_field(by)
+            rows.query.annotations[by].output_field
+            if by in rows.query.annotations
+            else rows.model._meta.get_field(by)
         )
         at = field.to_python(text)
         if "\0" in str(at):

@@ -1,7 +1,8 @@
 """One registry for every kind of plugin: built-ins by dotted path, third parties by entry point."""
 
+import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -19,6 +20,12 @@ REGISTRIES: list["Registry[object]"] = []
 
 class UnknownPlugin(LookupError):
     """The plugin is missing or broken; the message says which and lists the known names."""
+
+
+def first_paragraph(function: Callable[..., object]) -> str:
+    """Return the first paragraph of a function's docstring in one line, as its description."""
+    paragraph, _, _ = (inspect.getdoc(function) or "").partition("\n\n")
+    return paragraph.replace("\n", " ")
 
 
 def entry_points(group: str) -> EntryPoints:
@@ -52,7 +59,9 @@ class Registry(Generic[T]):
         by_name = {name: EntryPoint(name, path, self.group) for name, path in self.builtins.items()}
         for entry in sorted(entry_points(group=self.group), key=lambda e: (e.name, e.value)):
             if entry.name in by_name:
-                self.problems[entry.name] = f"{entry.value} repeats the name of {by_name[entry.name].value}: left out"
+                self.problems[entry.name] = (
+                    f"{entry.value} repeats the name of {by_name[entry.name].value}: left out"
+                )
                 log.error("plugin %s of %s: %s", entry.name, self.group, self.problems[entry.name])
             else:
                 by_name[entry.name] = entry
@@ -65,7 +74,9 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the plugin of this name. Raises `UnknownPlugin`."""
         if name not in self._found:
-            raise UnknownPlugin(f"no plugin of {self.group} is named {name!r}; there are: {', '.join(self.names())}")
+            raise UnknownPlugin(
+                f"no plugin of {self.group} is named {name!r}; there are: {', '.join(self.names())}"
+            )
         entry = self._found[name]
         try:
             module, _, attribute = entry.value.partition(":")
@@ -77,7 +88,9 @@ class Registry(Generic[T]):
             raise UnknownPlugin(self.problems[name]) from error
 
     def working(self) -> dict[str, T]:
-        """Load every plugin and return those that work: built-in ones in their order, then third parties' by name."""
+        """Load every plugin and return those that work: built-in ones in their order,
+        then third parties' by name.
+        """
         loaded = {}
         for name in self._found:
             with suppress(UnknownPlugin):

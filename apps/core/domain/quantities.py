@@ -1,4 +1,6 @@
-"""Parsing and formatting of sizes, durations and counts: without loss for fields, rounded for reading."""
+"""Parsing and formatting of sizes, durations and counts: without loss for fields,
+rounded for reading.
+"""
 
 import re
 from collections.abc import Mapping
@@ -37,12 +39,17 @@ COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
 
 
 def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
-    """Return the sum of at most this many parts, such as `1 h 30 min`. Raises `ValueError` with the refusal."""
+    """Return the sum of at most this many parts, such as `1 h 30 min`.
+
+    Raises `ValueError` with the refusal.
+    """
     parts = list(_PART.finditer(text)) if len(text) <= MAX_LENGTH else []
     factors = [units.get(part[2].lower()) for part in parts]
     if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text:
         raise ValueError(refusal)
-    total = sum(Decimal(part[1]) * (factor or 0) for part, factor in zip(parts, factors, strict=True))
+    total = sum(
+        Decimal(part[1]) * (factor or 0) for part, factor in zip(parts, factors, strict=True)
+    )
     if total != int(total):
         raise ValueError(refusal)
     return int(total)
@@ -66,12 +73,17 @@ def round_size(count: float) -> str:
         if amount < 999.5 or unit == "PB":
             break
         amount /= 1000
-    digits = f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
+    digits = (
+        f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
+    )
     return f"{digits} {unit}"
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds in `8 h`, `08:00:00`, `2 d`, `1-12:00:00`, `2 h 57`. Raises `ValueError` with a hint."""
+    """Return the seconds in `8 h`, `08:00:00`, `2 d`, `1-12:00:00`, `2 h 57`.
+
+    Raises `ValueError` with a hint.
+    """
     text = text.strip()
     clock = _CLOCK.fullmatch(text)
     if clock:
@@ -86,7 +98,9 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Format seconds so that `parse_duration` reads the same number: `2 h 07 min`, `36 h`, `2 days 12 h`."""
+    """Format seconds so that `parse_duration` reads the same number: `2 h 07 min`, `36 h`,
+    `2 days 12 h`.
+    """
     parts: list[str] = []
     for unit, factor in _SHOWN_SECONDS[seconds < _DAYS_FROM :]:
         amount, seconds = divmod(seconds, factor)
@@ -105,7 +119,9 @@ def round_duration(seconds: float) -> str:
 def parse_count(text: str) -> int:
     """Return the number in `4000`, `20,000,000`, `20 M`. Raises `ValueError` with a hint."""
     text = text.strip()
-    return _total(_SEPARATOR.sub("", text) if len(text) <= MAX_LENGTH else text, _COUNT_UNITS, COUNT_HELP)
+    return _total(
+        _SEPARATOR.sub("", text) if len(text) <= MAX_LENGTH else text, _COUNT_UNITS, COUNT_HELP
+    )
 
 
 def format_count(count: int) -> str:

@@ -1,4 +1,6 @@
-"""Quotas: how much a user, a token or an experiment may store in an hour or a day, counted in the cache."""
+"""Quotas: how much a user, a token or an experiment may store in an hour or a day,
+counted in the cache.
+"""
 
 import logging
 import time
@@ -11,7 +13,8 @@ from apps.core.errors import LimitReached
 
 log = logging.getLogger(__name__)
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
-#: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call many seconds.
+#: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call
+#: many seconds.
 PAUSE_SECONDS = 30
 
 
@@ -33,7 +36,9 @@ class Quota:
     seconds: int
 
     def add(self, owner: object, amount: int, *, at: datetime) -> int:
-        """Count an amount of an owner, 0 to ask only; return how much the owner has used in this period."""
+        """Count an amount of an owner, 0 to ask only; return how much the owner has used in this
+        period.
+        """
         if time.monotonic() < _Pause.until:
             return 0
 
@@ -57,7 +62,9 @@ class Quota:
     def refusal(self, message: str, *, at: datetime) -> LimitReached:
         """Return the error that says what is used up, and until when."""
         end = self.ends_at(at)
-        return LimitReached(f"{message} Try again after {end:%H:%M} UTC.", wait_seconds=self.wait_seconds(at))
+        return LimitReached(
+            f"{message} Try again after {end:%H:%M} UTC.", wait_seconds=self.wait_seconds(at)
+        )
 
     def _period(self, at: datetime) -> int:
         return int(at.timestamp()) // self.seconds

@@ -18,7 +18,8 @@ NAMED = 5
 #: Types that PostgreSQL reports by another name than Django uses.
 ALIASES = {"time": "time without time zone", "varchar": "character varying"}
 
-# Columns, then the names of valid indexes and of constraints. A required column is one that every insert must fill.
+# Columns, then the names of valid indexes and of constraints. A required column is one that every
+# insert must fill.
 SCHEMA = """
 with tables as (
     select oid, relname from pg_class
@@ -49,29 +50,41 @@ class Column:
 
 @dataclass
 class Table:
-    """A table of the database: its columns by name, and the names of its indexes and constraints."""
+    """A table of the database: its columns by name,
+    and the names of its indexes and constraints.
+    """
 
     columns: dict[str, Column] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
 
 def find_refusal(*, database: str, prune: bool = False) -> str | None:
-    """Return why this version cannot migrate the database, or None. Unknown migrations can be pruned."""
+    """Return why this version cannot migrate the database, or None.
+
+    Unknown migrations can be pruned.
+    """
     connection = connections[database]
     loader = MigrationLoader(connection)
     labels = {config.label for config in _portal_apps()}
     applied = sorted(migration for migration in loader.applied_migrations if migration[0] in labels)
     if applied and not _was_created_since_020(connection):
         return (
-            "This database was created by opsportal 0.1.0, which was never released and cannot be upgraded: "
-            "migrate a new, empty database (with make run, remove the directory VAR or choose another one)."
+            "This database was created by opsportal 0.1.0, which was never released and "
+            "cannot be upgraded: "
+            "migrate a new, empty database (with make run, remove the directory VAR or choose "
+            "another one)."
         )
 
-    replaced = {name for migration in loader.disk_migrations.values() for name in migration.replaces}
-    unknown = [name for name in applied if name not in loader.disk_migrations and name not in replaced]
+    replaced = {
+        name for migration in loader.disk_migrations.values() for name in migration.replaces
+    }
+    unknown = [
+        name for name in applied if name not in loader.disk_migrations and name not in replaced
+    ]
     if unknown and not prune:
         return (
-            f"This database has migrations that opsportal {VERSION} does not know ({_name_some(unknown)}): "
+            f"This database has migrations that opsportal {VERSION} does not know "
+            f"({_name_some(unknown)}): "
             "install the version that applied them, or restore a dump of this version."
         )
     return None
@@ -85,7 +98,9 @@ def _was_created_since_020(connection: BaseDatabaseWrapper) -> bool:
 
 
 def find_faults(*, database: str) -> list[str]:
-    """Return what keeps this version from working on the database: unapplied migrations, else differences."""
+    """Return what keeps this version from working on the database: unapplied migrations,
+    else differences.
+    """
     connection = connections[database]
     loader = MigrationLoader(connection)
     unapplied = sorted(set(loader.graph.nodes) - set(loader.applied_migrations))
@@ -130,7 +145,9 @@ def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str,
     return tables
 
 
-def _compare(connection: BaseDatabaseWrapper, model: type[models.Model], tables: dict[str, Table]) -> Iterator[str]:
+def _compare(
+    connection: BaseDatabaseWrapper, model: type[models.Model], tables: dict[str, Table]
+) -> Iterator[str]:
     """Yield each difference between a model and its table."""
     name = model._meta.db_table
     if name not in tables:
@@ -138,9 +155,13 @@ def _compare(connection: BaseDatabaseWrapper, model: type[models.Model], tables:
         return
 
     table = tables[name]
-    fields: list[Any] = [model_field for model_field in model._meta.local_concrete_fields if model_field.column]
+    fields: list[Any] = [
+        model_field for model_field in model._meta.local_concrete_fields if model_field.column
+    ]
     for model_field in fields:
-        yield from _compare_column(connection, name, model_field, table.columns.get(model_field.column))
+        yield from _compare_column(
+            connection, name, model_field, table.columns.get(model_field.column)
+        )
     yield from _unknown_columns(name, table, {model_field.column for model_field in fields})
 
     for index in model._meta.indexes:
@@ -181,7 +202,9 @@ def _unknown_columns(table_name: str, table: Table, known: set[str]) -> Iterator
 
 
 def check_schema(*, databases: Iterable[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Report what keeps this version from working on the databases that `check --database` names."""
+    """Report what keeps this version from working on the databases that `check --database`
+    names.
+    """
     return [
         checks.Error(fault, obj=database, id="opsportal.E001")
         for database in databases or ()

@@ -1,8 +1,8 @@
 """Where a text holds secrets: one set of rules for logs, values of variables and command lines.
 
-A secret is known by its form, such as a JSON web token, or by the name before it, such as `password: …`, whatever its
-length. All searches are by RE2, or over a few bytes: a job may write what would keep a backtracking search busy for
-minutes.
+A secret is known by its form, such as a JSON web token, or by the name before it, such as
+`password: …`, whatever its length. All searches are by RE2, or over a few bytes: a job may write
+what would keep a backtracking search busy for minutes.
 """
 
 import re
@@ -26,12 +26,14 @@ def _compile(pattern: bytes) -> "re2._Regexp":
     return re2.compile(pattern, latin_options())
 
 
-#: With these begin tokens of letters and digits, such as those of GitHub, Hugging Face, npm and Grafana.
+#: With these begin tokens of letters and digits, such as those of GitHub, Hugging Face, npm and
+#: Grafana.
 _PREFIXES = (
     rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_|rubygems_|sntryu_"
     rb"|shippo_[a-z]{4}_|ntn_|EZ[AT]K|EAA[MC]|pnu_)"
 )
-#: With these begin tokens of other characters too, such as those of GitLab, Google, Vault, PyPI and OpenShift.
+#: With these begin tokens of other characters too, such as those of GitLab, Google, Vault, PyPI and
+#: OpenShift.
 _PREFIXES_OF_ANY = (
     rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza|hv[sb]\.|pypi-Ag|dckr_pat_"
     rb"|glsa_|sha256~|ABSK|PMAK-|sntrys_|sq0atp-|pscale_[a-z]+_|xkeysib-|HRKU-AA|p8e-)"
@@ -74,14 +76,17 @@ _REST_OF_BARE = rb"[^\s\"'`,;&<]*)"
 _BARE = rb"([^\s\"'`,;&<>\\]" + _REST_OF_BARE
 _BARE_BUT_OPTION = rb"([^\s\"'`,;&<>\\-]" + _REST_OF_BARE
 _SCHEME = rb"(?:(?:bearer|basic|token|negotiate|digest|apikey)[ \t]+)?"
-#: `NAME=x`, `name: "x"`, `"name": "x"`, `name => 'x'`, `<name>x</name>`, `"name": "token", "value": "x"`.
+#: `NAME=x`, `name: "x"`, `"name": "x"`, `name => 'x'`, `<name>x</name>`, `"name": "token", "value":
+#: "x"`.
 _ASSIGNED = _compile(
     rb"(?i)" + _NAME + rb"([\\\"'`\[\]0-9]*[ \t]*"
     rb"(?:=>|:{1,3}=|[!=]={1,2}|[?.+]?=|:|\|\||>|,?[ \t]*[\"']?value[\"']?[ \t]*[:=])[ \t]*@?)"
     + _SCHEME + rb"(?:" + _QUOTED + rb"|" + _BARE + rb")"
 )  # fmt: skip
 #: `setenv("NAME", "x")` and `secret("x")`.
-_CALLED = _compile(rb"(?i)" + _NAME + rb"([\"'][ \t]*,[ \t]*|(?:\.assign)?[ \t]*\([ \t]*)(?:" + _QUOTED + rb")")
+_CALLED = _compile(
+    rb"(?i)" + _NAME + rb"([\"'][ \t]*,[ \t]*|(?:\.assign)?[ \t]*\([ \t]*)(?:" + _QUOTED + rb")"
+)
 #: `--password x`, also as a list: `"--password", "x"`.
 _OPTION = _compile(
     rb"(?i)(?:^|[\s\"'`\[(,])--?[A-Za-z0-9_.-]*" + _NAME + rb"([\"'`]?,?[ \t]+)"
@@ -107,12 +112,15 @@ _KEY_TEXT = re.compile(rb"[A-Za-z0-9+/]+={0,2}|=[A-Za-z0-9+/]{4}")
 #: Lines of a key are longer than words, except the last one, which stands alone in its line.
 _SHORTEST_KEY_TEXT = 16
 _SHORT_LINES = 2
-#: The longest private key, with its two ends. A part of a log is read with so much before and after it.
+#: The longest private key, with its two ends. A part of a log is read with so much before and after
+#: it.
 CONTEXT_BYTES = 16 * 1024
 
 #: Path to a secret, which is none itself: only under names that speak of a file, or of no secret.
 PATH = re.compile(rb"(FILE:)?(~|\.{0,2})/[^\s;]*")
-NAMES_OF_PATHS = re.compile(r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$")
+NAMES_OF_PATHS = re.compile(
+    r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$"
+)
 HARMLESS_NAMES = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
 #: Names of what is known about a secret.
 _ABOUT = re.compile(
@@ -133,7 +141,8 @@ PLACEHOLDER = re.compile(
     rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\w*\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?|\W+|\[\w*\]"
     rb"|<masked:[0-9a-f]{16}>"
 )
-#: Code in the lines of a traceback, such as `token = os.environ["X"]` and `password=get_password()`.
+#: Code in the lines of a traceback, such as `token = os.environ["X"]` and
+#: `password=get_password()`.
 _CODE = re.compile(
     rb":|(?:self|cls|os|args|config|settings|options|request|kwargs)(?:\.\w|\[)|[A-Za-z_][\w.]*\(|[A-Z]\w+\["
 )
@@ -194,8 +203,12 @@ def _span(match: "re2._Match", pattern: "re2._Regexp") -> Span:
     return span
 
 
-def _is_secret(pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: int, end: int) -> bool:
-    """Return whether a value is a secret, and no placeholder, word of a message, path, or fact about a secret."""
+def _is_secret(
+    pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: int, end: int
+) -> bool:
+    """Return whether a value is a secret, and no placeholder, word of a message, path,
+    or fact about a secret.
+    """
     value, separator = line[begin:end], match[1]
     if PLACEHOLDER.fullmatch(value) or _CODE.match(value):
         return False
@@ -208,7 +221,8 @@ def _is_secret(pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: 
         return False
     is_option = pattern is _OPTION
     return not (
-        _is_harmless(name.decode("latin-1"), value, is_option=is_option) or _is_prose(separator, line, begin, end)
+        _is_harmless(name.decode("latin-1"), value, is_option=is_option)
+        or _is_prose(separator, line, begin, end)
     )
 
 
@@ -225,14 +239,26 @@ def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
         return True
     if _SYSTEM_PATH.fullmatch(value):
         return True
-    if value.isdigit() and (_PLURAL.search(name) or (len(value) <= _LONGEST_NUMBER and not _PASSWORD.search(name))):
+    if value.isdigit() and (
+        _PLURAL.search(name) or (len(value) <= _LONGEST_NUMBER and not _PASSWORD.search(name))
+    ):
         return True
-    is_usage = is_option and value.isupper() and value.decode("latin-1").lower() in name.lower().replace("-", "_")
-    return is_usage or value.lower().strip(b".!)]},:") in _WORDS_OF_MESSAGES or value.decode("latin-1") == name
+    is_usage = (
+        is_option
+        and value.isupper()
+        and value.decode("latin-1").lower() in name.lower().replace("-", "_")
+    )
+    return (
+        is_usage
+        or value.lower().strip(b".!)]},:") in _WORDS_OF_MESSAGES
+        or value.decode("latin-1") == name
+    )
 
 
 def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
-    """Return whether a value is a word of a sentence, such as in `token: signature verification failed`."""
+    """Return whether a value is a word of a sentence, such as in `token:
+    signature verification failed`.
+    """
     is_bare = line[begin - 1 : begin] not in (b'"', b"'", b"`")
     return (
         is_bare
@@ -243,7 +269,9 @@ def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
 
 
 def private_keys_in(data: bytes) -> list[Span]:
-    """Return where private keys stand, from BEGIN to END; of one that is cut off, its lines before or after that."""
+    """Return where private keys stand, from BEGIN to END; of one that is cut off,
+    its lines before or after that.
+    """
     if b"PRIVATE KEY" not in data:
         return []
     begins = [match.span() for match in _KEY_BEGIN.finditer(data)]
@@ -296,7 +324,9 @@ def _first_key_line(data: bytes, floor: int, end: int) -> int:
         start = data.rfind(b"\n", floor, position - 1) + 1 or floor
         line = data[start:position].strip()
         # The last line may be short, and a checksum follows it in some.
-        is_end = _KEY_TEXT.fullmatch(line) is not None and data.count(b"\n", start, end) <= _SHORT_LINES
+        is_end = (
+            _KEY_TEXT.fullmatch(line) is not None and data.count(b"\n", start, end) <= _SHORT_LINES
+        )
         if line and not is_end and not _is_key_line(line):
             break
         position = start
@@ -309,7 +339,11 @@ def _is_key_line(line: bytes) -> bool:
     if any(header in line for header in _KEY_HEADERS):
         return True
     text = line.rstrip(b"\"',").rsplit(None, 1)[-1:]
-    return bool(text) and len(text[0]) >= _SHORTEST_KEY_TEXT and _KEY_TEXT.fullmatch(text[0]) is not None
+    return (
+        bool(text)
+        and len(text[0]) >= _SHORTEST_KEY_TEXT
+        and _KEY_TEXT.fullmatch(text[0]) is not None
+    )
 
 
 def _joined(spans: list[Span]) -> list[Span]:

@@ -10,18 +10,28 @@ from apps.core.errors import InvalidTransition, StaleState
 S = TypeVar("S", bound=str)
 
 
-def move(obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: str = "state", **changes: Any) -> str:
-    """Compare-and-set `field` to `to`, with other `changes` in the same statement; return the old state.
+def move(
+    obj: models.Model,
+    *,
+    to: S,
+    transitions: Mapping[S, Set[S]],
+    field: str = "state",
+    **changes: Any,
+) -> str:
+    """Compare-and-set `field` to `to`, with other `changes` in the same statement;
+    return the old state.
 
-    Raises `InvalidTransition` if the table has no such move, `StaleState` if the row has changed since it was read.
-    Call it in the transaction that publishes the event.
+    Raises `InvalidTransition` if the table has no such move, `StaleState` if the row has changed
+    since it was read. Call it in the transaction that publishes the event.
     """
     old = getattr(obj, field)
     if to not in transitions.get(old, frozenset()):
         raise InvalidTransition(f"{obj} is {_words(old)}, so it cannot become {_words(to)}.")
     manager = type(obj)._default_manager
     if manager.filter(pk=obj.pk, **{field: old}).update(**{field: to}, **changes) != 1:
-        raise StaleState(f"{obj} was changed by another user in the meantime. Reload it and try again.")
+        raise StaleState(
+            f"{obj} was changed by another user in the meantime. Reload it and try again."
+        )
     for name, value in {field: to, **changes}.items():
         setattr(obj, name, value)
     return str(old)

@@ -18,7 +18,10 @@ class AddressRule(Protocol):
         """Raise `AddressRefused` if the URL alone shows that its server may not be called."""
 
     def resolve(self, url: SplitResult) -> list[str]:
-        """Return the hosts or IP addresses to connect to. Raises `AddressRefused`, `NameNotResolved`."""
+        """Return the hosts or IP addresses to connect to.
+
+        Raises `AddressRefused`, `NameNotResolved`.
+        """
 
 
 class _Listed:
@@ -30,7 +33,9 @@ class _Listed:
 
 @dataclass(frozen=True)
 class ListedServers(_Listed):
-    """Only servers that an operator has listed, such as `https://logs.example.org`, wherever their names lead."""
+    """Only servers that an operator has listed, such as `https://logs.example.org`,
+    wherever their names lead.
+    """
 
     servers: Collection[str]
 
@@ -42,7 +47,9 @@ class ListedServers(_Listed):
 
 @dataclass(frozen=True)
 class ListedHosts(_Listed):
-    """Only hosts that an operator has listed as `HOST` or `HOST:PORT`, wherever their names lead."""
+    """Only hosts that an operator has listed as `HOST` or `HOST:PORT`,
+    wherever their names lead.
+    """
 
     hosts: Collection[str]
 
@@ -54,10 +61,11 @@ class ListedHosts(_Listed):
 
 @dataclass(frozen=True)
 class PublicHosts:
-    """Only hosts on the public internet, and in networks that an operator allows, such as `10.1.0.0/16`.
+    """Only hosts on the public internet, and in networks that an operator allows,
+    such as `10.1.0.0/16`.
 
-    A name is resolved once, and the connection goes to an address that was checked: so the name cannot change its
-    address between check and request (DNS rebinding).
+    A name is resolved once, and the connection goes to an address that was checked: so the name
+    cannot change its address between check and request (DNS rebinding).
     """
 
     networks: Collection[str] = ()
@@ -79,7 +87,9 @@ class PublicHosts:
             raise NameNotResolved(host, error) from None
 
         addresses = [str(socket_address[0]) for *_, socket_address in entries]
-        if not addresses or not all(self.allows(ip_address(address.partition("%")[0])) for address in addresses):
+        if not addresses or not all(
+            self.allows(ip_address(address.partition("%")[0])) for address in addresses
+        ):
             raise AddressRefused(host)
         return list(dict.fromkeys(addresses))
 

@@ -1,7 +1,8 @@
 """Requests to other servers, which are hostile until the opposite is known.
 
-A request goes only to a server that the caller's rule allows, ends in time and in bounded memory whatever the server
-sends, and raises nothing but `HttpError`. Redirects are not followed, proxies are not used, nothing is decompressed.
+A request goes only to a server that the caller's rule allows, ends in time and in bounded memory
+whatever the server sends, and raises nothing but `HttpError`. Redirects are not followed, proxies
+are not used, nothing is decompressed.
 """
 
 import ssl
@@ -18,7 +19,14 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 
 from apps.core.http.addresses import AddressRule
 from apps.core.http.deadline import Deadline
-from apps.core.http.errors import AddressRefused, Compressed, ConnectionFailed, CutShort, TimedOut, TooLarge
+from apps.core.http.errors import (
+    AddressRefused,
+    Compressed,
+    ConnectionFailed,
+    CutShort,
+    TimedOut,
+    TooLarge,
+)
 
 #: So many addresses of a host are tried: all but the last for a third of the time.
 _MAX_ADDRESSES = 3
@@ -27,7 +35,9 @@ _BLOCK_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds for the connection to an address, for each read, and for everything; bytes of the answer's body."""
+    """Seconds for the connection to an address, for each read, and for everything;
+    bytes of the answer's body.
+    """
 
     connect: float
     read: float
@@ -89,15 +99,26 @@ def send(
             connection = stack.enter_context(closing(_connect(parts, rule, limits, deadline)))
 
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            all_headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "opsportal", **(headers or {})}
-            connection.request(method, target, body, all_headers, preload_content=False, decode_content=False)
+            all_headers = {
+                "Host": parts.netloc.rpartition("@")[2],
+                "User-Agent": "opsportal",
+                **(headers or {}),
+            }
+            connection.request(
+                method, target, body, all_headers, preload_content=False, decode_content=False
+            )
             response = stack.enter_context(closing(connection.getresponse()))
 
         yield Answer(response, limits.most_bytes, deadline)
 
 
-def _connect(url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline) -> HTTPConnection:
-    """Connect to the first address that answers. With TLS, the certificate must be valid for the host in the URL."""
+def _connect(
+    url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline
+) -> HTTPConnection:
+    """Connect to the first address that answers.
+
+    With TLS, the certificate must be valid for the host in the URL.
+    """
     connection_class: type[HTTPConnection]
     options: dict[str, Any]
     if url.scheme == "https":
@@ -129,7 +150,8 @@ def _connect(url: SplitResult, rule: AddressRule, limits: Limits, deadline: Dead
 
 @contextmanager
 def _http_errors(deadline: Deadline) -> Iterator[None]:
-    """Raise what sockets, TLS and urllib3 raise as `HttpError`, and `TimedOut` if the connection was cut.
+    """Raise what sockets, TLS and urllib3 raise as `HttpError`,
+    and `TimedOut` if the connection was cut.
 
     An answer without a length looks complete when its connection is cut.
     """

@@ -1,7 +1,7 @@
 """Connections that end in time, whatever the server sends.
 
-A timeout of a socket bounds one read only. A server that sends its TLS handshake, headers or body byte by byte would
-hold a worker for days.
+A timeout of a socket bounds one read only. A server that sends its TLS handshake, headers or body
+byte by byte would hold a worker for days.
 """
 
 import socket
@@ -37,7 +37,9 @@ class Deadline:
             self._sockets.clear()
 
     def watched(self, connection_class: ConnectionClass) -> ConnectionClass:
-        """Return a subclass of a connection of urllib3 that is cut, from before a proxy answers and TLS begins."""
+        """Return a subclass of a connection of urllib3 that is cut,
+        from before a proxy answers and TLS begins.
+        """
         base: Any = connection_class
         watch = self._watch
 

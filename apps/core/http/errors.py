@@ -1,4 +1,7 @@
-"""Why a request to another server failed. No message contains the path or the query of a URL, which may be secrets."""
+"""Why a request to another server failed.
+
+No message contains the path or the query of a URL, which may be secrets.
+"""
 
 from http.client import InvalidURL
 
@@ -23,7 +26,9 @@ class NameNotResolved(HttpError):
 
 
 class ConnectionFailed(HttpError):
-    """The connection failed, or what came is not HTTP. `reason` is the error of the socket, of TLS or of HTTP."""
+    """The connection failed, or what came is not HTTP. `reason` is the error of the socket,
+    of TLS or of HTTP.
+    """
 
     def __init__(self, reason: Exception) -> None:
         if isinstance(reason, InvalidURL):  # its message contains the path

@@ -1,13 +1,15 @@
 """Which IP addresses belong to the public internet, independent of the Python version.
 
-Sources: the IANA IPv4 and IPv6 Special-Purpose Address Registries and IPv4/IPv6 Multicast Address Space registries, as
-of October 2025 (RFC 6890 and its updates, RFC 9637, RFC 9780), and RFC 3879 (site-local), RFC 4291 (IPv4-compatible),
-RFC 6052 (NAT64), RFC 3056 (6to4). `ipaddress.is_global` differs between Python versions.
+Sources: the IANA IPv4 and IPv6 Special-Purpose Address Registries and IPv4/IPv6 Multicast Address
+Space registries, as of October 2025 (RFC 6890 and its updates, RFC 9637, RFC 9780), and RFC 3879
+(site-local), RFC 4291 (IPv4-compatible), RFC 6052 (NAT64), RFC 3056 (6to4). `ipaddress.is_global`
+differs between Python versions.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-#: Special-purpose IPv4 networks, including those that routers may forward: no webhook has reason to call them.
+#: Special-purpose IPv4 networks, including those that routers may forward: no webhook has reason to
+#: call them.
 _SPECIAL_4 = [
     IPv4Network(network)
     for network in (
@@ -18,7 +20,8 @@ _SPECIAL_4 = [
         "168.63.129.16/32",  # platform service of Azure; in no registry
         "169.254.0.0/16",  # link-local; metadata services of most clouds
         "172.16.0.0/12",  # private
-        "192.0.0.0/24",  # IETF protocol assignments; 192.0.0.192 is the metadata service of Oracle Cloud
+        # IETF protocol assignments; 192.0.0.192 is the metadata service of Oracle Cloud
+        "192.0.0.0/24",
         "192.0.2.0/24",  # documentation
         "192.31.196.0/24",  # AS112
         "192.52.193.0/24",  # automatic multicast tunnelling
@@ -32,7 +35,8 @@ _SPECIAL_4 = [
         "240.0.0.0/4",  # reserved, and limited broadcast
     )
 ]
-#: The only IPv6 space that IANA has assigned to global unicast. Everything outside is special, reserved or multicast:
+#: The only IPv6 space that IANA has assigned to global unicast. Everything outside is special,
+#: reserved or multicast:
 #: ::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10, fec0::/10, ff00::/8.
 _GLOBAL_6 = IPv6Network("2000::/3")
 _SPECIAL_6 = [
@@ -48,7 +52,9 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def embedded(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 address leads to (IPv4-mapped, NAT64 or 6to4), else the address itself."""
+    """Return the IPv4 address that an IPv6 address leads to (IPv4-mapped, NAT64 or 6to4),
+    else the address itself.
+    """
     if isinstance(address, IPv6Address):
         nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
         return address.ipv4_mapped or address.sixtofour or nat64 or address

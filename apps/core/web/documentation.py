@@ -31,7 +31,9 @@ class Document:
 def titles() -> Mapping[str, str]:
     """Return the titles of the pages of `docs/` by name."""
     files = sorted((settings.BASE_DIR / "docs").glob("*.md"))
-    return {file.stem: file.open(encoding="utf-8").readline().lstrip("# ").rstrip() for file in files}
+    return {
+        file.stem: file.open(encoding="utf-8").readline().lstrip("# ").rstrip() for file in files
+    }
 
 
 @cache
@@ -42,7 +44,9 @@ def page(name: str) -> Document:
 
 
 def html_of(text: str, names: Collection[str]) -> SafeString:
-    """Return Markdown as HTML. Raw HTML is escaped; links to pages other than `names` lose their address."""
+    """Return Markdown as HTML. Raw HTML is escaped;
+    links to pages other than `names` lose their address.
+    """
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -56,7 +60,9 @@ def html_of(text: str, names: Collection[str]) -> SafeString:
     html = markdown.renderer.render(tokens, markdown.options, {})
     number = count(1)
     region = '<div class="scroll" tabindex="0" role="region" aria-label="Table {}"><table>'
-    html = re.sub("<table>", lambda _: region.format(next(number)), html).replace("</table>", "</table></div>")
+    html = re.sub("<table>", lambda _: region.format(next(number)), html).replace(
+        "</table>", "</table></div>"
+    )
     examples = count(1)  # long lines scroll in their block, by keyboard too
     example = '<pre tabindex="0" role="region" aria-label="Example {}">'
     html = re.sub("<pre>", lambda _: example.format(next(examples)), html)
@@ -64,7 +70,9 @@ def html_of(text: str, names: Collection[str]) -> SafeString:
 
 
 def _with_addresses(tokens: "Sequence[Token]", names: Collection[str]) -> "list[Token]":
-    """Return inline content whose links lead to pages of the portal, with the words of images for images."""
+    """Return inline content whose links lead to pages of the portal,
+    with the words of images for images.
+    """
     from markdown_it.token import Token
 
     kept, drops = [], 0
@@ -92,7 +100,9 @@ def _address(address: str, names: Collection[str]) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """Return the anchor of a heading as GitHub makes it: `The approver's desk` as `the-approvers-desk`."""
+    """Return the anchor of a heading as GitHub makes it:
+    `The approver's desk` as `the-approvers-desk`.
+    """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

@@ -10,7 +10,8 @@ from apps.core.errors import DomainError, InvalidFields, NotAllowed
 class show_errors:  # noqa: N801 -- as contextlib.suppress
     """Add problems of fields to the form, and show any other `DomainError` as a message.
 
-    The rest of the block is skipped; `form.errors` has the problems. `NotAllowed` passes and gives 403.
+    The rest of the block is skipped; `form.errors` has the problems. `NotAllowed` passes and gives
+    403.
     """
 
     def __init__(self, request: HttpRequest, form: BaseForm | None = None) -> None:
@@ -31,7 +32,9 @@ class show_errors:  # noqa: N801 -- as contextlib.suppress
 
 
 def _text_of(error: DomainError) -> str:
-    """Return the text of an error; with a single field, it is clear without the name that the code has for it."""
+    """Return the text of an error; with a single field,
+    it is clear without the name that the code has for it.
+    """
     if isinstance(error, InvalidFields) and len(error.problems) == 1:
         [problems] = error.problems.values()
         return " ".join(problems)

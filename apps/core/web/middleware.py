@@ -1,4 +1,6 @@
-"""Refuse malformed and large requests, find the client's address, forbid caching, lead back from forms' addresses."""
+"""Refuse malformed and large requests, find the client's address, forbid caching,
+lead back from forms' addresses.
+"""
 
 import logging
 import re
@@ -21,7 +23,9 @@ _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")
 
 
 class CleanRequestMiddleware(MiddlewareMixin):
-    """Refuse a NUL in a URL or cookie, which PostgreSQL cannot store, and credentials that are not ASCII."""
+    """Refuse a NUL in a URL or cookie, which PostgreSQL cannot store,
+    and credentials that are not ASCII.
+    """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
@@ -35,21 +39,27 @@ class CleanRequestMiddleware(MiddlewareMixin):
 
 
 class BodyLimitMiddleware(MiddlewareMixin):
-    """Refuse a large body before anything parses it, by `max_body_bytes` of the view or DATA_UPLOAD_MAX_MEMORY_SIZE.
+    """Refuse a large body before anything parses it,
+    by `max_body_bytes` of the view or DATA_UPLOAD_MAX_MEMORY_SIZE.
 
-    Django reads no further than Content-Length, so a body that passes is no longer than that. A chunked body has no
-    length; Django would take it for an empty one. A buffering proxy adds the length.
+    Django reads no further than Content-Length, so a body that passes is no longer than that. A
+    chunked body has no length; Django would take it for an empty one. A buffering proxy adds the
+    length.
     """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        limit = getattr(getattr(view, "cls", view), "max_body_bytes", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+        limit = getattr(
+            getattr(view, "cls", view), "max_body_bytes", settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        )
         return refusal_of_body(request, limit)
 
 
 def refusal_of_body(request: HttpRequest, limit: int) -> HttpResponse | None:
-    """Return the answer to a request whose body is too long or of unknown length; None if it is neither."""
+    """Return the answer to a request whose body is too long or of unknown length;
+    None if it is neither.
+    """
     length = request.META.get("CONTENT_LENGTH") or "0"
     if "HTTP_TRANSFER_ENCODING" in request.META:
         return _refuse(request, "The request has no Content-Length.", 411)
@@ -67,7 +77,10 @@ def _refuse(request: HttpRequest, why: str, status: int = 400) -> HttpResponse:
 
 
 class NoStoreMiddleware(MiddlewareMixin):
-    """Keep pages out of every cache: they show what the user may see now. The API's responses have their own rules."""
+    """Keep pages out of every cache: they show what the user may see now.
+
+    The API's responses have their own rules.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not response.has_header("Cache-Control") and not request.path.startswith("/api/"):
@@ -76,7 +89,8 @@ class NoStoreMiddleware(MiddlewareMixin):
 
 
 class TrustedProxyMiddleware(MiddlewareMixin):
-    """Take the sender's address from the proxy in front: the last of `X-Forwarded-For`, which it has added itself.
+    """Take the sender's address from the proxy in front: the last of `X-Forwarded-For`,
+    which it has added itself.
 
     Only with TRUST_PROXY: whoever reaches the portal past the proxy could claim any address.
     """
@@ -90,7 +104,8 @@ class TrustedProxyMiddleware(MiddlewareMixin):
 class FormAddressMiddleware(MiddlewareMixin):
     """Lead from an address that only takes a form to the page above it.
 
-    A form with an error, and a login in between, leave the browser at such an address: a reload asks for it by GET.
+    A form with an error, and a login in between, leave the browser at such an address: a reload
+    asks for it by GET.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -112,14 +127,18 @@ def _page_above(path: str) -> str:
 
 
 class HiddenCharactersMiddleware(MiddlewareMixin):
-    """Show control, direction and invisible characters of every page by their code points: `⟨U+202E⟩`.
+    """Show control, direction and invisible characters of every page by their code points:
+    `⟨U+202E⟩`.
 
-    Names, titles, log lines and alerts come from jobs and strangers. Templates mark them with the filter `visible`;
-    this covers what a template leaves out. Form values stay as they are, so that saving a form changes nothing.
+    Names, titles, log lines and alerts come from jobs and strangers. Templates mark them with the
+    filter `visible`; this covers what a template leaves out. Form values stay as they are, so that
+    saving a form changes nothing.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        if not response.streaming and response.headers.get("Content-Type", "").startswith("text/html"):
+        if not response.streaming and response.headers.get("Content-Type", "").startswith(
+            "text/html"
+        ):
             page = response.content.decode(response.charset)
             if HIDDEN.search(page):
                 parts = _FIELD_VALUES.split(page)
@@ -131,15 +150,20 @@ class HiddenCharactersMiddleware(MiddlewareMixin):
 class UntrustedProxyMiddleware(MiddlewareMixin):
     """Warn once if a proxy seems to be in front although TRUST_PROXY is not set.
 
-    All users then have the proxy's address, so failed logins of one lock out others, and HTTPS is not recognised.
+    All users then have the proxy's address, so failed logins of one lock out others, and HTTPS is
+    not recognised.
     """
 
     warned = False
 
     def process_request(self, request: HttpRequest) -> None:
-        if not self.warned and {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"} & request.META.keys():
+        if (
+            not self.warned
+            and {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"} & request.META.keys()
+        ):
             self.warned = True
             log.warning(
                 "A request has X-Forwarded-For or X-Forwarded-Proto, but TRUST_PROXY is not set."
-                " If a proxy is in front of the portal, set TRUST_PROXY=true: see docs/production.md."
+                " If a proxy is in front of the portal, set TRUST_PROXY=true: see "
+                "docs/production.md."
             )

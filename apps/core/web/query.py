@@ -30,15 +30,20 @@ def number_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def read_query(request: HttpRequest, name: str, read: Callable[[str], T | None], *, expected: str) -> T | None:
+def read_query(
+    request: HttpRequest, name: str, read: Callable[[str], T | None], *, expected: str
+) -> T | None:
     """Return a parameter as `read` returns it; None if it is missing.
 
-    If `read` returns None, the page reports what was `expected`, so that it does not seem to show what was requested.
+    If `read` returns None, the page reports what was `expected`, so that it does not seem to show
+    what was requested.
     """
     text = request.GET.get(name, "")
     value = read(text) if text else None
     if text and value is None:
-        messages.warning(request, f"“{text[:_SHOWN]}” is not a valid value of “{name}”: expected {expected}.")
+        messages.warning(
+            request, f"“{text[:_SHOWN]}” is not a valid value of “{name}”: expected {expected}."
+        )
     return value
 
 
@@ -56,25 +61,42 @@ class Several(django_filters.MultipleChoiceFilter):
 
 
 class AnyOf(django_filters.FilterSet):
-    """Filters of a query string; a repeated parameter matches any of its values, except ranges and those in `ONCE`."""
+    """Filters of a query string; a repeated parameter matches any of its values,
+    except ranges and those in `ONCE`.
+    """
 
     ONCE: frozenset[str] = frozenset()
 
     @classmethod
     def may_repeat(cls, name: str) -> bool:
-        several = (django_filters.CharFilter, django_filters.ChoiceFilter, django_filters.NumberFilter, Several)
+        several = (
+            django_filters.CharFilter,
+            django_filters.ChoiceFilter,
+            django_filters.NumberFilter,
+            Several,
+        )
         return name not in cls.ONCE and isinstance(cls.base_filters[name], several)
 
     @property
     def form(self) -> Form:
-        """The form, which has the last value of each parameter; `others` are all values of repeated ones."""
+        """The form, which has the last value of each parameter;
+        `others` are all values of repeated ones.
+        """
         if hasattr(self, "_form"):
             return self._form  # type: ignore[no-any-return]
         form: Form = super().form
         self.others: dict[str, list[Any]] = {}
-        repeated = dict(self.data.lists()) if form.errors is not None and isinstance(self.data, MultiValueDict) else {}
+        repeated = (
+            dict(self.data.lists())
+            if form.errors is not None and isinstance(self.data, MultiValueDict)
+            else {}
+        )
         for name in form.fields:
-            if len(repeated.get(name, ())) < 2 or not self.may_repeat(name) or isinstance(self.filters[name], Several):
+            if (
+                len(repeated.get(name, ())) < 2
+                or not self.may_repeat(name)
+                or isinstance(self.filters[name], Several)
+            ):
                 continue
             texts = list(dict.fromkeys(text for text in repeated[name] if text))[: MAX_VALUES + 1]
             try:

@@ -1,4 +1,6 @@
-"""Form fields rendered by Django's Jinja2 templates, which take half the time on pages with hundreds of fields."""
+"""Form fields rendered by Django's Jinja2 templates,
+which take half the time on pages with hundreds of fields.
+"""
 
 from typing import Any
 

@@ -16,7 +16,8 @@ from apps.core.errors import LimitReached
 
 V = TypeVar("V", bound=Callable[..., HttpResponseBase])
 
-#: So long a second costly request of a user waits for the first; a third is refused at once, so that few threads wait.
+#: So long a second costly request of a user waits for the first; a third is refused at once, so
+#: that few threads wait.
 WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
 _TURN_LOCK, _WAITING_LOCK, _DOWNLOAD_LOCK = 4_716_042, 4_716_043, 4_716_044
@@ -24,10 +25,12 @@ _BUSY = "Another of your pages or downloads is still being prepared or sent. Try
 
 
 def one_at_a_time(view: V) -> V:
-    """Let a user have one request at a time among all views and methods of API views with this decorator.
+    """Let a user have one request at a time among all views and methods of API views with this
+    decorator.
 
-    A second one waits for `WAIT_SECONDS`, then gets 429 with Retry-After. A download lets other requests through while
-    it is sent, but no second download. The form of a page is never refused: what was entered would be lost.
+    A second one waits for `WAIT_SECONDS`, then gets 429 with Retry-After. A download lets other
+    requests through while it is sent, but no second download. The form of a page is never refused:
+    what was entered would be lost.
     """
 
     @wraps(view)
@@ -62,7 +65,9 @@ def _refuse(request: HttpRequest, *, is_page: bool) -> HttpResponseBase:
 
 
 def _has_turn(user_id: int, turn: ExitStack) -> bool:
-    """Take the turn of a user, waiting if no other request waits; return whether it was free in time."""
+    """Take the turn of a user, waiting if no other request waits;
+    return whether it was free in time.
+    """
     if turn.enter_context(exclusive_lock(_TURN_LOCK, user_id)):
         return True
     with exclusive_lock(_WAITING_LOCK, user_id) as may_wait:

@@ -23,10 +23,16 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Report whether this process can serve: database, schema, queue. 200 or 503; other processes do not count."""
+    """Report whether this process can serve: database, schema, queue.
+
+    200 or 503; other processes do not count.
+    """
     checks = readiness()
     ready = all(check.ok for check in checks)
-    body = {"ready": ready, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}
+    body = {
+        "ready": ready,
+        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks],
+    }
     return JsonResponse(body, status=200 if ready else 503)
 
 
@@ -41,11 +47,16 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _api_error(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
-    return JsonResponse({"detail": detail}, status=status) if request.path.startswith("/api/") else None
+    return (
+        JsonResponse({"detail": detail}, status=status)
+        if request.path.startswith("/api/")
+        else None
+    )
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an unexpected error with 500, or 503 if the database is unavailable or too slow, so that clients retry.
+    """Answer an unexpected error with 500, or 503 if the database is unavailable or too slow,
+    so that clients retry.
 
     Uses neither database nor session, which may be the cause.
     """
@@ -53,10 +64,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
     away = isinstance(error, OperationalError | InterfaceError)
     too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
     status = 503 if away else 500
-    headers = {"Retry-After": "30"} if away and not too_long else None  # what took too long would do so again
+    headers = (
+        {"Retry-After": "30"} if away and not too_long else None
+    )  # what took too long would do so again
     if request.path.startswith("/api/"):
         detail = "The database is unavailable. Try again later." if away else "Internal error."
         if too_long:
             detail = "This took too long and was stopped. Ask for less, such as a shorter period."
         return JsonResponse({"detail": detail}, status=status, headers=headers)
-    return HttpResponse(render_to_string(f"{status}.html", {"too_long": too_long}), status=status, headers=headers)
+    return HttpResponse(
+        render_to_string(f"{status}.html", {"too_long": too_long}), status=status, headers=headers
+    )

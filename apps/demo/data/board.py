@@ -1,4 +1,6 @@
-"""The status board of the demo, from `board.yaml`: services, monitoring source, maintenance windows, announcements."""
+"""The status board of the demo, from `board.yaml`: services, monitoring source,
+maintenance windows, announcements.
+"""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,7 +11,12 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.sources import add_token, create_source, rebuild_services_of, record_heartbeat
+from apps.statusboard.domain.sources import (
+    add_token,
+    create_source,
+    rebuild_services_of,
+    record_heartbeat,
+)
 from apps.statusboard.domain.tree import ensure_service
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import Monitoring
@@ -22,7 +29,9 @@ _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 @transaction.atomic
 def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at: datetime) -> None:
-    """Create what is missing of the board, monitored since `since`, and a token for the monitoring source."""
+    """Create what is missing of the board, monitored since `since`,
+    and a token for the monitoring source.
+    """
     source = _load_source(token_file, since, at)
     services: dict[str, Service] = {}
     for row in _DATA["services"]:
@@ -34,9 +43,16 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
             "monitored_since": since,
         }
         services[row["slug"]] = ensure_service(**(row | values), by="demo", at=at)
-    if source.last_seen_at is None:  # it was heard all through the history that the simulated cluster begins with
-        silence, source.heartbeat_timeout_seconds = source.heartbeat_timeout_seconds, int((at - since).total_seconds())
-        record_heartbeat(source=source, heartbeat=True, at=since)  # in one go: a heartbeat per timeout took seconds
+    if (
+        source.last_seen_at is None
+    ):  # it was heard all through the history that the simulated cluster begins with
+        silence, source.heartbeat_timeout_seconds = (
+            source.heartbeat_timeout_seconds,
+            int((at - since).total_seconds()),
+        )
+        record_heartbeat(
+            source=source, heartbeat=True, at=since
+        )  # in one go: a heartbeat per timeout took seconds
         source.heartbeat_timeout_seconds = silence
         record_heartbeat(source=source, heartbeat=True, at=at)
         rebuild_services_of(source=source, since=since)

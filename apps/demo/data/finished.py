@@ -1,4 +1,6 @@
-"""Jobs of the demo's requests that the portal submitted before the simulated cluster's own history begins."""
+"""Jobs of the demo's requests that the portal submitted before the simulated cluster's own
+history begins.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -26,12 +28,22 @@ _SPREAD = timedelta(hours=6)
 
 
 def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime) -> Submission:
-    """Store all jobs of a stage as one array that the cluster accepted, as dispatch does; return it."""
+    """Store all jobs of a stage as one array that the cluster accepted, as dispatch does;
+    return it.
+    """
     stage = request.stages.get(name=name)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
     plan = plan_stage(key=request.key, content=content_of(request), position=stage.position)
-    sent = plan_jobs(request=request, cluster=cluster, plan=plan, by=PORTAL, at=at, first=0, tasks=stage.jobs or 1)
+    sent = plan_jobs(
+        request=request,
+        cluster=cluster,
+        plan=plan,
+        by=PORTAL,
+        at=at,
+        first=0,
+        tasks=stage.jobs or 1,
+    )
     sent.spool_id, sent.state = str(_FIRST_ID + sent.pk), SubmissionState.SENT
     sent.sending_at, sent.sent_at, sent.attempts = at, at, 1
     sent.save(update_fields=["spool_id", "state", "sending_at", "sent_at", "attempts"])
@@ -41,17 +53,29 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
 
 
 def complete_stage(*, request: Request, name: str, at: datetime) -> None:
-    """Store one completed job for each submitted one of a stage; the last of them ended a minute ago."""
-    sent = Submission.objects.select_related("cluster", "request__experiment").get(request=request, stage_name=name)
-    store_records(cluster=sent.cluster, records=list(_records(sent, at - timedelta(minutes=1))), at=at)
-    jobs = Job.objects.filter(cluster=sent.cluster, spool_id=sent.spool_id).values_list("pk", flat=True)
+    """Store one completed job for each submitted one of a stage;
+    the last of them ended a minute ago.
+    """
+    sent = Submission.objects.select_related("cluster", "request__experiment").get(
+        request=request, stage_name=name
+    )
+    store_records(
+        cluster=sent.cluster, records=list(_records(sent, at - timedelta(minutes=1))), at=at
+    )
+    jobs = Job.objects.filter(cluster=sent.cluster, spool_id=sent.spool_id).values_list(
+        "pk", flat=True
+    )
     attach_origin(origins=dict.fromkeys(jobs, (request.key, name)), at=at)
     refresh_progress(cluster=sent.cluster, at=at)
 
 
 def _records(sent: Submission, end: datetime) -> Iterator[JobRecord]:
     """Yield a record for each job of an array, all ended in the last hours before `end`."""
-    account, array, begin = sent.request.experiment.key.lower(), int(sent.spool_id), sent.sent_at or sent.created_at
+    account, array, begin = (
+        sent.request.experiment.key.lower(),
+        int(sent.spool_id),
+        sent.sent_at or sent.created_at,
+    )
     limit, memory = sent.asked["time_limit_seconds"], sent.asked["memory_bytes"]
     longest = int(min(limit * 0.8, (end - begin).total_seconds() / 2 - 60))
     first = end - min((end - begin) / 2, _SPREAD)

@@ -1,4 +1,6 @@
-"""Two months before the simulated cluster's own history begins: the outages, and the jobs, a day at a time."""
+"""Two months before the simulated cluster's own history begins: the outages, and the jobs,
+a day at a time.
+"""
 
 import json
 from collections.abc import Iterator
@@ -32,14 +34,19 @@ _CAMPAIGNS = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
 
 
 def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
-    """Return the outages of the days before `until` that fail jobs of the history, those that were over by then."""
+    """Return the outages of the days before `until` that fail jobs of the history,
+    those that were over by then.
+    """
     end = int(until.timestamp())
     outages = Trouble(_SEED, end).outages(end - days * DAY, end)
-    return [outage for outage in outages if outage.ended <= end and outage.started >= end - days * DAY]
+    return [
+        outage for outage in outages if outage.ended <= end and outage.started >= end - days * DAY
+    ]
 
 
 def store_outages(*, until: datetime, days: int = DAYS) -> int:
-    """Have the board know the outages of the days before `until`, and that it was watched then; return how many.
+    """Have the board know the outages of the days before `until`, and that it was watched then;
+    return how many.
 
     As its source would have told them; those that are known already change nothing.
     """
@@ -62,7 +69,8 @@ def store_outages(*, until: datetime, days: int = DAYS) -> int:
 def store_history(
     *, cluster: Cluster, directory: Path, until: datetime, at: datetime, days: int = DAYS
 ) -> Iterator[int]:
-    """Store the jobs of each day before `until` that has none yet, newest day first; yield how many after each day.
+    """Store the jobs of each day before `until` that has none yet, newest day first;
+    yield how many after each day.
 
     Failed jobs have a log, in `directory`, that the portal reads as any other.
     """
@@ -70,15 +78,21 @@ def store_history(
     workload = Workload(
         seed=_SEED,
         trouble=Trouble(_SEED, int(until.timestamp())),
-        rate=lambda hour: _LAST_RATE - (_LAST_RATE - _FIRST_RATE) * min(1, (last_hour - hour) / (24 * days)),
+        rate=lambda hour: (
+            _LAST_RATE - (_LAST_RATE - _FIRST_RATE) * min(1, (last_hour - hour) / (24 * days))
+        ),
         campaigns=lambda _: _CAMPAIGNS,
         ids_per_hour=_IDS_PER_HOUR,
         first_hour=last_hour,  # IDs are lower than those of the simulated cluster
     )
-    mine = Job.objects.filter(cluster=cluster, raw_id__lt=FIRST_ID, raw_id__gte=FIRST_ID - 24 * days * _IDS_PER_HOUR)
+    mine = Job.objects.filter(
+        cluster=cluster, raw_id__lt=FIRST_ID, raw_id__gte=FIRST_ID - 24 * days * _IDS_PER_HOUR
+    )
     for day in range(days):
         hours = range(last_hour - 24 * (day + 1), last_hour - 24 * day)
-        begin, end = (datetime.fromtimestamp(hour * HOUR, UTC) for hour in (hours.start, hours.stop))
+        begin, end = (
+            datetime.fromtimestamp(hour * HOUR, UTC) for hour in (hours.start, hours.stop)
+        )
         if mine.filter(submitted_at__gte=begin, submitted_at__lt=end).exists():
             continue
         submissions = (submission for hour in hours for submission in workload.hour(hour))
@@ -93,7 +107,11 @@ def store_history(
 
 def _record(submission: Submission, attempt: Attempt, directory: Path) -> JobRecord:
     """Return the record of an attempt, and write its log if it failed."""
-    log = directory / submission.campaign.experiment.lower() / f"{submission.name}-{attempt.job_id}.out"
+    log = (
+        directory
+        / submission.campaign.experiment.lower()
+        / f"{submission.name}-{attempt.job_id}.out"
+    )
     record = record_of(submission, attempt, log)
     if record.state is not JobState.COMPLETED and attempt.started is not None:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,11 @@ class Person:
     @property
     def position(self) -> str:
         """The person's role and experiment: `liaison of NOvA`."""
-        return f"{self.role.label.lower()} of {EXPERIMENTS[self.experiment]}" if self.experiment else self.role.label
+        return (
+            f"{self.role.label.lower()} of {EXPERIMENTS[self.experiment]}"
+            if self.experiment
+            else self.role.label
+        )
 
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -41,7 +45,10 @@ LOGINS = _PEOPLE.validate_python(_DATA["logins"])
 
 def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
     """Create missing experiments and people; return them by key and by name."""
-    experiments = {key: ensure_experiment(key=key, name=name, by="demo", at=at) for key, name in EXPERIMENTS.items()}
+    experiments = {
+        key: ensure_experiment(key=key, name=name, by="demo", at=at)
+        for key, name in EXPERIMENTS.items()
+    }
     password_hash = make_password(PASSWORD)  # once: it is slow on purpose
     users = {}
     for person in LOGINS + _PEOPLE.validate_python(_DATA["others"]):
@@ -54,16 +61,28 @@ def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
             last_name=person.last_name,
             is_demo=True,
         )
-        grant_role(user=user, role=person.role, experiment=experiments.get(person.experiment), by="demo", at=at)
+        grant_role(
+            user=user,
+            role=person.role,
+            experiment=experiments.get(person.experiment),
+            by="demo",
+            at=at,
+        )
         users[person.username] = user
     for group in _DATA["signatures"]:
-        _require_signature(experiments[group["experiment"]], group["name"], [users[name] for name in group["members"]])
+        _require_signature(
+            experiments[group["experiment"]],
+            group["name"],
+            [users[name] for name in group["members"]],
+        )
     return experiments, users
 
 
 def _require_signature(experiment: Experiment, name: str, members: list[User]) -> None:
     """Have requests of an experiment signed by an approver and by a group of these members."""
-    approvers, _ = ApprovalGroup.objects.get_or_create(name="Offline Production Group", role=Role.APPROVER)
+    approvers, _ = ApprovalGroup.objects.get_or_create(
+        name="Offline Production Group", role=Role.APPROVER
+    )
     group, is_new = ApprovalGroup.objects.get_or_create(name=name, experiment=experiment)
     if is_new:
         group.members.set(members)

@@ -1,4 +1,6 @@
-"""Data quality of the demo: reports and posts (see `quality.yaml`), runs of the checks, and waivers."""
+"""Data quality of the demo: reports and posts (see `quality.yaml`), runs of the checks,
+and waivers.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,7 +22,9 @@ _FAULTY = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def report_all_output(*, request: Request, by: User, at: datetime, reason: str) -> None:
-    """Report everything requested as produced, run the checks, and waive what they cannot evaluate."""
+    """Report everything requested as produced, run the checks,
+    and waive what they cannot evaluate.
+    """
     for stage in _stages(request):
         _report(stage, by, at - timedelta(minutes=30))
     for result in _run(request, at - timedelta(minutes=20)):
@@ -34,17 +38,29 @@ def report_faulty_output(*, request: Request, users: Mapping[str, User], at: dat
     soon = at + timedelta(minutes=5)
     _report(first, by, soon)
     _report(second, by, soon, **_FAULTY["counts"])
-    files = [posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n) for n in range(199)]
+    files = [
+        posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n) for n in range(199)
+    ]
     posts.name_files(stage=second, key="all jobs", files=files, by=by, at=soon)
     posts.name_files(stage=second, key="job 17, retried", files=files[17:18], by=by, at=soon)
     for histogram in _FAULTY["histograms"]:
-        posts.post_histogram(stage=second, posted=Histogram(edges=_EDGES, **histogram), by=by, at=soon)
-    posts.post_result(request=request, stage=second, posted=Posted(**_FAULTY["result"]), by=by, at=soon)
+        posts.post_histogram(
+            stage=second, posted=Histogram(edges=_EDGES, **histogram), by=by, at=soon
+        )
+    posts.post_result(
+        request=request, stage=second, posted=Posted(**_FAULTY["result"]), by=by, at=soon
+    )
     waiver = _FAULTY["waiver"]
     for result in _run(request, at + timedelta(minutes=10)):
         if result.check_name in waiver["checks"]:
             when = at + timedelta(minutes=50)
-            runs.waive_result(request=request, result=result.pk, by=users["approver"], at=when, reason=waiver["reason"])
+            runs.waive_result(
+                request=request,
+                result=result.pk,
+                by=users["approver"],
+                at=when,
+                reason=waiver["reason"],
+            )
 
 
 def _stages(request: Request) -> list[Stage]:
@@ -52,7 +68,12 @@ def _stages(request: Request) -> list[Stage]:
 
 
 def _report(stage: Stage, by: User, at: datetime, **changes: int) -> None:
-    counts = {"files_out": stage.jobs, "events_out": stage.events, "files_in": stage.jobs, "events_in": stage.events}
+    counts = {
+        "files_out": stage.jobs,
+        "events_out": stage.events,
+        "files_in": stage.jobs,
+        "events_in": stage.events,
+    }
     report_output(stage=stage, key="all jobs", counts={**counts, **changes}, by=by, at=at)
     count_reports(at=at)
 

@@ -1,4 +1,6 @@
-"""Creates the demo's requests and their history from `requests.yaml`, through the domain of production."""
+"""Creates the demo's requests and their history from `requests.yaml`,
+through the domain of production.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,8 +33,8 @@ from apps.submission.domain.assignment import assign_request
 class Step:
     """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
 
-    With `assign`, the portal submits the request from then on; `submits` and `completes` are stages whose jobs
-    are submitted or have all ended.
+    With `assign`, the portal submits the request from then on; `submits` and `completes` are stages
+    whose jobs are submitted or have all ended.
     """
 
     hours_ago: float
@@ -51,7 +53,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """A request from its draft on. `campaigns` is the `request` of the campaigns that run for it."""
+    """A request from its draft on.
+
+    `campaigns` is the `request` of the campaigns that run for it.
+    """
 
     experiment: str
     by: str
@@ -74,7 +79,9 @@ _STORIES = TypeAdapter(tuple[Story, ...]).validate_python(_DATA["stories"])
 def load_requests(
     *, experiments: dict[str, Experiment], users: dict[str, User], cluster: Cluster, at: datetime
 ) -> tuple[Campaign, ...]:
-    """Create the requests, once, with every action in the order of time; return the campaigns that run for them."""
+    """Create the requests, once, with every action in the order of time;
+    return the campaigns that run for them.
+    """
     requests: dict[str, Request] = {}
     for story in _STORIES:
         stored = Request.objects.filter(title=story.title, created_by=users[story.by]).first()
@@ -82,18 +89,24 @@ def load_requests(
             requests[story.title] = stored
 
     if not requests:
-        actions: list[tuple[float, Story, Step | None]] = [(story.hours_ago, story, None) for story in _STORIES]
+        actions: list[tuple[float, Story, Step | None]] = [
+            (story.hours_ago, story, None) for story in _STORIES
+        ]
         for story in _STORIES:
             actions += [(step.hours_ago, story, step) for step in story.steps]
         for hours_ago, story, step in sorted(actions, key=lambda action: -action[0]):
             moment = at - timedelta(hours=hours_ago)
             if step is None:
-                requests[story.title] = _draft(story, experiments[story.experiment], users[story.by], moment, at)
+                requests[story.title] = _draft(
+                    story, experiments[story.experiment], users[story.by], moment, at
+                )
             else:
                 _perform(step, requests[story.title], users, cluster, moment)
 
     keys = {
-        story.campaigns: requests[story.title].key for story in _STORIES if story.campaigns and story.title in requests
+        story.campaigns: requests[story.title].key
+        for story in _STORIES
+        if story.campaigns and story.title in requests
     }
     return tuple(
         replace(campaign, request=keys.get(campaign.request, ""))
@@ -102,7 +115,9 @@ def load_requests(
     )
 
 
-def _draft(story: Story, experiment: Experiment, by: User, moment: datetime, at: datetime) -> Request:
+def _draft(
+    story: Story, experiment: Experiment, by: User, moment: datetime, at: datetime
+) -> Request:
     deadline = timezone.localdate(at) + timedelta(days=story.due_in_days)
     stages = [
         {"output_dataset": f"prod_{stage['release']}_{stage['name']}_2026"} | _DATA["stage"] | stage
@@ -115,11 +130,15 @@ def _draft(story: Story, experiment: Experiment, by: User, moment: datetime, at:
     return create_draft(experiment=experiment, content=content, by=by, at=moment)
 
 
-def _perform(step: Step, request: Request, users: dict[str, User], cluster: Cluster, at: datetime) -> None:
+def _perform(
+    step: Step, request: Request, users: dict[str, User], cluster: Cluster, at: datetime
+) -> None:
     by = users[step.by]
     request.refresh_from_db()
     if step.assign:
-        assign_request(request=request, cluster=cluster, by=by, at=at, verb=step.verb, reason=step.reason)
+        assign_request(
+            request=request, cluster=cluster, by=by, at=at, verb=step.verb, reason=step.reason
+        )
     elif step.submits:
         submit_stage(request=request, name=step.submits, cluster=cluster, at=at)
     elif step.completes:
@@ -128,13 +147,21 @@ def _perform(step: Step, request: Request, users: dict[str, User], cluster: Clus
         _move(step, step.verb, request, users, at)
     elif step.priority is not None:
         number, name = step.priority, step.priority_class
-        set_priority(request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason)
+        set_priority(
+            request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason
+        )
     elif step.comment:
         write_comment(request=request, text=step.comment, by=by, at=at)
     elif step.edit:
         old = content_of(request)
         stages = tuple(replace(stage, **step.edit.get(stage.name, {})) for stage in old.stages)
-        save_draft(request=request, content=replace(old, stages=stages), version=request.version, by=by, at=at)
+        save_draft(
+            request=request,
+            content=replace(old, stages=stages),
+            version=request.version,
+            by=by,
+            at=at,
+        )
 
 
 def _move(step: Step, verb: Verb, request: Request, users: dict[str, User], at: datetime) -> None:

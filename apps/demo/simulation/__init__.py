@@ -1,1 +1,4 @@
-"""The simulated cluster of the demo: jobs, outages and failing hosts from a seed. Knows nothing of Django."""
+"""The simulated cluster of the demo: jobs, outages and failing hosts from a seed.
+
+Knows nothing of Django.
+"""

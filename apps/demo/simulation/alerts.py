@@ -1,4 +1,6 @@
-"""Reports planted outages to the portal as Alertmanager does: version 4 payloads, in order, until they are accepted."""
+"""Reports planted outages to the portal as Alertmanager does: version 4 payloads, in order,
+until they are accepted.
+"""
 
 import json
 import logging
@@ -32,7 +34,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Notification:
-    """A message due at `due`: an outage that starts, continues or ends; without an outage, the heartbeat."""
+    """A message due at `due`: an outage that starts, continues or ends; without an outage,
+    the heartbeat.
+    """
 
     due: int
     reason: str
@@ -40,7 +44,9 @@ class Notification:
 
 
 def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
-    """Yield the messages due in (since, until], in order: of heartbeats and of repeats only the newest."""
+    """Yield the messages due in (since, until], in order:
+    of heartbeats and of repeats only the newest.
+    """
     sent: list[Notification] = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
         begins = outage.started + _NOTICE_SECONDS
@@ -62,7 +68,11 @@ def payload(notification: Notification, origin: int) -> dict[str, Any]:
     if outage is not None:
         is_rack = outage.rack is not None
         labels = {
-            "alertname": "NodesLost" if is_rack else "ServiceSlow" if outage.minor else "ServiceDown",
+            "alertname": "NodesLost"
+            if is_rack
+            else "ServiceSlow"
+            if outage.minor
+            else "ServiceDown",
             "service": outage.service,
             "severity": "warning" if outage.minor or is_rack else "critical",
             "instance": f"{outage.service if outage.rack is None else f'rack{outage.rack + 1}'}.{DOMAIN}",
@@ -82,7 +92,9 @@ def payload(notification: Notification, origin: int) -> dict[str, Any]:
     }
     return {
         "version": "4",
-        "groupKey": "{}:{" + ", ".join(f'{name}="{value}"' for name, value in sorted(group.items())) + "}",
+        "groupKey": "{}:{"
+        + ", ".join(f'{name}="{value}"' for name, value in sorted(group.items()))
+        + "}",
         "truncatedAlerts": 0,
         "status": alert["status"],
         "receiver": "opsportal",
@@ -100,9 +112,13 @@ def _time(moment: int) -> str:
 
 
 class AlertSender(threading.Thread):
-    """A thread that posts notifications; the file `cursor` holds the time of the last one accepted."""
+    """A thread that posts notifications; the file `cursor` holds the time of the last one
+    accepted.
+    """
 
-    def __init__(self, trouble: Trouble, url: str, token_file: Path, cursor: Path, since: float) -> None:
+    def __init__(
+        self, trouble: Trouble, url: str, token_file: Path, cursor: Path, since: float
+    ) -> None:
         super().__init__(name="alerts", daemon=True)
         self.trouble = trouble
         self.url = url
@@ -116,10 +132,14 @@ class AlertSender(threading.Thread):
         """Send what is due every second until stopped."""
         while not self.stopped.wait(self._wait):
             now = datetime.now(UTC).timestamp()
-            self._wait = 1.0 if self.send_due(now) else min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
+            self._wait = (
+                1.0 if self.send_due(now) else min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
+            )
 
     def send_due(self, now: float) -> bool:
-        """Send what is due up to `now`, in order; stop and return False at the first that is not accepted."""
+        """Send what is due up to `now`, in order; stop and return False at the first that is not
+        accepted.
+        """
         waiting = list(notifications(self.trouble, self.done, now))
         for notification, following in zip_longest(waiting, waiting[1:]):
             if self.stopped.is_set() or not self._post(payload(notification, self.trouble.origin)):

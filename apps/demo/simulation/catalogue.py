@@ -1,4 +1,6 @@
-"""The dataset catalogue of the demo, in the format of the portal's built-in one; some of its datasets grow."""
+"""The dataset catalogue of the demo, in the format of the portal's built-in one;
+some of its datasets grow.
+"""
 
 import json
 from pathlib import Path
@@ -14,15 +16,23 @@ _HOURS_BEFORE = 12
 _LONGEST_DAYS = 30
 _HOURS_PER_RUN = 3
 _FILE_BYTES = 4_000_000_000
-_DATASETS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())["datasets"]
+_DATASETS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())[
+    "datasets"
+]
 
 
 def write_catalogue(path: Path, now: float) -> None:
-    """Write the catalogue as it is at `now`, in seconds of the epoch. Files listed before stay, for a month."""
+    """Write the catalogue as it is at `now`, in seconds of the epoch.
+
+    Files listed before stay, for a month.
+    """
     content = json.loads(path.read_text()) if path.exists() else {}
     since = content.get("since", int(now) - _HOURS_BEFORE * HOUR)
     since = max(since, int(now) - _LONGEST_DAYS * DAY)
-    datasets = [_grown(dataset, since, now) if "files_per_hour" in dataset else dataset for dataset in _DATASETS]
+    datasets = [
+        _grown(dataset, since, now) if "files_per_hour" in dataset else dataset
+        for dataset in _DATASETS
+    ]
     replace_file(path, json.dumps({"since": since, "datasets": datasets}).encode())
 
 
@@ -34,4 +44,9 @@ def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:
     for number in range(first, after_last):
         run = number * seconds // (_HOURS_PER_RUN * HOUR)
         files.append({"name": f"{name}_r{run:06d}_{number:08d}.raw", "run": run})
-    return {"name": name, "files": len(files), "size_bytes": len(files) * _FILE_BYTES, "file_list": files}
+    return {
+        "name": name,
+        "files": len(files),
+        "size_bytes": len(files) * _FILE_BYTES,
+        "file_list": files,
+    }

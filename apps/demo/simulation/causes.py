@@ -1,4 +1,6 @@
-"""Why a simulated job ends as it does: each cause with its end in accounting, its log and the correct verdict."""
+"""Why a simulated job ends as it does: each cause with its end in accounting,
+its log and the correct verdict.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +33,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How jobs of a kind end in accounting, the correct verdict, and the last lines of the log as a template."""
+    """How jobs of a kind end in accounting, the correct verdict,
+    and the last lines of the log as a template.
+    """
 
     state: JobState
     exit_code: int = 0
@@ -43,13 +47,15 @@ class End:
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 ENDS = TypeAdapter(dict[Kind, End]).validate_python(_DATA["ends"])
-#: Templates of the last lines by service and phase; `payload` stands for the experiment's own program.
+#: Templates of the last lines by service and phase; `payload` stands for the experiment's own
+#: program.
 SERVICE_LOGS: dict[str, dict[str, str]] = _DATA["services"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What ended an attempt: its kind, what is to blame (a service, a host, a release), and in which phase.
+    """What ended an attempt: its kind, what is to blame (a service, a host, a release),
+    and in which phase.
 
     `outage` is when the service was out, in seconds since the epoch.
     """

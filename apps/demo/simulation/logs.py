@@ -1,4 +1,6 @@
-"""The log of a simulated attempt: header, phases with events and reports, and the end that its cause leaves there."""
+"""The log of a simulated attempt: header, phases with events and reports,
+and the end that its cause leaves there.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,16 +48,27 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
             yield _TEXTS["phases"][phase.name].format_map(values | {"began": moment})
         if not failed:
             cpu = (ends - began) * attempt.cpu_share
-            yield f"<== {_iso(ends)} phase {phase.name} done, wall {ends - began} s, cpu {cpu:.1f} s\n"
+            yield (
+                f"<== {_iso(ends)} phase {phase.name} done, wall {ends - began} s, cpu {cpu:.1f} "
+                "s\n"
+            )
     if cause.kind is Kind.NONE:
-        yield f"peak memory {attempt.memory_share * campaign.memory_mb:.0f} MB of {campaign.memory_mb} MB\n"
+        yield (
+            f"peak memory {attempt.memory_share * campaign.memory_mb:.0f} MB of "
+            f"{campaign.memory_mb} MB\n"
+        )
     elif cause.kind in (Kind.OUTAGE, Kind.TRANSIENT):
-        phase_name = "payload" if cause.phase == attempt.payload else attempt.phases[cause.phase].name
+        phase_name = (
+            "payload" if cause.phase == attempt.payload else attempt.phases[cause.phase].name
+        )
         yield SERVICE_LOGS[cause.blame][phase_name].format_map(values)
     else:
         yield cause.end.log.format_map(values)
     if cause.kind is Kind.NONE or cause.end.exit_code:
-        yield f"{_iso(attempt.ended)} cleaning up scratch\njob script exit status {cause.end.exit_code}\n"
+        yield (
+            f"{_iso(attempt.ended)} cleaning up scratch\njob script exit status "
+            f"{cause.end.exit_code}\n"
+        )
 
 
 def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, Any]:
@@ -83,16 +96,26 @@ def _payload(
     yield f"{campaign.experiment.lower()} -c {campaign.config} -n {total} -o out.root\n"
     if failed and attempt.cause.kind in (Kind.CONFIGURATION, Kind.OUTAGE):
         return
-    yield f"%MSG-i MF_INIT_OK:  Early {_art(began)} JobSetup\nMessagelogger initialization complete.\n%MSG\n"
-    yield f"{_iso(began + 2)} Initiating opening of input files\n{_iso(began + 3)} Successfully opened input files\n"
+    yield (
+        f"%MSG-i MF_INIT_OK:  Early {_art(began)} JobSetup\nMessagelogger initialization "
+        "complete.\n%MSG\n"
+    )
+    yield (
+        f"{_iso(began + 2)} Initiating opening of input files\n{_iso(began + 3)} Successfully "
+        "opened input files\n"
+    )
     yield from _events(total, modules, random, began, ends, failed)
     if not failed:
         memory = attempt.memory_share * campaign.memory_mb
         yield from _reports(total, modules, random, ends - began, attempt.cpu_share, memory)
 
 
-def _events(total: int, modules: list[str], random: Random, began: int, ends: int, failed: bool) -> Iterator[str]:
-    """One line for each of some records; the times in them run from the start of the phase to its end."""
+def _events(
+    total: int, modules: list[str], random: Random, began: int, ends: int, failed: bool
+) -> Iterator[str]:
+    """One line for each of some records; the times in them run from the start of the phase to
+    its end.
+    """
     count = random.randrange(40, 90) if failed else random.randrange(20, 45)
     if random.random() < _LONG_LOG:
         count *= 200
@@ -102,7 +125,11 @@ def _events(total: int, modules: list[str], random: Random, began: int, ends: in
         record = 1 + number * last // count
         where = f"run: {run} subRun: {subrun} event: {record}"
         moment = _art(began + 4 + int((ends - began - 6) * number / count))
-        suffix = "th" if record % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(record % 10, "th")
+        suffix = (
+            "th"
+            if record % 100 in (11, 12, 13)
+            else {1: "st", 2: "nd", 3: "rd"}.get(record % 10, "th")
+        )
         yield f"Begin processing the {record}{suffix} record. {where} at {moment}\n"
         if number % 17 == 5:
             module = modules[number % len(modules)].replace("/", ":")
@@ -117,7 +144,11 @@ def _reports(
     yield f"TrigReport Events total = {total} passed = {total} failed = 0\n\n"
     titles = ("Min", "Avg", "Max", "Median", "RMS", "nEvts")
     yield f"{'TimeTracker printout (sec)':<44}{''.join(f'{title:<14}' for title in titles).rstrip()}\n"
-    for module in ("source:RootInput(read)", *modules, "[art]:TriggerResults:TriggerResultInserter"):
+    for module in (
+        "source:RootInput(read)",
+        *modules,
+        "[art]:TriggerResults:TriggerResultInserter",
+    ):
         mean = seconds / total * random.uniform(0.1, 0.9)
         times = "".join(f"{mean * factor:<14.6g}" for factor in (0.4, 1, 9, 0.9, 0.7))
         yield f"{module:<44}{times}{total}\n"

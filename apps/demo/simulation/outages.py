@@ -1,4 +1,6 @@
-"""Planted outages of services and hosts that fail every job: a function of seed and origin alone."""
+"""Planted outages of services and hosts that fail every job:
+a function of seed and origin alone.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ BAD_HOST_SECONDS = 12 * 3600  # one failing host in each
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A service out from `started` to `ended`, in seconds since the epoch. `rack` is set for lost worker nodes.
+    """A service out from `started` to `ended`, in seconds since the epoch.
+
+    `rack` is set for lost worker nodes.
 
     A minor one slows the service down and fails no job.
     """
@@ -46,7 +50,8 @@ class BadHost:
 class Trouble:
     """All planted trouble of a simulation whose first start was at `origin`.
 
-    One outage is planted right at the origin, and a loss of nodes half a day before, so that a fresh demo shows both.
+    One outage is planted right at the origin, and a loss of nodes half a day before, so that a
+    fresh demo shows both.
     """
 
     seed: int
@@ -70,7 +75,12 @@ class Trouble:
     def rack_lost(self, rack: int, since: float, until: float) -> Outage | None:
         """Return the loss of a rack that starts in [since, until)."""
         return next(
-            (outage for outage in self.outages(since, until) if outage.rack == rack and outage.started >= since), None
+            (
+                outage
+                for outage in self.outages(since, until)
+                if outage.rack == rack and outage.started >= since
+            ),
+            None,
         )
 
     def bad_host_at(self, moment: float) -> BadHost | None:
@@ -87,7 +97,11 @@ def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
             Outage("dcache", origin - 25 * 60, origin + 90 * 60, minor=True),
         )
     random = random_of(seed, "outages", window)
-    start = origin + window * WINDOW_SECONDS + random.randrange(1800, WINDOW_SECONDS - MAX_OUTAGE_SECONDS - 1800)
+    start = (
+        origin
+        + window * WINDOW_SECONDS
+        + random.randrange(1800, WINDOW_SECONDS - MAX_OUTAGE_SECONDS - 1800)
+    )
     minutes = min(MAX_OUTAGE_SECONDS / 60, 12 + random.lognormvariate(2.9, 0.6))
     weights = [outage_kind.weight for outage_kind in OUTAGES.values()]
     service = NODES if window == -2 else random.choices(list(OUTAGES), weights)[0]

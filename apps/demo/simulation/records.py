@@ -23,13 +23,17 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
         exit_code=end.exit_code,
         signal=end.signal,
         submitted_at=datetime.fromtimestamp(submission.submitted, UTC),
-        started_at=None if attempt.started is None else datetime.fromtimestamp(attempt.started, UTC),
+        started_at=None
+        if attempt.started is None
+        else datetime.fromtimestamp(attempt.started, UTC),
         ended_at=datetime.fromtimestamp(attempt.ended, UTC),
         host=attempt.host,
         cpus=1 if wall else 0,
         cpu_seconds=round(wall * attempt.cpu_share, 3),
         wall_seconds=wall,
-        max_memory_bytes=int(attempt.memory_share * campaign.memory_mb * 1024**2) if wall and not requeued else None,
+        max_memory_bytes=int(attempt.memory_share * campaign.memory_mb * 1024**2)
+        if wall and not requeued
+        else None,
         requested_memory_bytes=campaign.memory_mb * 1024**2,
         time_limit_seconds=campaign.limit_seconds,
         partition=PARTITION,

@@ -1,4 +1,6 @@
-"""The script and the environment of a simulated submission, in the bytes in which Slurm spools them."""
+"""The script and the environment of a simulated submission,
+in the bytes in which Slurm spools them.
+"""
 
 import struct
 from pathlib import Path
@@ -14,7 +16,10 @@ _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def script_of(submission: Submission, output: Path) -> bytes:
-    """Return the submitted script. `output` is the path of its log, with Slurm's patterns in the name."""
+    """Return the submitted script.
+
+    `output` is the path of its log, with Slurm's patterns in the name.
+    """
     limit = submission.campaign.limit_seconds
     values = submission.campaign.values | {
         "name": submission.name,
@@ -25,14 +30,17 @@ def script_of(submission: Submission, output: Path) -> bytes:
         "comment": submission.comment,
     }
     fetches = any(phase.name == "fetch input" for phase in STAGES[submission.campaign.kind])
-    return str(_TEXTS["script"].format(**values, fetch=_TEXTS["fetch"].format(**values) if fetches else "")).encode()
+    return str(
+        _TEXTS["script"].format(**values, fetch=_TEXTS["fetch"].format(**values) if fetches else "")
+    ).encode()
 
 
 def variables_of(submission: Submission, random: Random) -> list[str]:
-    """Return the environment of the submission, each `NAME=value`; without a request, none of the portal's names.
+    """Return the environment of the submission, each `NAME=value`; without a request,
+    none of the portal's names.
 
-    Jobs of requests have their token in a file, so that they can run again from the archive; the others have it in the
-    environment, where it is masked.
+    Jobs of requests have their token in a file, so that they can run again from the archive; the
+    others have it in the environment, where it is masked.
     """
     number = sum(map(ord, submission.campaign.user))
     values = submission.campaign.values | {
@@ -41,10 +49,19 @@ def variables_of(submission: Submission, random: Random) -> list[str]:
         "submit_host": 1 + number % 3,
         "token": random.getrandbits(96),
     }
-    left_out = ("BEARER_TOKEN=",) if submission.campaign.request else ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
-    return [line.format_map(values) for line in _TEXTS["environment"] if not line.startswith(left_out)]
+    left_out = (
+        ("BEARER_TOKEN=",) if submission.campaign.request else ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
+    )
+    return [
+        line.format_map(values) for line in _TEXTS["environment"] if not line.startswith(left_out)
+    ]
 
 
 def spooled_environment(variables: list[str]) -> list[bytes]:
-    """Return the chunks in which slurmctld writes the environment: the count, then each variable with its NUL."""
-    return [struct.pack("=I", len(variables)), *(variable.encode() + b"\0" for variable in variables)]
+    """Return the chunks in which slurmctld writes the environment: the count,
+    then each variable with its NUL.
+    """
+    return [
+        struct.pack("=I", len(variables)),
+        *(variable.encode() + b"\0" for variable in variables),
+    ]

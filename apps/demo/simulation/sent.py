@@ -1,4 +1,5 @@
-"""Jobs submitted by the portal to the simulated cluster: their attempts after holds, releases and cancellations.
+"""Jobs submitted by the portal to the simulated cluster: their attempts after holds,
+releases and cancellations.
 
 Everything follows from the seed and the accounting store, so that a restart resumes it.
 """
@@ -18,7 +19,13 @@ from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
 from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 
 #: The kind of a stage by a part of its name; the first match counts.
-_KINDS = (("gen", "generation"), ("keep", "keep-up"), ("merge", "merge"), ("ana", "analysis"), ("sim", "simulation"))
+_KINDS = (
+    ("gen", "generation"),
+    ("keep", "keep-up"),
+    ("merge", "merge"),
+    ("ana", "analysis"),
+    ("sim", "simulation"),
+)
 _USER = "opsportal"
 _ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 
@@ -35,26 +42,42 @@ class Sent:
 
 
 class SentJobs:
-    """The submitted jobs in the store. `read` returns new ones; `note` belongs in the transaction of the same step."""
+    """The submitted jobs in the store.
 
-    def __init__(self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
+    `read` returns new ones; `note` belongs in the transaction of the same step.
+    """
+
+    def __init__(
+        self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool
+    ) -> None:
         self.store = store
         self.runs = Runs(seed=seed, trouble=trouble, pace=pace, calm=calm)
         self._noted: list[tuple[str, tuple[float, int]]] = []
 
     def taken(self) -> Iterator[Sent]:
         """Yield the jobs that earlier runs have accepted."""
-        for row in self.store.execute(f"{_ROWS} WHERE taken IS NOT NULL ORDER BY spool_id").fetchall():
+        for row in self.store.execute(
+            f"{_ROWS} WHERE taken IS NOT NULL ORDER BY spool_id"
+        ).fetchall():
             yield self._sent(row, None)
 
     def read(self, moment: float) -> list[Sent]:
-        """Return the jobs submitted, held, released or cancelled since the last step, which ended at `moment`."""
+        """Return the jobs submitted, held, released or cancelled since the last step,
+        which ended at `moment`.
+        """
         new = self.store.execute("SELECT spool_id FROM sent WHERE taken IS NULL").fetchall()
         told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
-        self._noted = [("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new]
-        self._noted += [("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])) for row in told]
+        self._noted = [
+            ("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new
+        ]
+        self._noted += [
+            ("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])) for row in told
+        ]
         spool_ids = sorted({row[0] for row in new} | {row[1] for row in told})
-        rows = [self.store.execute(f"{_ROWS} WHERE spool_id = ?", (spool_id,)).fetchone() for spool_id in spool_ids]
+        rows = [
+            self.store.execute(f"{_ROWS} WHERE spool_id = ?", (spool_id,)).fetchone()
+            for spool_id in spool_ids
+        ]
         return [self._sent(row, moment) for row in rows if row]
 
     def note(self) -> None:
@@ -70,7 +93,9 @@ class SentJobs:
         self.store.execute("DELETE FROM sent WHERE submitted < ?", (before,))
 
     def _sent(self, row: tuple[int, float, str, float | None], now: float | None) -> Sent:
-        """Plan the attempts of a job in the store; it and its new commands count as of `now`, or are left out."""
+        """Plan the attempts of a job in the store; it and its new commands count as of `now`,
+        or are left out.
+        """
         spool_id, submitted, job, taken = row
         values = json.loads(job)
         campaign = _campaign(values)
@@ -80,13 +105,19 @@ class SentJobs:
         for task in range(tasks):
             job_id = str(spool_id) if first_task is None else f"{spool_id}_{first_task + task}"
             random = random_of(self.runs.seed, "sent", job_id)
-            queued = int(max(taken or now or 0, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
+            queued = (
+                int(max(taken or now or 0, submitted))
+                + 2
+                + int(random.expovariate(1 / 120) / self.runs.pace)
+            )
             raw_id = raw_id_of(spool_id, task, tasks)
             planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
 
         query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
         commands = [
-            command for command in self.store.execute(query, (now, spool_id)).fetchall() if command[0] is not None
+            command
+            for command in self.store.execute(query, (now, spool_id)).fetchall()
+            if command[0] is not None
         ]
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
 
@@ -100,13 +131,17 @@ class SentJobs:
             values["name"],
             values["comment"],
         )
-        return Sent(submission, values["script"], _variables(values, campaign), held, is_new=taken is None)
+        return Sent(
+            submission, values["script"], _variables(values, campaign), held, is_new=taken is None
+        )
 
 
 def _planned(
     planned: list[list[Attempt]], commands: Iterable[tuple[float, str]], most: int
 ) -> tuple[list[Attempt], int]:
-    """Apply the commands to the planned attempts of all tasks; return them, and how many tasks are held."""
+    """Apply the commands to the planned attempts of all tasks; return them,
+    and how many tasks are held.
+    """
     tasks = _at_once(planned, most)
     since: float | None = None
     for moment, word in commands:
@@ -124,7 +159,9 @@ def _planned(
     started: list[Attempt] = []
     held = 0
     for task in tasks:
-        begun = [attempt for attempt in task if attempt.started is not None and attempt.started <= since]
+        begun = [
+            attempt for attempt in task if attempt.started is not None and attempt.started <= since
+        ]
         started += begun
         if len(begun) < len(task):
             held += 1
@@ -132,12 +169,16 @@ def _planned(
 
 
 def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
-    """Run at most `most` tasks at a time: one that is ready earlier waits for the end of another."""
+    """Run at most `most` tasks at a time: one that is ready earlier waits for the end of
+    another.
+    """
     if not most or most >= len(tasks):
         return tasks
     free = [0] * most
     shifted = list(tasks)
-    ready = [(task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None]
+    ready = [
+        (task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None
+    ]
     for started, n in sorted(ready):
         shift = max(0, heapq.heappop(free) - started)
         shifted[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
@@ -174,8 +215,12 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
         at = int(moment) + 1
         begun = not waits and attempt.started is not None and attempt.started <= moment
         marks = tuple(mark for mark in attempt.marks if mark <= moment) if begun else ()
-        cause = Cause(Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1))
-        more: dict[str, Any] = {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}
+        cause = Cause(
+            Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1)
+        )
+        more: dict[str, Any] = (
+            {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}
+        )
         return [*kept, replace(attempt, ended=at, cause=cause, marks=marks, **more)]
     return kept
 
@@ -183,11 +228,20 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
 def _campaign(values: dict[str, Any]) -> Campaign:
     """Return the campaign of a job, from its environment and the command in its script."""
     environment = values["environment"]
-    request, stage = environment.get("OPSPORTAL_REQUEST", ""), environment.get("OPSPORTAL_STAGE", "")
-    release = re.search(r"^export (?:OPSPORTAL_RELEASE=|EXPERIMENT=.* RELEASE=)(\S+)", values["script"], re.MULTILINE)
+    request, stage = (
+        environment.get("OPSPORTAL_REQUEST", ""),
+        environment.get("OPSPORTAL_STAGE", ""),
+    )
+    release = re.search(
+        r"^export (?:OPSPORTAL_RELEASE=|EXPERIMENT=.* RELEASE=)(\S+)",
+        values["script"],
+        re.MULTILINE,
+    )
     config = re.search(r"(?:--config '?| CONFIG=)([^\s']+)", values["script"])
     user = values.get("owner") or _USER
-    if not stage and (named := re.search(r"^export EXPERIMENT=.* STAGE=(\S+)", values["script"], re.MULTILINE)):
+    if not stage and (
+        named := re.search(r"^export EXPERIMENT=.* STAGE=(\S+)", values["script"], re.MULTILINE)
+    ):
         stage = named[1]
     experiment = values["account"] or request.rpartition("-")[0] or user
     return Campaign(
@@ -206,7 +260,11 @@ def _campaign(values: dict[str, Any]) -> Campaign:
 
 def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
     """Return the environment of the submission: its own variables, and those that sbatch adds."""
-    usual = {"USER": campaign.user, "HOME": f"/home/{campaign.user}", "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    usual = {
+        "USER": campaign.user,
+        "HOME": f"/home/{campaign.user}",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+    }
     return [
         *(f"{name}={text}" for name, text in sorted((usual | values["environment"]).items())),
         f"SLURM_JOB_NAME={values['name']}",

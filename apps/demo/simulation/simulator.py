@@ -1,6 +1,8 @@
-"""Brings the simulated cluster up to a moment: spool entries, logs, accounting records and the truth about failures.
+"""Brings the simulated cluster up to a moment: spool entries, logs,
+accounting records and the truth about failures.
 
-Everything kept between two runs is in the accounting store, committed together with the records it belongs to.
+Everything kept between two runs is in the accounting store, committed together with the records it
+belongs to.
 """
 
 import heapq
@@ -16,7 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, JobRecord
-from apps.clusters.schedulers.simulated import add_records, mark_complete, open_accounting, store_current
+from apps.clusters.schedulers.simulated import (
+    add_records,
+    mark_complete,
+    open_accounting,
+    store_current,
+)
 from apps.demo.simulation.causes import Kind
 from apps.demo.simulation.logs import log_of
 from apps.demo.simulation.outages import Trouble
@@ -27,7 +34,9 @@ from apps.demo.simulation.spool import SpoolWriter
 from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
 
-_LATE_SECONDS = 1.0  # an entry written later than this after its submission carries its time with it
+_LATE_SECONDS = (
+    1.0  # an entry written later than this after its submission carries its time with it
+)
 _STEP_SECONDS = HOUR  # how much of the past one step simulates
 
 
@@ -35,7 +44,8 @@ _STEP_SECONDS = HOUR  # how much of the past one step simulates
 class Config:
     """Options of a simulation. Those that shape the jobs are kept from the first start.
 
-    Jobs submitted by the portal run `pace` times as fast as others; with `calm`, none of them fails.
+    Jobs submitted by the portal run `pace` times as fast as others; with `calm`, none of them
+    fails.
     """
 
     directory: Path
@@ -51,9 +61,14 @@ class Config:
 
 
 class Simulator:
-    """A simulated cluster on disk. `advance(now)` does all that is due; `next_due()` says when more is."""
+    """A simulated cluster on disk.
 
-    def __init__(self, config: Config, now: float, campaigns: tuple[Campaign, ...] = CAMPAIGNS) -> None:
+    `advance(now)` does all that is due; `next_due()` says when more is.
+    """
+
+    def __init__(
+        self, config: Config, now: float, campaigns: tuple[Campaign, ...] = CAMPAIGNS
+    ) -> None:
         self.config = config
         self.logs = config.directory.absolute() / "logs"
         self.truth = config.directory / "truth.jsonl"
@@ -74,7 +89,9 @@ class Simulator:
         self._coming = workload.submissions(self.done - LONGEST_SECONDS)
         self._next = next(self._coming)
         self._ends: list[tuple[int, int, int, Submission, Attempt]] = []
-        self.sent = SentJobs(self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm)
+        self.sent = SentJobs(
+            self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm
+        )
         self._held: dict[int, Sent] = {}
         for sent in self.sent.taken():
             self._line_up(sent)
@@ -121,16 +138,23 @@ class Simulator:
 
     def next_due(self) -> float:
         """Return when the next submission or end is due."""
-        return float(min(self._next.submitted, self._ends[0][0] if self._ends else self._next.submitted))
+        return float(
+            min(self._next.submitted, self._ends[0][0] if self._ends else self._next.submitted)
+        )
 
     def prune(self, now: float) -> None:
         """Remove spool entries past MinJobAge, and records and logs older than `keep_days`."""
-        purged = [row[0] for row in self.store.execute("SELECT spool_id FROM spooled WHERE purge <= ?", (now,))]
+        purged = [
+            row[0]
+            for row in self.store.execute("SELECT spool_id FROM spooled WHERE purge <= ?", (now,))
+        ]
         for job_id in purged:
             self.spool.purge(job_id)
         oldest = now - max(self.config.keep_days, self.config.days) * DAY
         with self._transaction():
-            self.store.executemany("DELETE FROM spooled WHERE spool_id = ?", ((job_id,) for job_id in purged))
+            self.store.executemany(
+                "DELETE FROM spooled WHERE spool_id = ?", ((job_id,) for job_id in purged)
+            )
             self.store.execute("DELETE FROM attempt WHERE ended < ?", (oldest,))
             self.sent.forget(oldest)
         last_day = _day(oldest)
@@ -147,7 +171,11 @@ class Simulator:
             spooled.update(self._take(sent, now))
         while True:
             submits = self._next.submitted <= moment
-            if self._ends and self._ends[0][0] <= moment and not (submits and self._next.submitted <= self._ends[0][0]):
+            if (
+                self._ends
+                and self._ends[0][0] <= moment
+                and not (submits and self._next.submitted <= self._ends[0][0])
+            ):
                 *_, submission, attempt = heapq.heappop(self._ends)
                 records.append(self._end(submission, attempt))
                 if attempt.cause.kind is not Kind.NONE:
@@ -166,7 +194,9 @@ class Simulator:
             return {}
         for attempt in submission.attempts:
             if attempt.ended > self.done:
-                heapq.heappush(self._ends, (attempt.ended, attempt.raw_id, attempt.number, submission, attempt))
+                heapq.heappush(
+                    self._ends, (attempt.ended, attempt.raw_id, attempt.number, submission, attempt)
+                )
         if submission.submitted <= self.done:
             return {}
         random = random_of(self.state["seed"], "environment", submission.spool_id)
@@ -180,14 +210,22 @@ class Simulator:
         return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds}
 
     def _take(self, sent: Sent, now: float) -> dict[int, float]:
-        """Spool a job submitted by the portal, and schedule its ends; again after a hold, release or cancellation."""
+        """Spool a job submitted by the portal, and schedule its ends; again after a hold,
+        release or cancellation.
+        """
         submission = sent.submission
         self._line_up(sent)
         if sent.is_new:
             environment = spooled_environment(sent.variables)
-            self.spool.backfill(submission.spool_id, environment, sent.script.encode(), submission.submitted)
+            self.spool.backfill(
+                submission.spool_id, environment, sent.script.encode(), submission.submitted
+            )
         last = max((attempt.ended for attempt in submission.attempts), default=now)
-        return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds + DAY * bool(sent.held)}
+        return {
+            submission.spool_id: max(last, now)
+            + self.config.min_job_age_seconds
+            + DAY * bool(sent.held)
+        }
 
     def _line_up(self, sent: Sent) -> None:
         """Schedule the ends of a submitted job, in place of those scheduled before."""
@@ -212,9 +250,16 @@ class Simulator:
 
     def _log_pattern(self, submission: Submission) -> Path:
         job = "%A_%a" if submission.is_array else "%j"
-        return self.logs / _day(submission.submitted) / submission.campaign.experiment.lower() / f"%x-{job}.out"
+        return (
+            self.logs
+            / _day(submission.submitted)
+            / submission.campaign.experiment.lower()
+            / f"%x-{job}.out"
+        )
 
-    def _commit(self, moment: float, records: list[JobRecord], truths: list[str], spooled: dict[int, float]) -> None:
+    def _commit(
+        self, moment: float, records: list[JobRecord], truths: list[str], spooled: dict[int, float]
+    ) -> None:
         with self.truth.open("a", encoding="utf-8") as file:
             file.writelines(truths)
             file.flush()
@@ -237,25 +282,59 @@ class Simulator:
         for submission, attempt in jobs.values():
             runs = attempt.started is not None and attempt.started <= moment
             state = CurrentState.RUNNING if runs else CurrentState.QUEUED
-            counts[submission.spool_id, submission.submitted, submission.campaign.experiment.lower(), state] += 1
+            counts[
+                submission.spool_id,
+                submission.submitted,
+                submission.campaign.experiment.lower(),
+                state,
+            ] += 1
         for (spool_id, submitted, account, state), number in counts.items():
             reason = "Priority" if state == CurrentState.QUEUED else ""
-            yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account, reason)
+            yield CurrentJobs(
+                str(spool_id),
+                datetime.fromtimestamp(submitted, UTC),
+                state,
+                number,
+                account,
+                reason,
+            )
         for sent in self._held.values():
             held = sent.submission
             submitted_at = datetime.fromtimestamp(held.submitted, UTC)
             account = held.campaign.experiment.lower()
-            yield CurrentJobs(str(held.spool_id), submitted_at, CurrentState.HELD, sent.held, account, "JobHeldUser")
+            yield CurrentJobs(
+                str(held.spool_id),
+                submitted_at,
+                CurrentState.HELD,
+                sent.held,
+                account,
+                "JobHeldUser",
+            )
 
     def _state(self, now: float) -> dict[str, Any]:
-        """Read the state, created at the first start. Of a longer gap, only as much is simulated."""
-        state = {name: json.loads(value) for name, value in self.store.execute("SELECT name, value FROM state")}
+        """Read the state, created at the first start.
+
+        Of a longer gap, only as much is simulated.
+        """
+        state = {
+            name: json.loads(value)
+            for name, value in self.store.execute("SELECT name, value FROM state")
+        }
         if "origin" not in state:
             config = self.config
             busiest = config.jobs_per_day * max(1, config.speed) / 24
-            state |= {"seed": config.seed, "jobs_per_day": config.jobs_per_day, "speed": config.speed}
+            state |= {
+                "seed": config.seed,
+                "jobs_per_day": config.jobs_per_day,
+                "speed": config.speed,
+            }
             state |= {"origin": int(now), "first_hour": int((now - config.days * DAY) // HOUR)}
-            state |= {"ids_per_hour": int(busiest * 2) + 100, "truth_bytes": 0, "campaigns": [], "skipped": [0, 0]}
+            state |= {
+                "ids_per_hour": int(busiest * 2) + 100,
+                "truth_bytes": 0,
+                "campaigns": [],
+                "skipped": [0, 0],
+            }
             with self._transaction():
                 for name, value in state.items():
                     self._put(name, value)
@@ -270,7 +349,9 @@ class Simulator:
         return next(campaigns for first, campaigns in reversed(self._periods) if first <= hour)
 
     def _rate(self, hour: int) -> float:
-        """Return how many jobs a day there are: from the first hour to the origin they grow `speed` times as many."""
+        """Return how many jobs a day there are: from the first hour to the origin they grow
+        `speed` times as many.
+        """
         first, origin = self.state["first_hour"], self.state["origin"] // HOUR
         grown = min(1.0, (hour - first) / max(1, origin - first))
         return float(self.state["jobs_per_day"] * self.state["speed"] ** grown)

@@ -20,14 +20,20 @@ class SpoolWriter:
         return self.root / f"hash.{job_id % 10}" / f"job.{job_id}"
 
     def write(self, job_id: int, environment: list[bytes], script: bytes) -> None:
-        """Write an entry in place, in slurmctld's order: one write a variable, the script in one with its NUL."""
+        """Write an entry in place, in slurmctld's order: one write a variable,
+        the script in one with its NUL.
+        """
         path = self.path_of(job_id)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         shutil.rmtree(path, ignore_errors=True)  # left half-written by a kill
         _write_entry(path, environment, script)
 
-    def backfill(self, job_id: int, environment: list[bytes], script: bytes, submitted: float) -> None:
-        """Put an entry in place that was submitted in the past: with its times, and whole from the first look."""
+    def backfill(
+        self, job_id: int, environment: list[bytes], script: bytes, submitted: float
+    ) -> None:
+        """Put an entry in place that was submitted in the past: with its times,
+        and whole from the first look.
+        """
         path, staged = self.path_of(job_id), self.root / _STAGING / f"job.{job_id}"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.exists():
@@ -48,7 +54,14 @@ class SpoolWriter:
 
 def _write_entry(path: Path, environment: list[bytes], script: bytes) -> None:
     path.mkdir(mode=0o700)
-    with open(path / "environment", "wb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(
+        path / "environment",
+        "wb",
+        buffering=0,
+        opener=lambda name, flags: os.open(name, flags, 0o600),
+    ) as file:
         file.writelines(environment)
-    with open(path / "script", "wb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o700)) as file:
+    with open(
+        path / "script", "wb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o700)
+    ) as file:
         file.write(script + b"\0")

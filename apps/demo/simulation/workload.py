@@ -11,7 +11,16 @@ from random import Random
 
 from apps.demo.simulation.causes import DONE, Cause, Kind
 from apps.demo.simulation.outages import Trouble
-from apps.demo.simulation.world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Phase, rack_of, random_of
+from apps.demo.simulation.world import (
+    HOSTS,
+    HOUR,
+    SAMWEB,
+    STAGES,
+    Campaign,
+    Phase,
+    rack_of,
+    random_of,
+)
 
 LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
 FIRST_ID = 8_400_000
@@ -22,7 +31,10 @@ _QUICK_END = 40  # seconds a failing host lets a job live
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job. Times are whole seconds of the epoch; `started` is None for a job that never ran."""
+    """One run of a job.
+
+    Times are whole seconds of the epoch; `started` is None for a job that never ran.
+    """
 
     raw_id: int
     job_id: str
@@ -44,7 +56,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One sbatch: a script with one environment, and the attempts of its job or of each task of its array."""
+    """One sbatch: a script with one environment, and the attempts of its job or of each task of
+    its array.
+    """
 
     spool_id: int
     submitted: int
@@ -65,7 +79,9 @@ class Runs:
     pace: float = 1
     calm: bool = False
 
-    def attempts(self, random: Random, raw_id: int, job_id: str, queued: int, campaign: Campaign) -> Iterator[Attempt]:
+    def attempts(
+        self, random: Random, raw_id: int, job_id: str, queued: int, campaign: Campaign
+    ) -> Iterator[Attempt]:
         """Yield a job's attempts: a second one only after its node was lost."""
         for number in (1, 2, 3):
             attempt = self._attempt(random, raw_id, job_id, number, queued, campaign)
@@ -82,27 +98,41 @@ class Runs:
             return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
         started, host = self._place(random, queued)
         phases = tuple(
-            Phase(phase.name, max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)), phase.needs)
+            Phase(
+                phase.name,
+                max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)),
+                phase.needs,
+            )
             for phase in STAGES[campaign.kind]
         )
         cause, marks, ended = self._run(random, campaign, host, started, phases)
         share = random.uniform(0.55, 0.98) if random.random() < 0.1 else random.uniform(0.88, 0.98)
         memory = 1.0 if cause.kind is Kind.MEMORY else min(0.97, random.lognormvariate(-0.5, 0.15))
-        return Attempt(raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases)
+        return Attempt(
+            raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases
+        )
 
     def _place(self, random: Random, queued: int) -> tuple[int, str]:
-        """Choose when and where a job starts: not on lost nodes, and often on a host that fails everything at once."""
+        """Choose when and where a job starts: not on lost nodes,
+        and often on a host that fails everything at once.
+        """
         bad = self.trouble.bad_host_at(queued)
         host = random.choice(HOSTS)
         if bad is not None and random.random() < _DRAWN:
             host = bad.host
-        lost = next((o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None)
-        return (queued if lost is None or self.calm else lost.ended + random.randrange(60, 900)), host
+        lost = next(
+            (o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None
+        )
+        return (
+            queued if lost is None or self.calm else lost.ended + random.randrange(60, 900)
+        ), host
 
     def _run(
         self, random: Random, campaign: Campaign, host: str, started: int, phases: tuple[Phase, ...]
     ) -> tuple[Cause, list[int], int]:
-        """Walk through the phases until one fails; return the cause, when each phase began, and the end."""
+        """Walk through the phases until one fails; return the cause, when each phase began,
+        and the end.
+        """
         if self.calm:
             *times, end = itertools.accumulate((phase.seconds for phase in phases), initial=started)
             return DONE, times, end
@@ -116,9 +146,15 @@ class Runs:
             cause, seconds = self._phase(random, campaign, index, phase, now, planned)
             lost = self.trouble.rack_lost(rack_of(host), now, now + seconds)
             if lost is not None and lost.started > started:
-                cause, seconds = Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended)), lost.started - now
+                cause, seconds = (
+                    Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended)),
+                    lost.started - now,
+                )
             if now + seconds > started + campaign.limit_seconds:
-                cause, seconds = Cause(Kind.TIME_LIMIT, campaign.release, index), started + campaign.limit_seconds - now
+                cause, seconds = (
+                    Cause(Kind.TIME_LIMIT, campaign.release, index),
+                    started + campaign.limit_seconds - now,
+                )
             now += seconds
             if cause is not DONE:
                 return cause, marks, now
@@ -145,7 +181,9 @@ class Runs:
         return Cause(planned, blame, index), int(phase.seconds * random.uniform(0.1, 0.95)) + 1
 
     def _own_fault(self, random: Random, campaign: Campaign) -> Kind:
-        """Draw what would go wrong with a job of this campaign even if every service and host worked."""
+        """Draw what would go wrong with a job of this campaign even if every service and host
+        worked.
+        """
         draw = random.random()
         flaws = {"memory": Kind.MEMORY, "crash": Kind.CRASH, "slow": Kind.TIME_LIMIT}
         if draw < campaign.flaw_rate:
@@ -170,7 +208,8 @@ class Runs:
 class Workload(Runs):
     """Submissions of a simulated cluster.
 
-    `rate` returns how many jobs a day are submitted in an hour (by the hour's number), `campaigns` the active ones.
+    `rate` returns how many jobs a day are submitted in an hour (by the hour's number), `campaigns`
+    the active ones.
     """
 
     rate: Callable[[int], float]
@@ -179,7 +218,9 @@ class Workload(Runs):
     first_hour: int
 
     def submissions(self, since: float) -> Iterator[Submission]:
-        """Yield submissions from the hour of `since` on, in the order of submission, without end."""
+        """Yield submissions from the hour of `since` on, in the order of submission,
+        without end.
+        """
         for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
             yield from self.hour(hour)
 
@@ -187,7 +228,10 @@ class Workload(Runs):
         """Yield the submissions of one hour, in the order of submission."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
-        jobs_left = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
+        jobs_left = min(
+            round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)),
+            self.ids_per_hour - 64,
+        )
         campaigns = self.campaigns(hour)
         weights = [campaign.weight / campaign.array for campaign in campaigns]
         chosen: list[tuple[Campaign, int]] = []
@@ -199,18 +243,30 @@ class Workload(Runs):
         moments = sorted(random.randrange(hour * HOUR, (hour + 1) * HOUR) for _ in chosen)
         next_id = FIRST_ID + (hour - self.first_hour) * self.ids_per_hour
         for moment, (campaign, size) in zip(moments, chosen, strict=True):
-            yield self._submission(random_of(self.seed, "job", next_id), next_id, moment, campaign, size)
+            yield self._submission(
+                random_of(self.seed, "job", next_id), next_id, moment, campaign, size
+            )
             next_id += size
 
-    def _submission(self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int) -> Submission:
+    def _submission(
+        self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int
+    ) -> Submission:
         is_array = size > 1
         attempts: list[Attempt] = []
         for task in range(size):
             job_id = f"{spool_id}_{task}" if is_array else str(spool_id)
             queued = submitted + 5 + int(random.expovariate(1 / 400))
-            attempts += self.attempts(random, raw_id_of(spool_id, task, size), job_id, queued, campaign)
-        comment = f"campaign={campaign.request};stage={campaign.stage}" if campaign.request else "analysis"
-        return Submission(spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment)
+            attempts += self.attempts(
+                random, raw_id_of(spool_id, task, size), job_id, queued, campaign
+            )
+        comment = (
+            f"campaign={campaign.request};stage={campaign.stage}"
+            if campaign.request
+            else "analysis"
+        )
+        return Submission(
+            spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment
+        )
 
 
 def raw_id_of(spool_id: int, task: int, tasks: int) -> int:

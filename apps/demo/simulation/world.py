@@ -1,4 +1,6 @@
-"""What the simulated cluster is made of, read from `world.yaml`: stages, campaigns, hosts; and its randomness."""
+"""What the simulated cluster is made of, read from `world.yaml`: stages, campaigns, hosts;
+and its randomness.
+"""
 
 import os
 from dataclasses import asdict, dataclass
@@ -53,7 +55,11 @@ class Campaign:
     @property
     def values(self) -> dict[str, Any]:
         """Return what the templates of scripts and logs name."""
-        names = {"experiment": self.experiment.lower(), "experiment_key": self.experiment, "domain": DOMAIN}
+        names = {
+            "experiment": self.experiment.lower(),
+            "experiment_key": self.experiment,
+            "domain": DOMAIN,
+        }
         return asdict(self) | names
 
 
@@ -75,12 +81,18 @@ class _World:
     outages: dict[str, ServiceOutages]
 
 
-_WORLD = TypeAdapter(_World).validate_python(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()))
+_WORLD = TypeAdapter(_World).validate_python(
+    yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+)
 _CAMPAIGNS = TypeAdapter(tuple[Campaign, ...])
 STAGES, RACKS, OUTAGES = _WORLD.stages, _WORLD.racks, _WORLD.outages
 #: The campaigns of a simulation without a `campaigns.json`.
 CAMPAIGNS = _WORLD.campaigns
-HOSTS = tuple(f"wn-{100 * (rack + 1) + n:04d}" for rack in range(RACKS) for n in range(1, _WORLD.hosts_per_rack + 1))
+HOSTS = tuple(
+    f"wn-{100 * (rack + 1) + n:04d}"
+    for rack in range(RACKS)
+    for n in range(1, _WORLD.hosts_per_rack + 1)
+)
 
 
 def rack_of(host: str) -> int:

@@ -12,7 +12,12 @@ from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.api.moments import MomentField
 from apps.core.web.turns import one_at_a_time
-from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between, newest_causes
+from apps.diagnosis.domain.common_causes.causes import (
+    MOST_DAYS,
+    CommonCause,
+    causes_between,
+    newest_causes,
+)
 from apps.jobs.domain.records import hour_of
 
 WEEK = timedelta(days=7)
@@ -22,7 +27,9 @@ class CausesQuery(serializers.Serializer[Any]):
     """The period: jobs that ended in [since, until)."""
 
     since = MomentField(required=False, help_text="Default: seven days before `until`.")
-    until = MomentField(required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`.")
+    until = MomentField(
+        required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`."
+    )
 
 
 class CommonCauseSerializer(serializers.Serializer[CommonCause]):
@@ -57,12 +64,16 @@ class CausesSerializer(serializers.Serializer[Any]):
 class CausesView(ApiView):
     """What the failures of many jobs have in common."""
 
-    @extend_schema(parameters=[CausesQuery], responses=CausesSerializer, operation_id="causes_retrieve")
+    @extend_schema(
+        parameters=[CausesQuery], responses=CausesSerializer, operation_id="causes_retrieve"
+    )
     @one_at_a_time
     def get(self, request: ApiRequest) -> Response:
-        """Return the causes of failures of jobs that you may see and that ended in a period, strongest first.
+        """Return the causes of failures of jobs that you may see and that ended in a period,
+        strongest first.
 
-        Without a period, the newest stored analysis of seven days, or else one up to the last full hour.
+        Without a period, the newest stored analysis of seven days, or else one up to the last full
+        hour.
         """
         period = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()
@@ -73,5 +84,7 @@ class CausesView(ApiView):
         else:
             until = hour_of(now)
             newest, _ = newest_causes(until=until, length=WEEK, user=request.user, at=now)
-            causes = newest or causes_between(since=until - WEEK, until=until, user=request.user, at=now)
+            causes = newest or causes_between(
+                since=until - WEEK, until=until, user=request.user, at=now
+            )
         return Response(CausesSerializer(causes).data)

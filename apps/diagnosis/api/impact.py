@@ -18,7 +18,9 @@ class ExcessSerializer(serializers.Serializer[Any]):
 
     jobs = serializers.IntegerField(help_text="Exposed jobs with a baseline.")
     failed = serializers.IntegerField()
-    expected = serializers.FloatField(help_text="Failures at the usual rate of the same stage and site.")
+    expected = serializers.FloatField(
+        help_text="Failures at the usual rate of the same stage and site."
+    )
     value = serializers.FloatField()
     low = serializers.FloatField()
     high = serializers.FloatField()
@@ -40,22 +42,32 @@ class StageImpactSerializer(serializers.Serializer[Any]):
 
 
 class ImpactSerializer(serializers.Serializer[Any]):
-    """Jobs that you may see and that met an incident; `counted_at` is null until some are counted."""
+    """Jobs that you may see and that met an incident;
+    `counted_at` is null until some are counted.
+    """
 
     counted_at = serializers.DateTimeField(allow_null=True)
-    exposed = serializers.IntegerField(help_text="Jobs that need the service and ran during the incident.")
+    exposed = serializers.IntegerField(
+        help_text="Jobs that need the service and ran during the incident."
+    )
     contained = serializers.IntegerField(help_text="Of these, started and ended during it.")
     containing = serializers.IntegerField(help_text="Of these, started before and ended after it.")
     partial: Any = serializers.IntegerField(help_text="Of these, across its start or its end.")
-    touching = serializers.IntegerField(help_text="Not exposed: ended as it started, or started as it ended.")
-    unknown = serializers.IntegerField(help_text="Ran only after the incident was no longer reported.")
+    touching = serializers.IntegerField(
+        help_text="Not exposed: ended as it started, or started as it ended."
+    )
+    unknown = serializers.IntegerField(
+        help_text="Ran only after the incident was no longer reported."
+    )
     running = serializers.IntegerField(help_text="Running now, while the incident is open.")
     failed = serializers.IntegerField()
     excess = ExcessSerializer(allow_null=True)
     confirmed = serializers.IntegerField(help_text="Failed because of the service, by verdict.")
     succeeded = serializers.IntegerField(help_text="Confirmed, and completed at a later attempt.")
     retried = serializers.IntegerField(help_text="Confirmed, and retried without success so far.")
-    eligible = serializers.IntegerField(help_text="Confirmed, and not retried. Which can be, the dry run says.")
+    eligible = serializers.IntegerField(
+        help_text="Confirmed, and not retried. Which can be, the dry run says."
+    )
     failed_core_seconds = serializers.IntegerField()
     confirmed_core_seconds = serializers.IntegerField()
     eligible_core_seconds = serializers.IntegerField()

@@ -1,4 +1,6 @@
-"""The catalogue of known errors in the API: read, propose and decide changes, import and export as YAML."""
+"""The catalogue of known errors in the API: read, propose and decide changes,
+import and export as YAML.
+"""
 
 from typing import Any, ClassVar
 
@@ -23,7 +25,9 @@ from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_err
 
 
 class KnownErrorReader(serializers.ModelSerializer[KnownError]):
-    experiment = serializers.CharField(source="experiment.key", default="", help_text="Applies to its jobs only.")
+    experiment = serializers.CharField(
+        source="experiment.key", default="", help_text="Applies to its jobs only."
+    )
     link = serializers.CharField(help_text="Ticket, documentation or status page; may be empty.")
 
     class Meta:
@@ -38,25 +42,47 @@ class KnownErrorChangeReader(serializers.ModelSerializer[KnownErrorChange]):
     class Meta:
         model = KnownErrorChange
         fields: ClassVar[list[str]] = [
-            *("id", "known_error", "version", "state", "values", "by", "at", "reason", "decided_by", "decided_at"),
+            *(
+                "id",
+                "known_error",
+                "version",
+                "state",
+                "values",
+                "by",
+                "at",
+                "reason",
+                "decided_by",
+                "decided_at",
+            ),
             "decision",
         ]
         read_only_fields = fields
 
 
 class KnownErrorChangeWriter(serializers.ModelSerializer[KnownError]):
-    """The fields to change; those left out keep their values. `base` is the version that you have seen."""
+    """The fields to change; those left out keep their values.
 
-    experiment = serializers.CharField(required=False, allow_blank=True, max_length=32, help_text="Key; empty: all.")
+    `base` is the version that you have seen.
+    """
+
+    experiment = serializers.CharField(
+        required=False, allow_blank=True, max_length=32, help_text="Key; empty: all."
+    )
     expires_at = MomentField(required=False, allow_null=True, help_text="It is disabled then.")
     reason = serializers.CharField(max_length=4000, help_text="Why; shown in the history.")
-    base = serializers.IntegerField(required=False, min_value=0, help_text="Refused if the version is another one.")
-    propose = serializers.BooleanField(default=False, help_text="Ask for approval even if you may edit.")
+    base = serializers.IntegerField(
+        required=False, min_value=0, help_text="Refused if the version is another one."
+    )
+    propose = serializers.BooleanField(
+        default=False, help_text="Ask for approval even if you may edit."
+    )
 
     class Meta:
         model = KnownError
         fields: ClassVar[list[str]] = [*FIELDS, "reason", "base", "propose"]
-        extra_kwargs: ClassVar[dict[str, dict[str, Any]]] = {name: {"required": False} for name in FIELDS}
+        extra_kwargs: ClassVar[dict[str, dict[str, Any]]] = {
+            name: {"required": False} for name in FIELDS
+        }
 
 
 class KnownErrorWriter(KnownErrorChangeWriter):
@@ -120,7 +146,9 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         return _submit(values.pop("id"), 0 if base is None else base, values)
 
     @command(KnownErrorChangeWriter, KnownErrorChangeReader, allowed=_may_propose)
-    def change(self, known_error: KnownError, *, base: int | None = None, **values: Any) -> KnownErrorChange:
+    def change(
+        self, known_error: KnownError, *, base: int | None = None, **values: Any
+    ) -> KnownErrorChange:
         """Change a known error: at once for approvers and admins of the OPG, else as a proposal."""
         return _submit(known_error.pk, base, values)
 
@@ -129,12 +157,19 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
     def export(self, request: ApiRequest) -> HttpResponse:
         """Return the known errors that the filters leave as YAML, which the import reads."""
         rows = self.filter_queryset(self.get_queryset())
-        return HttpResponse(write_known_errors(rows), content_type="application/yaml; charset=utf-8")
+        return HttpResponse(
+            write_known_errors(rows), content_type="application/yaml; charset=utf-8"
+        )
 
     @extend_schema(request=KnownErrorImportWriter, responses=KnownErrorImportReader)
-    @action(detail=False, methods=["post"], url_path="import", url_name="import", pagination_class=None)
+    @action(
+        detail=False, methods=["post"], url_path="import", url_name="import", pagination_class=None
+    )
     def import_yaml(self, request: ApiRequest) -> Response:
-        """Check YAML, or import it: all of it or, with a fault, nothing. Without the right to edit it proposes each."""
+        """Check YAML, or import it: all of it or, with a fault, nothing.
+
+        Without the right to edit it proposes each.
+        """
         _may_propose(request.user, None)
         done = import_known_errors(**self.given(KnownErrorImportWriter))
         return Response(KnownErrorImportReader(done).data)

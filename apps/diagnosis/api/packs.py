@@ -67,18 +67,27 @@ def _may_decide(user: User, _: object) -> None:
 
 
 class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[ExperimentPack]):
-    """Packs of experiments: known errors, exit codes, phase markers and level formats, in versions."""
+    """Packs of experiments: known errors, exit codes, phase markers and level formats,
+    in versions.
+    """
 
     serializer_class = ExperimentPackReader
     filterset_class = ExperimentPacks
     lookup_value_regex = r"\d{1,9}"
 
     def get_queryset(self) -> QuerySet[ExperimentPack]:
-        return ExperimentPack.objects.visible_to(self.request.user).select_related("experiment").order_by("-pk")
+        return (
+            ExperimentPack.objects.visible_to(self.request.user)
+            .select_related("experiment")
+            .order_by("-pk")
+        )
 
     @command(ExperimentPackWriter, ExperimentPackReader, code=201, allowed=_may_propose)
     def create(self, **fields: Any) -> ExperimentPack:
-        """Propose a pack as the next version of its experiment's. Faults of the text name their lines."""
+        """Propose a pack as the next version of its experiment's.
+
+        Faults of the text name their lines.
+        """
         return propose_pack(**fields)
 
     @extend_schema(request=ExperimentPackCheckWriter, responses=ExperimentPackEffectReader)

@@ -35,7 +35,10 @@ class PostedLogQuery(serializers.Serializer[Any]):
     job_id = serializers.CharField(max_length=64)
     stream = serializers.ChoiceField(choices=Stream.choices, default=Stream.STDOUT)
     offset = serializers.IntegerField(
-        min_value=0, max_value=2**60, default=0, help_text="Byte of the log at which the body begins."
+        min_value=0,
+        max_value=2**60,
+        default=0,
+        help_text="Byte of the log at which the body begins.",
     )
 
 
@@ -54,7 +57,9 @@ class PostedLogsView(APIView):
         responses={204: None},
     )
     def post(self, request: Request) -> Response:
-        """Keep the end of a log, at most 1 MB; it is analysed when the job has ended and its own log cannot be read."""
+        """Keep the end of a log, at most 1 MB; it is analysed when the job has ended and its own
+        log cannot be read.
+        """
         query = checked_data(PostedLogQuery(data=request.query_params))
         data: Any = request.data
         token: Any = request.auth

@@ -18,25 +18,39 @@ class EvidenceSerializer(serializers.ModelSerializer):
 class LogQuery(serializers.Serializer):
     """Which part of a log."""
 
-    stream = serializers.ChoiceField(choices=Stream.choices, required=False, help_text="Default: that of the cause.")
+    stream = serializers.ChoiceField(
+        choices=Stream.choices, required=False, help_text="Default: that of the cause."
+    )
     lines = serializers.IntegerField(min_value=1, max_value=MOST_LINES, default=50)
-    before = serializers.IntegerField(min_value=0, required=False, help_text="Lines before this byte: `earlier`.")
+    before = serializers.IntegerField(
+        min_value=0, required=False, help_text="Lines before this byte: `earlier`."
+    )
 
 
 class LogLineSerializer(serializers.Serializer):
-    number = serializers.IntegerField(source="line.number", allow_null=True, help_text="Null if it is not known.")
-    offset = serializers.IntegerField(source="line.offset", help_text="Of its first byte in the file.")
+    number = serializers.IntegerField(
+        source="line.number", allow_null=True, help_text="Null if it is not known."
+    )
+    offset = serializers.IntegerField(
+        source="line.offset", help_text="Of its first byte in the file."
+    )
     text = serializers.CharField(source="line.text")
-    known_error = serializers.CharField(source="pattern", help_text="ID of the known error that matched, or empty.")
+    known_error = serializers.CharField(
+        source="pattern", help_text="ID of the known error that matched, or empty."
+    )
 
 
 class LogSerializer(serializers.Serializer):
     """Lines of a log; `problem` says why they are not from the current file."""
 
     stream = serializers.ChoiceField(choices=Stream.choices)
-    streams = serializers.ListField(child=serializers.CharField(), help_text="Those that the job has.")
+    streams = serializers.ListField(
+        child=serializers.CharField(), help_text="Those that the job has."
+    )
     size_bytes = serializers.IntegerField(allow_null=True)
-    earlier = serializers.IntegerField(allow_null=True, help_text="Send it as `before` for the lines before these.")
+    earlier = serializers.IntegerField(
+        allow_null=True, help_text="Send it as `before` for the lines before these."
+    )
     problem = serializers.CharField()
     lines = LogLineSerializer(many=True)
 
@@ -144,7 +158,10 @@ class StatusSerializer(serializers.Serializer):
     )
     reason = serializers.CharField(max_length=4000, required=False, default="")
     muted_until = MomentField(
-        required=False, default=None, allow_null=True, help_text="When the mute ends; only `muted` needs it."
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="When the mute ends; only `muted` needs it.",
     )
 
 

@@ -38,9 +38,16 @@ class JobLogView(ApiView):
 
     @extend_schema(parameters=[LogQuery], responses=LogSerializer)
     def get(self, request: ApiRequest, pk: int) -> Response:
-        """Return the last lines of a job's log, or those before a byte, with known errors marked."""
+        """Return the last lines of a job's log, or those before a byte,
+        with known errors marked.
+        """
         query = checked_data(LogQuery(data=request.query_params))
-        job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
+        job = (
+            Job.objects.visible_to(request.user)
+            .select_related("cluster", "experiment")
+            .filter(pk=pk)
+            .first()
+        )
         if job is None:
             raise gone(request.user, pk)
         if "stream" in query:
@@ -80,7 +87,9 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
 
 
 class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup]):
-    """Failure groups: failures with one fingerprint, with the counts of the jobs that the caller may see."""
+    """Failure groups: failures with one fingerprint,
+    with the counts of the jobs that the caller may see.
+    """
 
     serializer_class = GroupSerializer
     filterset_class = FailureGroups
@@ -88,7 +97,12 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
 
     def get_queryset(self) -> QuerySet[FailureGroup]:
         user = self.request.user
-        mine = DailyCauseTotals.objects.visible_to(user).filter(group=OuterRef("pk")).order_by().values("group")
+        mine = (
+            DailyCauseTotals.objects.visible_to(user)
+            .filter(group=OuterRef("pk"))
+            .order_by()
+            .values("group")
+        )
         names = ("jobs", "succeeded", "core_seconds")
         sums = {name: Subquery(mine.annotate(total=Sum(name)).values("total")) for name in names}
         return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")
@@ -101,13 +115,19 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
 
     @command(StatusSerializer, GroupSerializer, allowed=groups.may_triage)
     def status(self, group: FailureGroup, *, status: str, **fields: Any) -> FailureGroup:
-        """Mark a group as known, retried, resolved or muted. For the OPG, and liaisons of all experiments in it."""
+        """Mark a group as known, retried, resolved or muted.
+
+        For the OPG, and liaisons of all experiments in it.
+        """
         groups.set_status(group=group, status=GroupStatus(status), **fields)
         return self.get_object()
 
     @command(reader=GroupSerializer, allowed=groups.may_triage)
     def unmute(self, group: FailureGroup, **fields: Any) -> FailureGroup:
-        """Return a muted group to its status before the mute. For the OPG, and liaisons of all experiments in it."""
+        """Return a muted group to its status before the mute.
+
+        For the OPG, and liaisons of all experiments in it.
+        """
         groups.unmute_group(group=group, **fields)
         return self.get_object()
 

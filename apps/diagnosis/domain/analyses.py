@@ -1,4 +1,6 @@
-"""Read and judge the logs of one job, outside of transactions: what its harvest is going to store."""
+"""Read and judge the logs of one job, outside of transactions:
+what its harvest is going to store.
+"""
 
 import logging
 import os
@@ -49,8 +51,8 @@ EVIDENCE_LIMIT = 200
 class Context:
     """What jobs are judged with, fetched at once for many.
 
-    Attempts, outages and the logs that jobs posted are by ID of the job, markers of phases and levels by that of the
-    experiment.
+    Attempts, outages and the logs that jobs posted are by ID of the job, markers of phases and
+    levels by that of the experiment.
     """
 
     classifiers: Mapping[str, LogClassifier]
@@ -77,7 +79,8 @@ class Context:
 class ReadResult:
     """Result of reading one log: a block of it and what was found before that, or an error.
 
-    `change` says how the log changed while it was read; `excerpt` is what was stored of it, if that was read instead.
+    `change` says how the log changed while it was read; `excerpt` is what was stored of it, if that
+    was read instead.
     """
 
     stream: Stream
@@ -103,7 +106,9 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of a claimed harvest. Without `content`, excerpts and evidence stay as they are stored.
+    """What comes of a claimed harvest.
+
+    Without `content`, excerpts and evidence stay as they are stored.
 
     With `wait_seconds`, it is queued again for then.
     """
@@ -122,11 +127,15 @@ class Outcome:
     def size_bytes(self) -> int:
         """About how much memory it takes."""
         kept = self.content or Content((), ())
-        return sum(len(row.compressed) for row in kept.excerpts) + sum(len(row.text) for row in kept.evidence)
+        return sum(len(row.compressed) for row in kept.excerpts) + sum(
+            len(row.text) for row in kept.evidence
+        )
 
 
 def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
-    """Read and judge the logs of a claimed harvest. Whatever is wrong with a log is part of the outcome.
+    """Read and judge the logs of a claimed harvest.
+
+    Whatever is wrong with a log is part of the outcome.
 
     A missing log is looked for again a little later.
     """
@@ -139,7 +148,9 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         results = [_read(harvest, context, stream, path) for stream, path in paths]
 
         errors = [result.error for result in results if result.error]
-        temporary = [error for error in errors if not isinstance(error, LogRefused | LogOverwritten)]
+        temporary = [
+            error for error in errors if not isinstance(error, LogRefused | LogOverwritten)
+        ]
         if temporary and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
             wait = BACK_OFF_SECONDS[harvest.attempts - 1]
             return Outcome(harvest, HarvestState.QUEUED, _joined(temporary), wait_seconds=wait)
@@ -153,7 +164,9 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
 
 
 def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
-    """Look through all of the large logs of a finished harvest and judge again; None if there is nothing to add."""
+    """Look through all of the large logs of a finished harvest and judge again;
+    None if there is nothing to add.
+    """
     context = Context.of([harvest.job])
     paths = locate_logs(job=harvest.job, at=at)
     results = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
@@ -171,11 +184,13 @@ def failure(harvest: LogHarvest, error: Exception) -> Outcome:
     return Outcome(harvest, HarvestState.FAILED, message, decision=decision)
 
 
-def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
+def _read(
+    harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False
+) -> ReadResult:
     """Read a log; if that fails, what the job posted of it or what was stored of it.
 
-    Nothing is read of a log that the portal may no longer read.
-    Of a log larger than 64 MB the end is read; what precedes it is surveyed from the beginning, all of it with `whole`.
+    Nothing is read of a log that the portal may no longer read. Of a log larger than 64 MB the end
+    is read; what precedes it is surveyed from the beginning, all of it with `whole`.
     """
     job = harvest.job
     before = None
@@ -191,9 +206,13 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
             opened = os.fstat(file)
             block = replace(starred_block(descriptor, read_log(descriptor, part)), stream=stream)
             if not block.is_whole:
-                limit = None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
+                limit = (
+                    None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
+                )
                 catalogue = context.classifiers[Catalogue.name]
-                before = survey(descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit)
+                before = survey(
+                    descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit
+                )
                 block = before.numbered(block)
             change = _change(opened, os.fstat(file))
     except LogError as error:
@@ -203,7 +222,9 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
         if excerpt is None or isinstance(error, LogRefused):
             return ReadResult(stream, path, error=error)
         change = wording.log_read_before(harvest.harvested_at)
-        return ReadResult(stream, path, block=block_of(excerpt), error=error, change=change, excerpt=excerpt)
+        return ReadResult(
+            stream, path, block=block_of(excerpt), error=error, change=change, excerpt=excerpt
+        )
     return ReadResult(stream, path, block=block, before=before, change=change)
 
 
@@ -227,7 +248,10 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     if _has_evidence_before_excerpts(harvest, read):
         return Outcome(harvest, HarvestState.DONE, _joined(errors), is_read=False)
     blocks = [result.block for result in read if result.block]
-    problems = [*(str(error) for error in errors), *(result.change for result in read if result.change)]
+    problems = [
+        *(str(error) for error in errors),
+        *(result.change for result in read if result.change),
+    ]
     reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
@@ -242,27 +266,39 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         surveys={result.stream: result.before for result in read if result.before},
     )
     diagnosis = with_novel_lines(diagnosis, job, blocks)
-    excerpts = [result.excerpt or excerpt_of(harvest, result.path, result.block) for result in read if result.block]
+    excerpts = [
+        result.excerpt or excerpt_of(harvest, result.path, result.block)
+        for result in read
+        if result.block
+    ]
     fresh_blocks = [result.block for result in read if result.block and not result.excerpt]
     phases = phases_in_logs(job, fresh_blocks, markers) if fresh_blocks else None
     # A completed job without a known error gets no verdict.
-    is_judged = job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
+    is_judged = (
+        job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
+    )
     return Outcome(
         harvest,
         _state_of(read),
         _joined(errors),
         content=Content(excerpts, evidence_of(harvest, diagnosis), phases),
         decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
-        needs_survey=any(result.block and result.before and not result.before.reaches(result.block) for result in read),
+        needs_survey=any(
+            result.block and result.before and not result.before.reaches(result.block)
+            for result in read
+        ),
         is_read=bool(fresh_blocks) or not blocks,
     )
 
 
 def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:
-    """Return whether known errors were found in a part of a log that is gone and of which no excerpt is stored."""
+    """Return whether known errors were found in a part of a log that is gone and of which no
+    excerpt is stored.
+    """
     excerpts = [result.excerpt for result in read if result.excerpt]
     return any(
-        harvest.evidence.filter(stream=excerpt.stream, offset__lt=excerpt.first_offset).exists() for excerpt in excerpts
+        harvest.evidence.filter(stream=excerpt.stream, offset__lt=excerpt.first_offset).exists()
+        for excerpt in excerpts
     )
 
 

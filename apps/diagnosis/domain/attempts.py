@@ -1,6 +1,7 @@
 """Attempts of one job: which part of a log is an attempt's own, and what became of its job since.
 
-Attempts of a job write to the same file. The scheduler truncates it when an attempt starts, or appends to it.
+Attempts of a job write to the same file. The scheduler truncates it when an attempt starts, or
+appends to it.
 """
 
 import os
@@ -22,34 +23,49 @@ from apps.diagnosis.domain.facts import log_paths, submission_of
 from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.engine.remote import fetched, is_remote
 from apps.diagnosis.engine.secrets import starred, starred_part
-from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogOverwritten, LogPart, open_log, read_back
+from apps.diagnosis.engine.tail import (
+    WHOLE,
+    WHOLE_BYTES,
+    LogOverwritten,
+    LogPart,
+    open_log,
+    read_back,
+)
 from apps.diagnosis.enums import ADVICE_OF, Advice, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
 #: End states after which the scheduler may start the job again.
-RESTARTED = frozenset({JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED, JobState.REQUEUED})
+RESTARTED = frozenset(
+    {JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED, JobState.REQUEUED}
+)
 #: Clocks of file servers and schedulers differ, and what a job wrote last may reach the file late.
 SKEW = timedelta(seconds=10)
 SETTLED = timedelta(seconds=60)
-#: The line with which Slurm ends the log of an attempt that it starts again. Its time is local to the node.
+#: The line with which Slurm ends the log of an attempt that it starts again. Its time is local to
+#: the node.
 _MARKER = re.compile(
     rb"^slurmstepd[^\n]{0,40}\*\*\* JOB [^\n]{0,200}CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) "
     rb"DUE TO (?:NODE FAILURE|JOB REQUEUE|PREEMPTION)[^\n]*\n?",
     re.MULTILINE,
 )
-#: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within one.
+#: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within
+#: one.
 _QUARTER_SECONDS, _MARKER_SECONDS = 900, 120
 #: Cluster, job ID and first submission: IDs are recycled.
 _Key = tuple[int, str, datetime]
 
 
 @contextmanager
-def open_own_log(job: Job, stream: Stream, path: str, attempts: Sequence[Job]) -> Iterator[tuple[int, LogPart]]:
-    """Open a log of a job with these attempts; yield its descriptor and the part that is this attempt's own.
+def open_own_log(
+    job: Job, stream: Stream, path: str, attempts: Sequence[Job]
+) -> Iterator[tuple[int, LogPart]]:
+    """Open a log of a job with these attempts; yield its descriptor and the part that is this
+    attempt's own.
 
-    Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells the lines apart.
+    Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells
+    the lines apart.
     """
     if is_remote(path):
         with fetched(path, settings.LOG_SERVERS) as (descriptor, part):
@@ -61,9 +77,15 @@ def open_own_log(job: Job, stream: Stream, path: str, attempts: Sequence[Job]) -
         yield descriptor, own_part(job, stream, path, descriptor, attempts)
 
 
-def own_part(job: Job, stream: Stream, path: str, descriptor: int, attempts: Sequence[Job]) -> LogPart:
-    """Return the part of a log that one attempt wrote, by times, sizes at the time, and the scheduler's markers."""
-    others = [other for other in attempts if other.pk != job.pk and other.started_at and job.started_at]
+def own_part(
+    job: Job, stream: Stream, path: str, descriptor: int, attempts: Sequence[Job]
+) -> LogPart:
+    """Return the part of a log that one attempt wrote, by times, sizes at the time,
+    and the scheduler's markers.
+    """
+    others = [
+        other for other in attempts if other.pk != job.pk and other.started_at and job.started_at
+    ]
     others = [other for other in others if path in _paths(other) or not _paths(other)]
     earlier = [other for other in others if other.attempt < job.attempt]
     later = [other for other in others if other.attempt > job.attempt]
@@ -79,7 +101,9 @@ def own_part(job: Job, stream: Stream, path: str, descriptor: int, attempts: Seq
     end = next((end for end in _ends(job, markers) if end > start), None)
     if end is None:
         who = f"attempt {later[0].attempt}" if later else "a later attempt"
-        raise LogOverwritten(f"{path}: {who} has written to this file, and nothing marks the lines of this attempt")
+        raise LogOverwritten(
+            f"{path}: {who} has written to this file, and nothing marks the lines of this attempt"
+        )
     return LogPart(start, end)
 
 
@@ -88,9 +112,14 @@ def _paths(job: Job) -> list[str]:
 
 
 def _markers(descriptor: int) -> list[tuple[datetime, int]]:
-    """Return time and end of each marker, in order of the file; of a very large log those in its last 64 MB."""
+    """Return time and end of each marker, in order of the file;
+    of a very large log those in its last 64 MB.
+    """
     block = read_back(descriptor, budget_bytes=WHOLE_BYTES)
-    return [(_time(marker[1].decode()), block.offset + marker.end()) for marker in _MARKER.finditer(block.data)]
+    return [
+        (_time(marker[1].decode()), block.offset + marker.end())
+        for marker in _MARKER.finditer(block.data)
+    ]
 
 
 def _time(text: str) -> datetime:
@@ -103,34 +132,55 @@ def _time(text: str) -> datetime:
 def _ends(job: Job, markers: Sequence[tuple[datetime, int]]) -> list[int]:
     """Return the ends of the markers that may end an attempt, by their time."""
     apart = [((at - job.ended_at).total_seconds() % _QUARTER_SECONDS, end) for at, end in markers]
-    return [end for seconds, end in apart if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS]
+    return [
+        end for seconds, end in apart if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS
+    ]
 
 
 def _start(
-    job: Job, before: Job, stream: Stream, path: str, descriptor: int, markers: Sequence[tuple[datetime, int]]
+    job: Job,
+    before: Job,
+    stream: Stream,
+    path: str,
+    descriptor: int,
+    markers: Sequence[tuple[datetime, int]],
 ) -> int:
-    """Return where an attempt starts to write: after what the attempt before left, or at 0 in a truncated log."""
+    """Return where an attempt starts to write: after what the attempt before left,
+    or at 0 in a truncated log.
+    """
     if ends := _ends(before, markers):
         return ends[-1]
     left = LogExcerpt.objects.filter(harvest__job=before, stream=stream, path=path).first()
     if left is not None:
         data = left.data
-        kept = starred_part(descriptor, os.pread(descriptor, len(data), left.first_offset), left.first_offset)
+        kept = starred_part(
+            descriptor, os.pread(descriptor, len(data), left.first_offset), left.first_offset
+        )
         # What was stored by an earlier version may lack stars.
         return (
-            left.size_bytes if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size else 0
+            left.size_bytes
+            if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size
+            else 0
         )
     script, environment = submission_of(job)
-    asked = job.submit_line.encode() + script + f"\n--open-mode={environment.get('SBATCH_OPEN_MODE', '')}".encode()
+    asked = (
+        job.submit_line.encode()
+        + script
+        + f"\n--open-mode={environment.get('SBATCH_OPEN_MODE', '')}".encode()
+    )
     if re.search(rb"--open-mode[= ]a", asked):
         raise LogOverwritten(
-            f"{path}: it is appended to, and nothing marks where attempt {before.attempt} ends and this one starts"
+            f"{path}: it is appended to, and nothing marks where attempt {before.attempt} "
+            "ends and this one starts"
         )
     return 0
 
 
 def attempts_of(job: Job) -> list[Job]:
-    """Return all attempts of a job, in order. IDs are recycled: they have the same first submission."""
+    """Return all attempts of a job, in order.
+
+    IDs are recycled: they have the same first submission.
+    """
     return attempts_by_job([job])[job.pk]
 
 
@@ -151,10 +201,17 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     if not keys:
         return 0
     attempts = {job.pk: same for same in _attempts(keys).values() for job in same}
-    # A harvest holds its row while it stores the verdict: either it sees these attempts, or its verdict is seen here.
+    # A harvest holds its row while it stores the verdict: either it sees these attempts, or its
+    # verdict is seen here.
     list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))
-    verdicts = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=attempts)
-    changed = [row for row in verdicts.order_by("pk") if note_later_attempt(row, attempts[row.job_id])]
+    verdicts = (
+        Verdict.objects.select_for_update(of=("self",))
+        .select_related("job")
+        .filter(job__in=attempts)
+    )
+    changed = [
+        row for row in verdicts.order_by("pk") if note_later_attempt(row, attempts[row.job_id])
+    ]
     Verdict.objects.bulk_update(changed, ["advice", "later_attempt", "later_state"], batch_size=500)
     mark_dirty({hour_of(row.ended_at) for row in changed})
     return len(changed)
@@ -169,7 +226,9 @@ def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
     jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
     clusters, job_ids = {key[0] for key in keys}, {key[1] for key in keys}
     for job in (
-        Job.objects.filter(cluster__in=clusters, job_id__in=job_ids).select_related("cluster").order_by("attempt")
+        Job.objects.filter(cluster__in=clusters, job_id__in=job_ids)
+        .select_related("cluster")
+        .order_by("attempt")
     ):
         if _key(job) in jobs:
             jobs[_key(job)].append(job)
@@ -178,11 +237,16 @@ def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
 
 @transaction.atomic
 def note_retries(*, retries: Mapping[int, Job]) -> int:
-    """Note on verdicts what the retries of their jobs came to, which have IDs of their own; return how many changed.
+    """Note on verdicts what the retries of their jobs came to, which have IDs of their own;
+    return how many changed.
 
     `retries` are finished jobs by the primary key of the job that each retried.
     """
-    rows = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=retries)
+    rows = (
+        Verdict.objects.select_for_update(of=("self",))
+        .select_related("job")
+        .filter(job__in=retries)
+    )
     verdicts, changed = list(rows.order_by("pk")), []
     attempts = _attempts({_key(row.job) for row in verdicts})
     for verdict in verdicts:

@@ -23,7 +23,9 @@ from apps.jobs.models import DirtyHour, Job
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Failures by one cause in a period; of `jobs`, `succeeded` completed at a later attempt or retry."""
+    """Failures by one cause in a period; of `jobs`,
+    `succeeded` completed at a later attempt or retry.
+    """
 
     verdict: str
     cause: str
@@ -49,9 +51,15 @@ def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]
 
 
 def totals_between(
-    hours: QuerySet[CauseTotals], days: QuerySet[DailyCauseTotals], *, start: datetime, end: datetime
+    hours: QuerySet[CauseTotals],
+    days: QuerySet[DailyCauseTotals],
+    *,
+    start: datetime,
+    end: datetime,
 ) -> list[QuerySet[Any]]:
-    """Return querysets that hold each total of [start, end) once: of whole UTC days, and of the other hours."""
+    """Return querysets that hold each total of [start, end) once: of whole UTC days,
+    and of the other hours.
+    """
     first, last = day_of(start - timedelta(microseconds=1)) + _DAY, day_of(end)
     if first >= last:
         return [hours.filter(hour__gte=start, hour__lt=end)]
@@ -68,7 +76,9 @@ def last_decided_at() -> datetime | None:
 
 
 def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Mark these hours, in the caller's transaction, for a recount of their totals by cause and of the statistics."""
+    """Mark these hours, in the caller's transaction,
+    for a recount of their totals by cause and of the statistics.
+    """
     rollups.mark_dirty(hours, Counted.CAUSES, Counted.JOBS)
 
 
@@ -88,7 +98,15 @@ def recount_dirty_hours(*, limit: int = 500) -> Recount:
     return Recount(tuple(dirty), frozenset(group_ids))
 
 
-_KEYS = ("job__cluster_id", "experiment_id", "verdict", "cause", "service", "group_id", "job__stage")
+_KEYS = (
+    "job__cluster_id",
+    "experiment_id",
+    "verdict",
+    "cause",
+    "service",
+    "group_id",
+    "job__stage",
+)
 _FIGURES = ("jobs", "wall_seconds", "core_seconds", "succeeded", "first_ended_at", "last_ended_at")
 _COLUMNS = [*(name.removeprefix("job__") for name in _KEYS), *_FIGURES]
 _DAY = timedelta(days=1)
@@ -103,12 +121,15 @@ FROM {CauseTotals._meta.db_table} WHERE hour >= %s AND hour < %s GROUP BY {", ".
 
 @transaction.atomic
 def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
-    """Recount marked hours of a UTC day, remove their marks and sum the day; return the failure groups concerned.
+    """Recount marked hours of a UTC day, remove their marks and sum the day;
+    return the failure groups concerned.
 
     An hour whose jobs are archived and dropped keeps its totals.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_DAY_LOCK, int(day.timestamp()) // 86_400])
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s, %s)", [_DAY_LOCK, int(day.timestamp()) // 86_400]
+        )
         groups: set[int] = set()
         for hour in hours:
             groups.update(_recount_hour(hour))
@@ -127,7 +148,9 @@ def _recount_hour(hour: datetime) -> set[int]:
     group_ids = {group for group in before.values_list("group_id", flat=True) if group}
     before.delete()
     CauseTotals.objects.bulk_create(totals)
-    judged = Job.objects.filter(verdict__ended_at__gte=hour, verdict__ended_at__lt=hour + timedelta(hours=1))
+    judged = Job.objects.filter(
+        verdict__ended_at__gte=hour, verdict__ended_at__lt=hour + timedelta(hours=1)
+    )
     mark_met_by(judged, baseline=False)
     return group_ids | {row.group_id for row in totals if row.group_id}
 
@@ -158,8 +181,14 @@ def wrong_hours() -> list[datetime]:
     waiting = set(DirtyHour.objects.filter(counts=Counted.CAUSES).values_list("hour", flat=True))
     hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())
     hours |= set(DailyCauseTotals.objects.values_list("day", flat=True).distinct())
-    hours |= {hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)}
-    wrong = {hour for hour in hours - waiting if _figures(counted_totals(hour)) != _figures(_stored(hour))}
+    hours |= {
+        hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)
+    }
+    wrong = {
+        hour
+        for hour in hours - waiting
+        if _figures(counted_totals(hour)) != _figures(_stored(hour))
+    }
     days = {day_of(hour) for hour in hours} - {day_of(hour) for hour in wrong}
     return sorted(wrong | {day for day in days if _is_wrong(day)})
 

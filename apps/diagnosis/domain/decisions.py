@@ -1,4 +1,6 @@
-"""Store the verdicts on analysed jobs, each in its failure group, with their events: many in few statements."""
+"""Store the verdicts on analysed jobs, each in its failure group, with their events:
+many in few statements.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +22,16 @@ from apps.jobs.models import Job
 
 #: What an analysis stores; the rest of a verdict is of users, or of retries.
 _STORED = (
-    *("experiment", "ended_at", "verdict", "advice", "later_attempt", "later_state", "machine_verdict", "category"),
+    *(
+        "experiment",
+        "ended_at",
+        "verdict",
+        "advice",
+        "later_attempt",
+        "later_state",
+        "machine_verdict",
+        "category",
+    ),
     *(
         "confidence",
         "cause",
@@ -39,7 +50,9 @@ _STORED = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the engine decided about a job, and the masked line of its log that shows the failure."""
+    """What the engine decided about a job, and the masked line of its log that shows the
+    failure.
+    """
 
     job: Job
     verdict: Decided
@@ -52,7 +65,9 @@ class Decision:
 
 
 def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
-    """Store verdicts, in the caller's transaction; an override by a user stays effective, all else is updated."""
+    """Store verdicts, in the caller's transaction; an override by a user stays effective,
+    all else is updated.
+    """
     decisions = sorted(decisions, key=lambda decision: decision.job.pk)
     jobs = [decision.job for decision in decisions]
     rows = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
@@ -66,16 +81,26 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
         pk = decision.job.pk
         verdict = _verdict(decision, before.get(pk), attempts[pk], version, at)
         verdicts.append(verdict)
-        failures.append(Failure(verdict, title_of(decision.verdict, verdict.message), decision.line))
+        failures.append(
+            Failure(verdict, title_of(decision.verdict, verdict.message), decision.line)
+        )
     for verdict, group in zip(verdicts, groups_for(failures, at=at), strict=True):
         verdict.group = group
 
-    Verdict.objects.bulk_create(verdicts, update_conflicts=True, unique_fields=["job"], update_fields=_STORED)
+    Verdict.objects.bulk_create(
+        verdicts, update_conflicts=True, unique_fields=["job"], update_fields=_STORED
+    )
     mark_dirty(hour_of(row.ended_at) for row in (*verdicts, *before.values()))
-    publish_all(events=[_event(row, before.get(row.job_id), at) for row in verdicts if _differs(row, before)])
+    publish_all(
+        events=[
+            _event(row, before.get(row.job_id), at) for row in verdicts if _differs(row, before)
+        ]
+    )
 
 
-def _verdict(decision: Decision, old: Verdict | None, attempts: Sequence[Job], version: str, at: datetime) -> Verdict:
+def _verdict(
+    decision: Decision, old: Verdict | None, attempts: Sequence[Job], version: str, at: datetime
+) -> Verdict:
     """Return the new row of a job, without its group."""
     job, decided = decision.job, decision.verdict
     cause = decided.cause
@@ -92,7 +117,10 @@ def _verdict(decision: Decision, old: Verdict | None, attempts: Sequence[Job], v
         message=message_of(decided, decision.line),
         frame=clean_text(cause.fields.get("frame", "") if cause else "", 200),
         summary=decided.summary,
-        reasons=[{"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)} for r in decided.reasons],
+        reasons=[
+            {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)}
+            for r in decided.reasons
+        ],
         catalogue_version=version,
         decided_at=at,
     )

@@ -30,7 +30,9 @@ class ExampleLine:
 
 
 def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
-    """Return lines in log order: those among the reasons, the deciding one first, then other known errors."""
+    """Return lines in log order: those among the reasons, the deciding one first,
+    then other known errors.
+    """
     reasons = {place: rank for rank, place in enumerate(_places(verdict, set(ReasonKind)))}
     lines = _novel_lines(verdict) | _known_errors(verdict)
     chosen = sorted(lines, key=lambda place: (reasons.get(place, len(reasons)), place))[:MOST_LINES]
@@ -39,8 +41,16 @@ def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
 
 def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
     """Return the lines that reasons of these kinds name."""
-    targets = [reason.get("target", "").partition(":") for reason in verdict.reasons if reason.get("kind") in kinds]
-    return [(stream, int(offset)) for stream, _, offset in targets if stream in list(Stream) and offset.isdigit()]
+    targets = [
+        reason.get("target", "").partition(":")
+        for reason in verdict.reasons
+        if reason.get("kind") in kinds
+    ]
+    return [
+        (stream, int(offset))
+        for stream, _, offset in targets
+        if stream in list(Stream) and offset.isdigit()
+    ]
 
 
 def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
@@ -49,14 +59,20 @@ def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
     for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
         place = row.stream, row.offset
         if row.pattern == verdict.cause or place not in lines:
-            lines[place] = ExampleLine(row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service)
+            lines[place] = ExampleLine(
+                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
+            )
     return lines
 
 
 def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
     """Return the novel lines among the reasons, read from the kept end of the log."""
     places = _places(verdict, {ReasonKind.NOVEL})
-    excerpts = {row.stream: row for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id)} if places else {}
+    excerpts = (
+        {row.stream: row for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id)}
+        if places
+        else {}
+    )
     lines: dict[Place, ExampleLine] = {}
     for stream, offset in places:
         excerpt = excerpts.get(stream)
@@ -64,6 +80,10 @@ def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
             continue
         data, begin = excerpt.data, offset - excerpt.first_offset
         text = text_of(clean(data[begin : begin + LINE_BYTES].partition(b"\n")[0]).strip())
-        number = None if excerpt.first_line_number is None else excerpt.first_line_number + newlines(data, 0, begin)
+        number = (
+            None
+            if excerpt.first_line_number is None
+            else excerpt.first_line_number + newlines(data, 0, begin)
+        )
         lines[stream, offset] = ExampleLine(stream, offset, number, text)
     return lines

@@ -12,9 +12,11 @@ BATCH = 1000
 
 
 def delete_expired(*, at: datetime, batches: int = 100) -> int:
-    """Delete excerpts that were read more than `LOG_EXCERPT_DAYS` ago, with their evidence; return how many.
+    """Delete excerpts that were read more than `LOG_EXCERPT_DAYS` ago, with their evidence;
+    return how many.
 
-    Each batch is a transaction. What is left after so many is deleted the next time. Posts for unknown jobs go too.
+    Each batch is a transaction. What is left after so many is deleted the next time. Posts for
+    unknown jobs go too.
     """
     delete_unknown(at=at)
     if not settings.LOG_EXCERPT_DAYS:
@@ -31,10 +33,17 @@ def delete_expired(*, at: datetime, batches: int = 100) -> int:
 
 @transaction.atomic
 def _delete_batch(before: datetime) -> int:
-    """Delete some of the oldest excerpts. Each analysis writes new rows, so IDs are in order of reading."""
-    oldest = LogExcerpt.objects.order_by("pk").values_list("harvest", "harvest__harvested_at")[:BATCH]
+    """Delete some of the oldest excerpts.
+
+    Each analysis writes new rows, so IDs are in order of reading.
+    """
+    oldest = LogExcerpt.objects.order_by("pk").values_list("harvest", "harvest__harvested_at")[
+        :BATCH
+    ]
     expired = {pk for pk, read_at in oldest if read_at and read_at < before}
-    held = LogHarvest.objects.select_for_update(skip_locked=True).filter(pk__in=expired, harvested_at__lt=before)
+    held = LogHarvest.objects.select_for_update(skip_locked=True).filter(
+        pk__in=expired, harvested_at__lt=before
+    )
     harvests = list(held.order_by("pk").values_list("pk", flat=True))
     Evidence.objects.filter(harvest__in=harvests).delete()
     return LogExcerpt.objects.filter(harvest__in=harvests).delete()[0]

@@ -11,7 +11,9 @@ EXCERPT_BYTES = 64 * 1024
 
 
 def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Return the last 64 kB of a block, starting at a line where there is one, without the secrets in it."""
+    """Return the last 64 kB of a block, starting at a line where there is one,
+    without the secrets in it.
+    """
     cut = max(0, len(block.data) - EXCERPT_BYTES)
     if cut:
         line_start = block.data.find(b"\n", cut - 1) + 1

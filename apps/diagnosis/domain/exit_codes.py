@@ -1,4 +1,6 @@
-"""Exit codes in the database: the shipped ones loaded, and what those of a job or of a table of statistics mean."""
+"""Exit codes in the database: the shipped ones loaded,
+and what those of a job or of a table of statistics mean.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,9 +28,12 @@ MOST_CODES = 500
 def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
     """Load the shipped exit codes; return how many rows were added or changed.
 
-    A row that the site has edited stays as it is. A row no longer shipped is disabled, unless the site edited it.
+    A row that the site has edited stays as it is. A row no longer shipped is disabled, unless the
+    site edited it.
     """
-    rows = {(row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()}
+    rows = {
+        (row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()
+    }
     new, changed = [], []
     for code in shipped() if codes is None else codes:
         values, row = _values(code), rows.pop(code.key, None)
@@ -52,7 +57,10 @@ def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
 
 
 def _values(code: ExitCode) -> dict[str, Any]:
-    return {name: value if isinstance(value, int) else str(value) for name, value in asdict(code).items()}
+    return {
+        name: value if isinstance(value, int) else str(value)
+        for name, value in asdict(code).items()
+    }
 
 
 def _is_edited(row: ExitCodeMeaning) -> bool:
@@ -70,7 +78,9 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
     if not any_number:
         return ()
     ours = Exists(Experiment.objects.filter(key__iexact=OuterRef("name")))
-    rows = ExitCodeMeaning.objects.filter(any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True)
+    rows = ExitCodeMeaning.objects.filter(
+        any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True
+    )
     return tuple(_code(row) for row in rows)
 
 
@@ -104,20 +114,27 @@ class Explanation:
 def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanation | None:
     """Explain how a job ended; None if no meaning of its numbers is known.
 
-    What a program means by a number counts only if the job ran it: `read_text` returns the script and log that show it.
+    What a program means by a number counts only if the job ran it: `read_text` returns the script
+    and log that show it.
     """
-    meanings = meanings_of(facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes)
+    meanings = meanings_of(
+        facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes
+    )
     if any(code.scope is CodeScope.PROGRAM for code in meanings):
         text = read_text()
-        meanings = [code for code in meanings if code.scope is not CodeScope.PROGRAM or program_ran(code.name, text)]
+        meanings = [
+            code
+            for code in meanings
+            if code.scope is not CodeScope.PROGRAM or program_ran(code.name, text)
+        ]
     return Explanation(meanings[0], tuple(meanings[1:])) if meanings else None
 
 
 def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     """Return the meanings of values of the statistics, by dimension and value.
 
-    The meaning by convention comes first; otherwise, if several scopes use the number, each is named. Meanings in a
-    program are left out: the jobs of a row may have run other programs.
+    The meaning by convention comes first; otherwise, if several scopes use the number, each is
+    named. Meanings in a program are left out: the jobs of a row may have run other programs.
     """
     numbers: list[tuple[CodeKind, int]] = []
     for dimension, kind in KIND_OF.items():
@@ -154,7 +171,9 @@ def _words(codes: Sequence[ExitCode]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeFigures:
-    """Jobs of 30 days that did not complete and ended with one number; `query` is that of the job list."""
+    """Jobs of 30 days that did not complete and ended with one number;
+    `query` is that of the job list.
+    """
 
     kind: CodeKind
     number: int
@@ -164,14 +183,18 @@ class CodeFigures:
 
 
 def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
-    """Return the failures of 30 days by exit code and by signal, the most frequent first; from the statistics."""
+    """Return the failures of 30 days by exit code and by signal, the most frequent first;
+    from the statistics.
+    """
     from apps.jobs.domain.statistics.explorer import Explorer
 
     until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     filters = {"state": (NOT_COMPLETED,)}
     failures: list[tuple[CodeKind, int, Row, str]] = []
     for dimension, kind in KIND_OF.items():
-        question = Question(MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters)
+        question = Question(
+            MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters
+        )
         for row in Explorer(user).answer(question, limit=MOST_CODES).rows:
             text = row.key[dimension]
             if text.removeprefix("-").isdecimal() and text != "0":

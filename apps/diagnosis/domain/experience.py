@@ -1,7 +1,9 @@
-"""What earlier cases of a failure came to: corrected verdicts, outcomes of retries, and what users made of its groups.
+"""What earlier cases of a failure came to: corrected verdicts, outcomes of retries,
+and what users made of its groups.
 
-Cases are verdicts with the same symptom: known error, masked line and frame, whatever the verdict. They are shown as a
-suggestion, and never change a verdict. Where users agree often enough, a known error is proposed for approval.
+Cases are verdicts with the same symptom: known error, masked line and frame, whatever the verdict.
+They are shown as a suggestion, and never change a verdict. Where users agree often enough, a known
+error is proposed for approval.
 """
 
 import re
@@ -46,7 +48,9 @@ CONFIRMED = (GroupStatus.KNOWN, GroupStatus.ASSIGNED, GroupStatus.RETRIED, Group
 
 @dataclass(frozen=True)
 class Experience:
-    """The earlier cases of a symptom that a user may see; `retried` have a finished later attempt or retry."""
+    """The earlier cases of a symptom that a user may see;
+    `retried` have a finished later attempt or retry.
+    """
 
     cases: int
     retried: int
@@ -70,14 +74,19 @@ class Experience:
         return " ".join(parts)
 
 
-def experience_of(verdict: Verdict, *, user: User, at: datetime, with_itself: bool = False) -> Experience | None:
+def experience_of(
+    verdict: Verdict, *, user: User, at: datetime, with_itself: bool = False
+) -> Experience | None:
     """Return how earlier cases of a verdict's symptom ended; None if no case is informative.
 
-    Two queries, of at most 500 cases. `with_itself` counts the verdict's own job, too: for the page of its group.
+    Two queries, of at most 500 cases. `with_itself` counts the verdict's own job, too: for the page
+    of its group.
     """
     if not verdict.symptom:
         return None
-    rows = Verdict.objects.visible_to(user).filter(symptom=verdict.symptom, ended_at__gte=at - PERIOD)
+    rows = Verdict.objects.visible_to(user).filter(
+        symptom=verdict.symptom, ended_at__gte=at - PERIOD
+    )
     if not with_itself:
         rows = rows.exclude(pk=verdict.pk)
     fields = ("verdict", "overridden_at", "later_state", "group")
@@ -86,18 +95,26 @@ def experience_of(verdict: Verdict, *, user: User, at: datetime, with_itself: bo
     corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
     retried = [later for _, _, later, _ in cases if later]
     ids = {group for *_, group in cases if group}
-    groups = FailureGroup.objects.filter(pk__in=ids, status__in=CONFIRMED).order_by("-status_at")[:3]
+    groups = FailureGroup.objects.filter(pk__in=ids, status__in=CONFIRMED).order_by("-status_at")[
+        :3
+    ]
     experience = Experience(
-        len(cases), len(retried), retried.count(JobState.COMPLETED), tuple(corrected.most_common()), tuple(groups)
+        len(cases),
+        len(retried),
+        retried.count(JobState.COMPLETED),
+        tuple(corrected.most_common()),
+        tuple(groups),
     )
     return experience if experience.retried or experience.corrected or experience.groups else None
 
 
 def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:
-    """Propose a known error if users have corrected verdicts of one symptom alike often enough; None if not.
+    """Propose a known error if users have corrected verdicts of one symptom alike often enough;
+    None if not.
 
-    In the transaction of a correction. Nothing is proposed for a failure that a known error explains, or twice: a
-    rejected proposal stays rejected. If all cases are of one experiment, it applies to its jobs only.
+    In the transaction of a correction. Nothing is proposed for a failure that a known error
+    explains, or twice: a rejected proposal stays rejected. If all cases are of one experiment, it
+    applies to its jobs only.
     """
     kind = VerdictKind(verdict.verdict)
     if not verdict.symptom or not verdict.message or kind not in CATEGORY_OF_CORRECTION:
@@ -136,12 +153,16 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
         values=values_of(row),
         by=PORTAL,
         at=at,
-        reason=f"{len(cases)} verdicts on this line were corrected to “{kind.label}”, none to another.",
+        reason=(
+            f"{len(cases)} verdicts on this line were corrected to “{kind.label}”, none to another."
+        ),
     )
     publish(kind="known_error.proposed", target=change, by=PORTAL, at=at, reason=change.reason)
     return change
 
 
 def _example_of(message: str) -> str:
-    """Return a line that a masked one could stand for: everyone sees proposals, so they show no value of a log."""
+    """Return a line that a masked one could stand for: everyone sees proposals,
+    so they show no value of a log.
+    """
     return re.sub(r"<(time|id|hex|path|n)>", lambda placeholder: _EXAMPLES[placeholder[1]], message)

@@ -1,4 +1,6 @@
-"""Facts about a job for its diagnosis: scheduler facts, logs, submission, and outages of services it needed."""
+"""Facts about a job for its diagnosis: scheduler facts, logs, submission,
+and outages of services it needed.
+"""
 
 import os
 from collections import defaultdict
@@ -47,7 +49,9 @@ def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts
 
 
 def facts_for_logs(job: Job) -> JobFacts:
-    """Return the facts with which the logs of one job are judged: also how its experiment marks levels."""
+    """Return the facts with which the logs of one job are judged:
+    also how its experiment marks levels.
+    """
     return replace(facts_of(job), levels=markers_of(job.experiment_id).levels)
 
 
@@ -59,25 +63,40 @@ def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
     """Return the logs that can exist: none for a job that never started, and none at /dev/null.
 
-    They are files, or URLs where the cluster has a `log_url`, which a job has no say in. Until the scheduler was asked
-    for them, as for jobs that completed, they are those of accounting.
+    They are files, or URLs where the cluster has a `log_url`, which a job has no say in. Until the
+    scheduler was asked for them, as for jobs that completed, they are those of accounting.
     """
     if job.started_at and (url := log_url_of(job.cluster)):
         streams = (Stream.STDOUT, Stream.STDERR) if "{stream}" in url else (Stream.STDOUT,)
         return [(stream, _filled(url, job, stream)) for stream in streams]
     location = log_location(job)
     paths = [(Stream.STDOUT, location.path), (Stream.STDERR, location.error_path)]
-    return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
+    return [
+        (stream, path) for stream, path in paths if job.started_at and path and path != os.devnull
+    ]
 
 
 def _filled(url: str, job: Job, stream: Stream) -> str:
-    """Return the URL of a log. What is filled in may be the user's choice, and cannot lead elsewhere."""
-    values = {"job_id": job.job_id, "raw_id": job.raw_id, "attempt": job.attempt, "user": job.user, "stream": stream}
-    return url.format_map({name: quote(str(value), safe="").replace(".", "%2E") for name, value in values.items()})
+    """Return the URL of a log.
+
+    What is filled in may be the user's choice, and cannot lead elsewhere.
+    """
+    values = {
+        "job_id": job.job_id,
+        "raw_id": job.raw_id,
+        "attempt": job.attempt,
+        "user": job.user,
+        "stream": stream,
+    }
+    return url.format_map(
+        {name: quote(str(value), safe="").replace(".", "%2E") for name, value in values.items()}
+    )
 
 
 def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
-    """Return script and environment as captured; empty if the job was not captured or its content is damaged."""
+    """Return script and environment as captured; empty if the job was not captured or its
+    content is damaged.
+    """
     archived = archived_job_for(job)
     try:
         script = read_blob(archived.script) if archived else b""
@@ -85,7 +104,8 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
     except DamagedContent:
         return b"", {}
     variables = (
-        (name.decode(errors="replace"), value.decode(errors="replace")) for name, value in variables_in(environment)
+        (name.decode(errors="replace"), value.decode(errors="replace"))
+        for name, value in variables_in(environment)
     )
     return script, dict(variables)
 
@@ -96,28 +116,41 @@ def needed_services(job: Job) -> list[Service]:
 
 
 def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
-    """Return the ids of the services that each job's stage needs, and of its cluster's service, by id of the job.
+    """Return the ids of the services that each job's stage needs, and of its cluster's service,
+    by id of the job.
 
-    The job's owner controls the environment that names the stage, so only requests of the job's experiment count.
+    The job's owner controls the environment that names the stage, so only requests of the job's
+    experiment count.
     """
     keys = {job.request_key for job in jobs if job.request_key}
-    stages = Stage.objects.filter(request__key__in=keys, services__isnull=False) if keys else Stage.objects.none()
+    stages = (
+        Stage.objects.filter(request__key__in=keys, services__isnull=False)
+        if keys
+        else Stage.objects.none()
+    )
     needed: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for key, experiment, stage, service in stages.values_list(
         "request__key", "request__experiment_id", "name", "services"
     ):
         needed[key, experiment, stage].add(service)
     of_cluster = {job.pk: {pk} if (pk := job.cluster.service_id) else set() for job in jobs}
-    return {job.pk: needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk] for job in jobs}
+    return {
+        job.pk: needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk]
+        for job in jobs
+    }
 
 
 def outages_during_job(job: Job) -> list[Outage]:
-    """Return for each service that the job needs whether it had an outage while the job ran; none if it never ran."""
+    """Return for each service that the job needs whether it had an outage while the job ran;
+    none if it never ran.
+    """
     return outages_during_jobs([job])[job.pk]
 
 
 def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
-    """Return the outages during each of these jobs, by id of the job, in a constant number of queries."""
+    """Return the outages during each of these jobs, by id of the job,
+    in a constant number of queries.
+    """
     needed = services_needed_by(jobs)
     ran = {
         job.pk: Exposure(needed[job.pk], job.started_at, max(job.started_at, job.ended_at))
@@ -133,7 +166,8 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
 
 
 def _outage_text(spans: Iterable[StateSpan]) -> str:
-    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`; `down since …` if it still is.
+    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`;
+    `down since …` if it still is.
 
     Pages show the times in local time.
     """
@@ -143,4 +177,8 @@ def _outage_text(spans: Iterable[StateSpan]) -> str:
 
 def _period(span: StateSpan) -> str:
     start = f"{span.started_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
-    return f"{start} to {span.ended_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" if span.ended_at else f"since {start}"
+    return (
+        f"{start} to {span.ended_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+        if span.ended_at
+        else f"since {start}"
+    )

@@ -17,16 +17,19 @@ from apps.diagnosis.wording import known_error
 
 LINE_CHARACTERS = 300
 TITLE_CHARACTERS = 100
-#: What differs between jobs in the same line. Exit codes, signals and status codes stay: they tell errors apart.
+#: What differs between jobs in the same line. Exit codes, signals and status codes stay: they tell
+#: errors apart.
 _VARIES = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z?|\b\d\d:\d\d:\d\d\b(?:[.,]\d+)?)"
     r"|(?P<id>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)"
     r"|(?P<hex>\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b)"
     r"|(?P<path>(?<![\w.])(?:/[\w.+=@-]{1,255}){2,}/?)"
-    r"|(?P<n>(?<!\d)(?<!code )(?<!code=)(?<!signal )(?<!Errno )(?<!errno=)(?<!status )(?<!HTTP )\d+)"
+    r"|(?P<n>(?<!\d)(?<!code )(?<!code=)(?<!signal )(?<!Errno )(?<!errno=)(?<!status "
+    r")(?<!HTTP )\d+)"
 )
 _ERROR = re2.compile(
-    rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found", latin_options()
+    rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found",
+    latin_options(),
 )
 _TAIL_BYTES = 64 * 1024
 
@@ -48,8 +51,14 @@ class Fingerprint:
 
 
 def symptom_of(cause: str, message: str, frame: str) -> str:
-    """Return what equal failures share whatever their verdict: known error, masked line and frame; "" without any."""
-    return blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest() if cause or message else ""
+    """Return what equal failures share whatever their verdict: known error, masked line and frame;
+    "" without any.
+    """
+    return (
+        blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest()
+        if cause or message
+        else ""
+    )
 
 
 def mask(line: str) -> str:
@@ -58,7 +67,9 @@ def mask(line: str) -> str:
 
 
 def message_of(decided: Verdict, line: str) -> str:
-    """Return the part of a line that distinguishes failures of one cause; "" for a known cause without a stack."""
+    """Return the part of a line that distinguishes failures of one cause;
+    "" for a known cause without a stack.
+    """
     hit = decided.cause
     if hit is not None and hit.pattern.role is Role.CAUSE and not hit.fields.get("frame"):
         return ""
@@ -68,7 +79,9 @@ def message_of(decided: Verdict, line: str) -> str:
 
 
 def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
-    """Return the masked line that shows the failure: the one that decided, a novel one, or the last with an error."""
+    """Return the masked line that shows the failure: the one that decided, a novel one,
+    or the last with an error.
+    """
     if decided.cause is not None:
         return mask(decided.cause.text)
     if decided.novel_line:

@@ -20,19 +20,25 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import DEBUG_STAGE, FAILED_STATES
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A black hole: so many failures of so many stages or experiments in `HOST_WITHIN`, in a run of jobs of which such a
-#: share fails, so much above the other hosts, and with such a chance at the rate of these.
+#: A black hole: so many failures of so many stages or experiments in `HOST_WITHIN`, in a run of
+#: jobs of which such a share fails, so much above the other hosts, and with such a chance at the
+#: rate of these.
 HOST_JOBS, HOST_KINDS = 5, 2
 HOST_SHARE, HOST_FACTOR, HOST_CHANCE = 0.8, 4, 1e-6
-#: A bad release: so many failures in this time, in so many submissions and on so many hosts, a share of all its jobs,
-#: and so much above at least as many jobs of other releases in the same stages.
+#: A bad release: so many failures in this time, in so many submissions and on so many hosts, a
+#: share of all its jobs, and so much above at least as many jobs of other releases in the same
+#: stages.
 RELEASE_WITHIN, RELEASE_JOBS, RELEASE_SHARE, RELEASE_FACTOR = timedelta(hours=24), 10, 0.5, 4
 RELEASE_SUBMISSIONS, RELEASE_HOSTS = 3, 2
 
 
 def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
-    """Give each host on which nearly every job failed in the hours before `at`, of any stage, a group of its own."""
-    recent = Verdict.objects.filter(ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS)
+    """Give each host on which nearly every job failed in the hours before `at`, of any stage,
+    a group of its own.
+    """
+    recent = Verdict.objects.filter(
+        ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS
+    )
     recent = recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
     groups = []
     for cluster, host in _often_failing_hosts(recent):
@@ -44,7 +50,9 @@ def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
 
 def _often_failing_hosts(verdicts: QuerySet[Verdict]) -> list[tuple[int, str]]:
     """Return the hosts with enough of these verdicts to be blamed, each with its cluster."""
-    hosts = verdicts.annotate(short=_host("job__host")).order_by().values_list("job__cluster", "short")
+    hosts = (
+        verdicts.annotate(short=_host("job__host")).order_by().values_list("job__cluster", "short")
+    )
     counted = hosts.annotate(jobs=Count("pk"), kinds=Count(_kind(), distinct=True))
     often = counted.filter(jobs__gte=HOST_JOBS, kinds__gte=HOST_KINDS)
     return [(cluster, host) for cluster, host, _, _ in often]
@@ -55,18 +63,24 @@ def _host(name: str) -> Func:
 
 
 def _kind() -> Concat:
-    return Concat(Cast("experiment", TextField()), Value("/"), F("job__stage"), output_field=TextField())
+    return Concat(
+        Cast("experiment", TextField()), Value("/"), F("job__stage"), output_field=TextField()
+    )
 
 
 def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
-    """Return the jobs that failed while a host failed nearly every job, far more than the cluster's others; or none.
+    """Return the jobs that failed while a host failed nearly every job,
+    far more than the cluster's others; or none.
 
-    Jobs are taken in order of their starts: one that started before the host broke may complete long after.
+    Jobs are taken in order of their starts: one that started before the host broke may complete
+    long after.
     """
-    jobs = Job.objects.filter(cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at).annotate(
-        short=SHORT_HOST
+    jobs = Job.objects.filter(
+        cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at
+    ).annotate(short=SHORT_HOST)
+    ended = jobs.filter(
+        short=host, started_at__isnull=False, state__in=[*FAILED_STATES, JobState.COMPLETED]
     )
-    ended = jobs.filter(short=host, started_at__isnull=False, state__in=[*FAILED_STATES, JobState.COMPLETED])
     rows = list(ended.order_by("started_at", "pk").values_list("pk", "state", "ended_at"))
     run = rows[_densest_run([state != JobState.COMPLETED for _, state, _ in rows])]
     failed = [row for row in run if row[1] != JobState.COMPLETED]
@@ -82,7 +96,9 @@ def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
 
 
 def _densest_run(failures: Sequence[bool]) -> slice:
-    """Return the run of jobs with the most failures of which `HOST_SHARE` fail, from its first failure to its last."""
+    """Return the run of jobs with the most failures of which `HOST_SHARE` fail,
+    from its first failure to its last.
+    """
     penalty = HOST_SHARE / (1 - HOST_SHARE)
     best, score, begin, run = 0.0, 0.0, 0, slice(0, 0)
     for place, has_failed in enumerate(failures):
@@ -113,7 +129,9 @@ def _failed_shares(jobs: QuerySet[Job], start: datetime, end: datetime) -> tuple
 
 
 def _chance(jobs: int, share: float, rate: float) -> float:
-    """Return a bound for the probability that such a share of jobs, or more, fails at this rate (Chernoff)."""
+    """Return a bound for the probability that such a share of jobs, or more,
+    fails at this rate (Chernoff).
+    """
     if share <= rate:
         return 1.0
     divergence = share * log(share / rate)
@@ -125,13 +143,21 @@ def _chance(jobs: int, share: float, rate: float) -> float:
 def _host_group(cluster: int, host: str, verdicts: QuerySet[Verdict], at: datetime) -> FailureGroup:
     key = Fingerprint(VerdictKind.SERVICE, cause="host", service=str(cluster), message=host)
     title = f"{host}: nearly every job fails"
-    return _blame(key, verdicts, at, kind=GroupKind.HOST, cluster_id=cluster, host=host, title=title)
+    return _blame(
+        key, verdicts, at, kind=GroupKind.HOST, cluster_id=cluster, host=host, title=title
+    )
 
 
 def find_bad_releases(*, at: datetime) -> list[FailureGroup]:
-    """Give each release of an experiment whose jobs mostly fail, on any host, a group of its own."""
-    recent = Verdict.objects.filter(ended_at__gte=at - RELEASE_WITHIN, ended_at__lte=at, verdict__in=RELEASE_VERDICTS)
-    recent = recent.filter(group__kind=GroupKind.ERROR).exclude(job__release="").exclude(experiment=None)
+    """Give each release of an experiment whose jobs mostly fail, on any host,
+    a group of its own.
+    """
+    recent = Verdict.objects.filter(
+        ended_at__gte=at - RELEASE_WITHIN, ended_at__lte=at, verdict__in=RELEASE_VERDICTS
+    )
+    recent = (
+        recent.filter(group__kind=GroupKind.ERROR).exclude(job__release="").exclude(experiment=None)
+    )
     counted = (
         recent.order_by()
         .values_list("experiment", "job__release")
@@ -140,17 +166,23 @@ def find_bad_releases(*, at: datetime) -> list[FailureGroup]:
             submissions=Count(_submission(), distinct=True),
             hosts=Count("job__host", distinct=True),
         )
-        .filter(jobs__gte=RELEASE_JOBS, submissions__gte=RELEASE_SUBMISSIONS, hosts__gte=RELEASE_HOSTS)
+        .filter(
+            jobs__gte=RELEASE_JOBS, submissions__gte=RELEASE_SUBMISSIONS, hosts__gte=RELEASE_HOSTS
+        )
     )
     return [
-        _release_group(experiment, release, recent.filter(experiment=experiment, job__release=release), at)
+        _release_group(
+            experiment, release, recent.filter(experiment=experiment, job__release=release), at
+        )
         for experiment, release, *_ in counted
         if _is_bad(experiment, release, at)
     ]
 
 
 def _submission() -> Concat:
-    return Concat(Cast("job__cluster", TextField()), Value("/"), F("job__spool_id"), output_field=TextField())
+    return Concat(
+        Cast("job__cluster", TextField()), Value("/"), F("job__spool_id"), output_field=TextField()
+    )
 
 
 def _is_bad(experiment: int, release: str, at: datetime) -> bool:
@@ -165,23 +197,39 @@ def _is_bad(experiment: int, release: str, at: datetime) -> bool:
         others=Count("pk", filter=~has & ~Q(release="")),
         others_bad=Count("pk", filter=~has & ~Q(release="") & failed),
     )
-    if sums["others"] < RELEASE_JOBS:  # a stage that fails with its only release may be to blame itself
+    if (
+        sums["others"] < RELEASE_JOBS
+    ):  # a stage that fails with its only release may be to blame itself
         return False
     share: float = sums["bad"] / sums["own"] if sums["own"] else 0.0
     elsewhere: float = sums["others_bad"] / sums["others"]
     return share >= RELEASE_SHARE and share >= RELEASE_FACTOR * elsewhere
 
 
-def _release_group(experiment: int, release: str, verdicts: QuerySet[Verdict], at: datetime) -> FailureGroup:
+def _release_group(
+    experiment: int, release: str, verdicts: QuerySet[Verdict], at: datetime
+) -> FailureGroup:
     key = Fingerprint(VerdictKind.CODE, cause="release", service=str(experiment), message=release)
     title = f"Release {release}: most jobs fail"
-    return _blame(key, verdicts, at, kind=GroupKind.RELEASE, experiment_id=experiment, release=release, title=title)
+    return _blame(
+        key,
+        verdicts,
+        at,
+        kind=GroupKind.RELEASE,
+        experiment_id=experiment,
+        release=release,
+        title=title,
+    )
 
 
 @transaction.atomic
-def _blame(key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields: Any) -> FailureGroup:
+def _blame(
+    key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields: Any
+) -> FailureGroup:
     """Move these verdicts into the group of what is to blame, which is opened, or opened again."""
-    rows = list(verdicts.exclude(group__fingerprint=key.digest).select_related("group").order_by("ended_at"))
+    rows = list(
+        verdicts.exclude(group__fingerprint=key.digest).select_related("group").order_by("ended_at")
+    )
     if not rows:
         return FailureGroup.objects.get(fingerprint=key.digest)
     line = rows[-1].group.line if rows[-1].group else ""
@@ -199,5 +247,7 @@ def _blame(key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields
     Verdict.objects.filter(pk__in=[row.pk for row in rows]).update(group=group)
     mark_dirty({hour_of(row.ended_at) for row in rows})
     if created:
-        publish(kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line)
+        publish(
+            kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line
+        )
     return group

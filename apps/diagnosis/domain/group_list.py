@@ -1,4 +1,6 @@
-"""Read failure groups with the counts of the jobs that a user may see, from hourly and daily totals."""
+"""Read failure groups with the counts of the jobs that a user may see,
+from hourly and daily totals.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -99,7 +101,9 @@ def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
 
     groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
     rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
-    return sorted(rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk))
+    return sorted(
+        rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk)
+    )
 
 
 def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:
@@ -124,9 +128,15 @@ def add_waits(rows: Iterable[GroupRow], at: datetime) -> None:
 
 
 def add_details(
-    rows: Iterable[GroupRow], totals: Sequence[QuerySet[Any]], hours: QuerySet[CauseTotals], *, end: datetime
+    rows: Iterable[GroupRow],
+    totals: Sequence[QuerySet[Any]],
+    hours: QuerySet[CauseTotals],
+    *,
+    end: datetime,
 ) -> None:
-    """Add the groups, experiments and times from the totals, and counts of the hours of the last day, to a page."""
+    """Add the groups, experiments and times from the totals,
+    and counts of the hours of the last day, to a page.
+    """
     by_pk = {row.pk: row for row in rows}
     for pk, group in FailureGroup.objects.defer("profile").in_bulk(list(by_pk)).items():
         by_pk[pk].group = group
@@ -153,33 +163,45 @@ def add_details(
 def facets_of(
     totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
 ) -> list[tuple[str, str, list[tuple[str, int]]]]:
-    """Return (label, parameter, [(value, count)]): jobs by verdict, experiment, stage, site; groups by status."""
-    counts: dict[str, Counter[Any]] = {name: Counter() for name in ("verdict", "experiment", "stage", "cluster")}
+    """Return (label, parameter, [(value, count)]): jobs by verdict, experiment, stage, site;
+    groups by status.
+    """
+    counts: dict[str, Counter[Any]] = {
+        name: Counter() for name in ("verdict", "experiment", "stage", "cluster")
+    }
     for part in totals:
         for *values, jobs in part.order_by().values_list(*counts).annotate(n=Sum("jobs")):
             for value, counted in zip(values, counts.values(), strict=True):
                 counted[value] += jobs
 
     names: dict[str, dict[Any, str]] = {
-        "experiment": dict(Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")),
+        "experiment": dict(
+            Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")
+        ),
         "cluster": dict(Cluster.objects.filter(pk__in=counts["cluster"]).values_list("pk", "name")),
     }
     facets = []
     for parameter, counted in counts.items():
         names_of_values = names.get(parameter, {})
-        named = [(names_of_values.get(value, value), jobs) for value, jobs in counted.items() if value]
+        named = [
+            (names_of_values.get(value, value), jobs) for value, jobs in counted.items() if value
+        ]
         most_first = sorted(named, key=lambda item: (-item[1], item[0]))
         facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 
     statuses: dict[str, int] = dict.fromkeys(GroupStatus.values, 0)
     for row in rows:
         statuses[row.status] += 1
-    facets.append(("Groups by status", "status", [(value, n) for value, n in statuses.items() if n]))
+    facets.append(
+        ("Groups by status", "status", [(value, n) for value, n in statuses.items() if n])
+    )
     return facets
 
 
 def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:
-    """Return the groups of a view: all that are not muted, or unexplained, new since a time, to retry, or mine."""
+    """Return the groups of a view: all that are not muted, or unexplained, new since a time,
+    to retry, or mine.
+    """
     tests = {
         "new": lambda row: row.first_seen_at >= since,
         "unexplained": lambda row: row.verdict == VerdictKind.UNKNOWN,

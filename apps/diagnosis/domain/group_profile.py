@@ -1,4 +1,6 @@
-"""What the jobs of a failure group have in common, compared with all jobs of the same clusters and hours."""
+"""What the jobs of a failure group have in common,
+compared with all jobs of the same clusters and hours.
+"""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -14,7 +16,8 @@ from apps.production.models import Stage
 
 #: The newest jobs of a group, and the time before its last failure, that are compared.
 NEWEST, WITHIN = 2000, timedelta(days=1)
-#: What is common is computed again once a group has grown by this share, or after this time if it has grown at all.
+#: What is common is computed again once a group has grown by this share, or after this time if it
+#: has grown at all.
 GROWTH, AGE = 0.2, timedelta(hours=1)
 #: Groups that failed within this time are kept up to date, so many in one run.
 KEPT_UP, MOST_GROUPS = timedelta(days=2), 20
@@ -26,7 +29,9 @@ STANDS_OUT = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """A value of an attribute: jobs of the group that have it, its share in all jobs, and the lift with interval."""
+    """A value of an attribute: jobs of the group that have it, its share in all jobs,
+    and the lift with interval.
+    """
 
     attribute: str
     value: str
@@ -41,7 +46,8 @@ class Trait:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the newest jobs of a group have in common, highest lift first: how many they are, and when they ended.
+    """What the newest jobs of a group have in common, highest lift first: how many they are,
+    and when they ended.
 
     `total` is how many jobs the group had in all.
     """
@@ -64,28 +70,42 @@ def profile_of(group: FailureGroup) -> Profile | None:
 
 
 def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float, float, float]:
-    """Return the ratio of two shares, `inside/group` over `outside/everything`, and its 95 % interval (Katz)."""
+    """Return the ratio of two shares, `inside/group` over `outside/everything`,
+    and its 95 % interval (Katz).
+    """
     ratio = (inside / group) / (outside / everything)
     error = sqrt(max(0.0, 1 / inside - 1 / group + 1 / outside - 1 / everything))
     return ratio, ratio * exp(-1.96 * error), ratio * exp(1.96 * error)
 
 
 def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
-    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile; None without any."""
+    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile;
+    None without any.
+    """
     verdicts = Verdict.objects.filter(group=group, ended_at__gte=group.last_seen_at - WITHIN)
-    newest = list(verdicts.order_by("-ended_at", "-pk").values_list("job", "ended_at", "job__cluster")[:NEWEST])
+    newest = list(
+        verdicts.order_by("-ended_at", "-pk").values_list("job", "ended_at", "job__cluster")[
+            :NEWEST
+        ]
+    )
     if not newest:
         return None
     start, end = newest[-1][1], newest[0][1]
     others = Job.objects.filter(
-        ended_at__gte=start - timedelta(hours=1), ended_at__lte=end, cluster__in={cluster for _, _, cluster in newest}
+        ended_at__gte=start - timedelta(hours=1),
+        ended_at__lte=end,
+        cluster__in={cluster for _, _, cluster in newest},
     )
     inside = _counts(Job.objects.filter(pk__in=[job for job, _, _ in newest]))
     return Profile(len(newest), start, end, total, _compare(inside, _counts(others), len(newest)))
 
 
-def _compare(inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int) -> tuple[Trait, ...]:
-    """Return the most frequent values of each attribute among the jobs of a group, highest lift first."""
+def _compare(
+    inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int
+) -> tuple[Trait, ...]:
+    """Return the most frequent values of each attribute among the jobs of a group,
+    highest lift first.
+    """
     total = sum(everything["cluster"].values())
     traits = []
     for attribute, values in inside.items():
@@ -94,19 +114,29 @@ def _compare(inside: dict[str, Counter[str]], everything: dict[str, Counter[str]
                 outside = max(everything[attribute][value], having)
                 share = outside / max(total, outside)
                 ratio, low, high = lift(having, jobs, outside, max(total, outside))
-                traits.append(Trait(attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT))
+                traits.append(
+                    Trait(attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT)
+                )
     return tuple(sorted(traits, key=lambda trait: (-trait.low, trait.attribute))[:MOST_VALUES])
 
 
 def _counts(jobs: Any) -> dict[str, Counter[str]]:
     """Count jobs by host, cluster, exit code, hour, experiment, stage and release."""
     counts: dict[str, Counter[str]] = {
-        name: Counter() for name in ("host", "cluster", "exit code", "hour", "experiment", "stage", "release")
+        name: Counter()
+        for name in ("host", "cluster", "exit code", "hour", "experiment", "stage", "release")
     }
     for host, number in jobs.order_by().values_list(SHORT_HOST).annotate(Count("pk")):
         counts["host"][host] += number
     releases = _releases(jobs)
-    names = ("cluster__name", "exit_code", "ended_at__hour", "experiment__key", "request_key", "stage")
+    names = (
+        "cluster__name",
+        "exit_code",
+        "ended_at__hour",
+        "experiment__key",
+        "request_key",
+        "stage",
+    )
     for cluster, code, hour, experiment, key, stage, number in (
         jobs.order_by().values_list(*names).annotate(Count("pk"))
     ):
@@ -121,14 +151,20 @@ def _counts(jobs: Any) -> dict[str, Counter[str]]:
 
 def _releases(jobs: Any) -> dict[tuple[str, str], str]:
     keys = jobs.order_by().exclude(request_key="").values("request_key").distinct()
-    stages = Stage.objects.filter(request__key__in=keys).values_list("request__key", "name", "release")
+    stages = Stage.objects.filter(request__key__in=keys).values_list(
+        "request__key", "name", "release"
+    )
     return {(key, name): release for key, name, release in stages}
 
 
 def store_due_profiles(*, at: datetime) -> int:
-    """Compute again what is common in the groups that have grown since; those first that waited longest."""
+    """Compute again what is common in the groups that have grown since;
+    those first that waited longest.
+    """
     recent = Q(profiled_at=None) | Q(last_seen_at__gte=at - KEPT_UP)
-    groups = FailureGroup.objects.filter(recent).order_by(F("profiled_at").asc(nulls_first=True), "-last_seen_at")
+    groups = FailureGroup.objects.filter(recent).order_by(
+        F("profiled_at").asc(nulls_first=True), "-last_seen_at"
+    )
     totals = _totals(groups)
     due = [group for group in groups if _is_due(group, totals.get(group.pk, 0), at)][:MOST_GROUPS]
     for group in due:
@@ -143,7 +179,9 @@ def _totals(groups: QuerySet[FailureGroup]) -> dict[int, int]:
 
 
 def _is_due(group: FailureGroup, total: int, at: datetime) -> bool:
-    """Return whether a group grew by a fifth since it was compared, or at all and an hour has passed."""
+    """Return whether a group grew by a fifth since it was compared,
+    or at all and an hour has passed.
+    """
     if not total:
         return False  # not counted yet
     profile = profile_of(group)

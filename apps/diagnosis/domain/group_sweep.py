@@ -1,4 +1,6 @@
-"""After each recount: groups that are back or jump, when they were seen, what they share, and what is to blame."""
+"""After each recount: groups that are back or jump, when they were seen, what they share,
+and what is to blame.
+"""
 
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -17,14 +19,16 @@ from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
 
-#: A jump: so many failures in one hour, and so many times the mean of the day before; published once in a while.
+#: A jump: so many failures in one hour, and so many times the mean of the day before; published
+#: once in a while.
 JUMP_JOBS, JUMP_FACTOR, JUMP_PAUSE = 20, 5, timedelta(hours=6)
 #: Hosts and releases are blamed for failures of so long ago, of logs that are analysed late.
 BLAMED_WITHIN = timedelta(days=7)
 
 
 def sweep_groups(recount: Recount, *, at: datetime) -> None:
-    """Update the groups whose totals were recounted, and look for broken hosts and bad releases in these hours.
+    """Update the groups whose totals were recounted,
+    and look for broken hosts and bad releases in these hours.
 
     Mutes that have expired end, whether their groups had new failures or not.
     """
@@ -49,7 +53,9 @@ def _note_seen(group: FailureGroup) -> None:
 
 
 def _end_expired_mutes(at: datetime) -> None:
-    for group in FailureGroup.objects.filter(status=GroupStatus.MUTED, muted_until__lte=at).order_by("pk"):
+    for group in FailureGroup.objects.filter(
+        status=GroupStatus.MUTED, muted_until__lte=at
+    ).order_by("pk"):
         with suppress(StaleState):  # a user has just ended it
             end_mute(group=group, by="diagnosis", at=at, reason="Mute expired.")
 
@@ -59,8 +65,21 @@ def _reopen(group: FailureGroup, at: datetime) -> None:
     again = Verdict.objects.filter(group=group, job__started_at__gt=group.status_at)
     if group.status in CLOSED and again.exists():
         with transaction.atomic():
-            old = move(group, to=GroupStatus.REGRESSED, transitions=GROUP_MOVES, field="status", status_at=at)
-            publish(kind="group.regressed", target=group, by="diagnosis", at=at, old=old, new=group.status)
+            old = move(
+                group,
+                to=GroupStatus.REGRESSED,
+                transitions=GROUP_MOVES,
+                field="status",
+                status_at=at,
+            )
+            publish(
+                kind="group.regressed",
+                target=group,
+                by="diagnosis",
+                at=at,
+                old=old,
+                new=group.status,
+            )
 
 
 def _note_jump(group: FailureGroup, at: datetime) -> None:
@@ -70,7 +89,9 @@ def _note_jump(group: FailureGroup, at: datetime) -> None:
         before=Sum("jobs", filter=Q(hour__gte=hour - timedelta(hours=24), hour__lt=hour)),
     )
     jobs, mean = totals["now"] or 0, (totals["before"] or 0) / 24
-    is_muted = group.status == GroupStatus.MUTED or (group.jumped_at and group.jumped_at > at - JUMP_PAUSE)
+    is_muted = group.status == GroupStatus.MUTED or (
+        group.jumped_at and group.jumped_at > at - JUMP_PAUSE
+    )
     if jobs >= JUMP_JOBS and jobs >= JUMP_FACTOR * mean and not is_muted:
         with transaction.atomic():
             FailureGroup.objects.filter(pk=group.pk).update(jumped_at=at)

@@ -50,10 +50,11 @@ def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> Failu
 
 
 def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup | None]:
-    """Return the group of each verdict, in the transaction that stores them; new ones are published.
+    """Return the group of each verdict, in the transaction that stores them;
+    new ones are published.
 
-    Jobs on a host, or of a release, whose group is open belong to that group, whatever their error. Debug re-runs have
-    none: they repeat a failure that is known.
+    Jobs on a host, or of a release, whose group is open belong to that group, whatever their error.
+    Debug re-runs have none: they repeat a failure that is known.
     """
     blamed = _open_blamed(failures)
     blamed_groups = [_blamed_for(failure.verdict, blamed) for failure in failures]
@@ -61,9 +62,15 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
     by_digest = {digest: failure for digest, failure, group in in_order if digest and not group}
-    rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint") if by_digest else ()
+    rows = (
+        FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")
+        if by_digest
+        else ()
+    )
     known = {group.fingerprint: group for group in rows}
-    for digest in sorted(by_digest.keys() - known.keys()):  # in order: two transactions never wait for each other
+    for digest in sorted(
+        by_digest.keys() - known.keys()
+    ):  # in order: two transactions never wait for each other
         known[digest] = _created(digest, by_digest[digest], at)
 
     groups: list[FailureGroup | None] = []
@@ -81,7 +88,9 @@ def _digest(verdict: Verdict) -> str:
 
 
 def _suspects(verdict: Verdict) -> list[Blamed]:
-    """Return the host and the release that may be to blame for a verdict of this kind, the host first."""
+    """Return the host and the release that may be to blame for a verdict of this kind,
+    the host first.
+    """
     job = verdict.job
     suspects: list[Blamed] = []
     if verdict.verdict in HOST_VERDICTS and job.host:
@@ -101,7 +110,9 @@ def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
 
     hosts = {name for kind, _, name in suspects if kind == GroupKind.HOST}
     releases = {name for kind, _, name in suspects if kind == GroupKind.RELEASE}
-    any_of = Q(host__in=hosts, kind=GroupKind.HOST) | Q(release__in=releases, kind=GroupKind.RELEASE)
+    any_of = Q(host__in=hosts, kind=GroupKind.HOST) | Q(
+        release__in=releases, kind=GroupKind.RELEASE
+    )
     groups: dict[Blamed, FailureGroup] = {}
     for group in FailureGroup.objects.filter(any_of).exclude(status__in=CLOSED).order_by("-pk"):
         if group.kind == GroupKind.HOST:
@@ -139,13 +150,17 @@ def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:
         },
     )
     if created:
-        publish(kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line)
+        publish(
+            kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line
+        )
     return group
 
 
 def visible_groups(user: User) -> QuerySet[FailureGroup]:
     """Return the groups with jobs that the user may see."""
-    return FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.visible_to(user).values("group"))
+    return FailureGroup.objects.filter(
+        pk__in=DailyCauseTotals.objects.visible_to(user).values("group")
+    )
 
 
 def sees_all_of(user: User, group: FailureGroup) -> bool:
@@ -155,13 +170,17 @@ def sees_all_of(user: User, group: FailureGroup) -> bool:
 
 
 def may_triage(user: User, group: FailureGroup) -> bool:
-    """Return whether the user may change a group: the OPG, and liaisons of all experiments in it."""
+    """Return whether the user may change a group: the OPG,
+    and liaisons of all experiments in it.
+    """
     experiments = _totals(group).order_by().values_list("experiment", flat=True).distinct()
     return all(may_correct_verdict(user, experiment) for experiment in experiments)
 
 
 def experiments_in(group: FailureGroup) -> set[int | None]:
-    """Return the experiments with jobs in a group; also those of a group that is not counted yet."""
+    """Return the experiments with jobs in a group; also those of a group that is not
+    counted yet.
+    """
     counted = set(_totals(group).order_by().values_list("experiment", flat=True).distinct())
     newest = Verdict.objects.filter(group=group).order_by("-ended_at", "-pk").first()
     return counted | ({newest.experiment_id} if newest else set())
@@ -173,13 +192,18 @@ def _totals(group: FailureGroup) -> QuerySet[DailyCauseTotals]:
 
 def _check_may_triage(user: User, group: FailureGroup) -> None:
     if not may_triage(user, group):
-        raise NotAllowed("Only the OPG, and liaisons of all experiments in the group, can change it.")
+        raise NotAllowed(
+            "Only the OPG, and liaisons of all experiments in the group, can change it."
+        )
 
 
 def _check_is_as_seen(group: FailureGroup, seen_at: datetime | None) -> None:
     if seen_at is not None and group.status_at > seen_at:
         state = group.get_status_display().lower()
-        raise StaleState(f"{group} was changed by another user in the meantime: it is now {state}. Check it again.")
+        raise StaleState(
+            f"{group} was changed by another user in the meantime: it is now {state}. Check "
+            "it again."
+        )
 
 
 @transaction.atomic
@@ -195,16 +219,24 @@ def set_status(
 ) -> FailureGroup:
     """Mark a group as known, retried, resolved, or muted until a time.
 
-    `seen_at` is when the user saw its status; None for now. Raises `NotAllowed`, `InvalidTransition`, `StaleState`, and
-    `InvalidFields` for a mute without an end, or with one in the past.
+    `seen_at` is when the user saw its status; None for now. Raises `NotAllowed`,
+    `InvalidTransition`, `StaleState`, and `InvalidFields` for a mute without an end, or with one in
+    the past.
     """
     _check_may_triage(by, group)
     _check_is_as_seen(group, seen_at)
     if status == GroupStatus.MUTED and muted_until is None:
         raise InvalidFields({"muted_until": ["Enter how long it is muted."]})
     if muted_until is not None and muted_until <= at:
-        raise InvalidFields({"muted_until": [f"Choose a time after {timezone.localtime(at):%d %b %Y %H:%M}."]})
-    if status not in {GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED}:
+        raise InvalidFields(
+            {"muted_until": [f"Choose a time after {timezone.localtime(at):%d %b %Y %H:%M}."]}
+        )
+    if status not in {
+        GroupStatus.KNOWN,
+        GroupStatus.RETRIED,
+        GroupStatus.RESOLVED,
+        GroupStatus.MUTED,
+    }:
         raise InvalidFields({"status": ["Choose known, retried, resolved or muted."]})
     until = muted_until if status == GroupStatus.MUTED else None
     change_status(group=group, status=status, by=by, at=at, reason=reason, muted_until=until)
@@ -213,9 +245,17 @@ def set_status(
 
 @transaction.atomic
 def assign_group(
-    *, group: FailureGroup, owner: str, by: User, at: datetime, reason: str = "", seen_at: datetime | None = None
+    *,
+    group: FailureGroup,
+    owner: str,
+    by: User,
+    at: datetime,
+    reason: str = "",
+    seen_at: datetime | None = None,
 ) -> FailureGroup:
-    """Assign a group to a user, who is notified. `seen_at` is when `by` saw its status; None for now.
+    """Assign a group to a user, who is notified.
+
+    `seen_at` is when `by` saw its status; None for now.
 
     Raises `NotAllowed`, `InvalidFields` for an unknown user, `InvalidTransition`, `StaleState`.
     """
@@ -228,12 +268,16 @@ def assign_group(
         raise InvalidFields({"owner": [f"{owner} may not see this group."]})
     changes = {"status_at": at, "owner": owner, "muted_until": None}
     old = move(group, to=GroupStatus.ASSIGNED, transitions=GROUP_MOVES, field="status", **changes)
-    publish(kind="group.assigned", target=group, by=by, at=at, old=old, new=owner, reason=reason.strip())
+    publish(
+        kind="group.assigned", target=group, by=by, at=at, old=old, new=owner, reason=reason.strip()
+    )
     return group
 
 
 @transaction.atomic
-def unmute_group(*, group: FailureGroup, by: User, at: datetime, seen_at: datetime | None = None) -> None:
+def unmute_group(
+    *, group: FailureGroup, by: User, at: datetime, seen_at: datetime | None = None
+) -> None:
     """Unmute a group: see `end_mute`. `seen_at` is when the user saw its status; None for now.
 
     Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
@@ -244,7 +288,10 @@ def unmute_group(*, group: FailureGroup, by: User, at: datetime, seen_at: dateti
 
 
 def end_mute(*, group: FailureGroup, by: Principal, at: datetime, reason: str = "") -> None:
-    """Return a muted group to its status before the mute. Raises `InvalidTransition`, `StaleState`."""
+    """Return a muted group to its status before the mute.
+
+    Raises `InvalidTransition`, `StaleState`.
+    """
     if group.status != GroupStatus.MUTED:
         raise InvalidTransition(f"{group} is not muted.")
     mute = events_of(group).filter(kind="group.moved", new=GroupStatus.MUTED).last()
@@ -254,11 +301,19 @@ def end_mute(*, group: FailureGroup, by: Principal, at: datetime, reason: str = 
 
 @transaction.atomic
 def change_status(
-    *, group: FailureGroup, status: GroupStatus, by: Principal, at: datetime, reason: str = "", **changes: object
+    *,
+    group: FailureGroup,
+    status: GroupStatus,
+    by: Principal,
+    at: datetime,
+    reason: str = "",
+    **changes: object,
 ) -> None:
     """Move a group to a status and publish it. Raises `InvalidTransition`, `StaleState`."""
     old = move(group, to=status, transitions=GROUP_MOVES, field="status", status_at=at, **changes)
-    publish(kind="group.moved", target=group, by=by, at=at, old=old, new=status, reason=reason.strip())
+    publish(
+        kind="group.moved", target=group, by=by, at=at, old=old, new=status, reason=reason.strip()
+    )
 
 
 @transaction.atomic

@@ -1,7 +1,9 @@
-"""Harvest the logs of failed jobs in batches: claim, read and judge, and store excerpts, evidence and verdicts.
+"""Harvest the logs of failed jobs in batches: claim, read and judge, and store excerpts,
+evidence and verdicts.
 
-A batch costs a constant number of queries. Nothing is read in a transaction. The claim is a row for each job: those
-of a killed worker are found and queued again, and an existing verdict is replaced as a whole or not at all.
+A batch costs a constant number of queries. Nothing is read in a transaction. The claim is a row for
+each job: those of a killed worker are found and queued again, and an existing verdict is replaced
+as a whole or not at all.
 """
 
 import logging
@@ -36,7 +38,8 @@ MOST_WAITING = 4
 RUN_TIMEOUT = timedelta(minutes=12)
 #: A harvest that waits longer lost its message to the worker, and is requeued.
 GRACE = timedelta(seconds=60)
-#: So many jobs are claimed at once, and stored after so long or with so much to store at the latest.
+#: So many jobs are claimed at once, and stored after so long or with so much to store at the
+#: latest.
 BATCH = 100
 BATCH_SECONDS = 10.0
 BATCH_BYTES = 8 * 1024 * 1024
@@ -48,8 +51,8 @@ def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
     jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
     new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
-    # A finished harvest is queued again: accounting corrected the job, or its script arrived meanwhile. A running one
-    # finds itself queued again, and stores nothing.
+    # A finished harvest is queued again: accounting corrected the job, or its script arrived
+    # meanwhile. A running one finds itself queued again, and stores nothing.
     queued = LogHarvest.objects.filter(job__in=jobs).update(state=HarvestState.QUEUED, **_fresh(at))
     if queued:
         wake_workers()
@@ -83,7 +86,10 @@ def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
 
 
 def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
-    """Read the logs of one job and store what they say; None if another worker has it. See `harvest_batch`."""
+    """Read the logs of one job and store what they say; None if another worker has it.
+
+    See `harvest_batch`.
+    """
     claimed = _claim(LogHarvest.objects.filter(pk=harvest.pk, state=HarvestState.QUEUED), at)
     return _harvest(claimed, at).get(harvest.pk)
 
@@ -91,11 +97,16 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
 def harvest_batch(*, at: datetime) -> int:
     """Harvest the logs of the jobs that wait longest; return how many were claimed.
 
-    A missing log is retried a little later. A job whose worker was killed is harvested alone, so that a log that kills
-    workers keeps no other job waiting. Any number of workers may do so at once.
+    A missing log is retried a little later. A job whose worker was killed is harvested alone, so
+    that a log that kills workers keeps no other job waiting. Any number of workers may do so at
+    once.
     """
-    waiting = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at).order_by("due_at")
-    claimed = _claim(waiting.filter(interrupted=True)[:1], at) or _claim(waiting.filter(interrupted=False)[:BATCH], at)
+    waiting = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at).order_by(
+        "due_at"
+    )
+    claimed = _claim(waiting.filter(interrupted=True)[:1], at) or _claim(
+        waiting.filter(interrupted=False)[:BATCH], at
+    )
     _harvest(claimed, at)
     return len(claimed)
 
@@ -103,10 +114,16 @@ def harvest_batch(*, at: datetime) -> int:
 @transaction.atomic
 def _claim(queued: QuerySet[LogHarvest], at: datetime) -> list[LogHarvest]:
     """Claim queued harvests that no other worker claims, and return them with their jobs."""
-    rows = queued.select_related("job__cluster", "job__experiment").select_for_update(skip_locked=True, of=("self",))
+    rows = queued.select_related("job__cluster", "job__experiment").select_for_update(
+        skip_locked=True, of=("self",)
+    )
     claimed, due_at = list(rows), at + RUN_TIMEOUT
     for harvest in claimed:
-        harvest.state, harvest.attempts, harvest.due_at = HarvestState.RUNNING, harvest.attempts + 1, due_at
+        harvest.state, harvest.attempts, harvest.due_at = (
+            HarvestState.RUNNING,
+            harvest.attempts + 1,
+            due_at,
+        )
     if claimed:
         mine = LogHarvest.objects.filter(pk__in=[harvest.pk for harvest in claimed])
         mine.update(state=HarvestState.RUNNING, attempts=F("attempts") + 1, due_at=due_at)
@@ -114,7 +131,9 @@ def _claim(queued: QuerySet[LogHarvest], at: datetime) -> list[LogHarvest]:
 
 
 def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestState]:
-    """Analyse claimed harvests until a limit is reached, and store the outcomes; return the new state of each."""
+    """Analyse claimed harvests until a limit is reached, and store the outcomes;
+    return the new state of each.
+    """
     if not claimed:
         return {}
     context = Context.of([harvest.job for harvest in claimed])
@@ -133,7 +152,9 @@ def _held(claimed: Iterable[LogHarvest]) -> QuerySet[LogHarvest]:
     """Return the harvests claimed together that have not been queued or claimed again meanwhile."""
     rows = list(claimed)
     return LogHarvest.objects.filter(
-        pk__in=[row.pk for row in rows], state=HarvestState.RUNNING, due_at__in={row.due_at for row in rows}
+        pk__in=[row.pk for row in rows],
+        state=HarvestState.RUNNING,
+        due_at__in={row.due_at for row in rows},
     )
 
 
@@ -144,10 +165,15 @@ def _give_back(claimed: Sequence[LogHarvest], at: datetime) -> None:
 
 
 def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
-    """Store outcomes together; if that fails, each alone, so that a bad outcome costs only its own job."""
+    """Store outcomes together; if that fails, each alone,
+    so that a bad outcome costs only its own job.
+    """
     try:
         return _store(outcomes, at)
-    except (OperationalError, InterfaceError):  # of the database, not of what is stored: they are found again
+    except (
+        OperationalError,
+        InterfaceError,
+    ):  # of the database, not of what is stored: they are found again
         raise
     except Exception as error:
         if len(outcomes) > 1:
@@ -161,7 +187,9 @@ def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, Harvest
 
 @transaction.atomic
 def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
-    """Store the outcomes of harvests that are still claimed, in one transaction; return their states."""
+    """Store the outcomes of harvests that are still claimed, in one transaction;
+    return their states.
+    """
     claimed = _held(outcome.harvest for outcome in outcomes).select_for_update().order_by("pk")
     held = set(claimed.values_list("pk", flat=True))
     outcomes = [outcome for outcome in outcomes if outcome.harvest.pk in held]
@@ -205,18 +233,24 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
     contents = ((outcome.harvest.job, outcome.content) for outcome in outcomes if outcome.content)
-    store_log_phases({job: content.phases for job, content in contents if content.phases is not None})
+    store_log_phases(
+        {job: content.phases for job, content in contents if content.phases is not None}
+    )
     if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
 
 
 def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
-    """Survey the large logs of a finished harvest completely and decide again; return whether that was done."""
+    """Survey the large logs of a finished harvest completely and decide again;
+    return whether that was done.
+    """
     outcome = analyse_whole(harvest, at) if harvest.state == HarvestState.DONE else None
     if outcome is None:
         return False
     with transaction.atomic():
-        unchanged = LogHarvest.objects.filter(pk=harvest.pk, state=harvest.state, harvested_at=harvest.harvested_at)
+        unchanged = LogHarvest.objects.filter(
+            pk=harvest.pk, state=harvest.state, harvested_at=harvest.harvested_at
+        )
         if unchanged.select_for_update().first() is None:
             return False
         _write([outcome], at)
@@ -227,7 +261,9 @@ def requeue_overdue(*, at: datetime, limit: int = 500) -> int:
     """Requeue overdue harvests, of killed workers and lost messages; return how many."""
     dead = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
     dead.update(state=HarvestState.QUEUED, interrupted=True, due_at=at - GRACE)
-    late = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at - GRACE).order_by("due_at")
+    late = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at - GRACE).order_by(
+        "due_at"
+    )
     with transaction.atomic():
         ids = list(late.values_list("pk", flat=True)[:limit])
         LogHarvest.objects.filter(pk__in=ids, state=HarvestState.QUEUED).update(due_at=at)

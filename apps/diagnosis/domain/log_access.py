@@ -1,4 +1,6 @@
-"""The logs of a job, and which files may be read as such: by user and uid in accounting, and by its cluster."""
+"""The logs of a job, and which files may be read as such: by user and uid in accounting,
+and by its cluster.
+"""
 
 import logging
 import pwd
@@ -17,8 +19,9 @@ from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-#: Root, and the owner that file systems name for files that belong to no account they know. A job's user in
-#: accounting is never taken for either of them: schedulers too write `nobody` for a user whom they do not know.
+#: Root, and the owner that file systems name for files that belong to no account they know. A job's
+#: user in accounting is never taken for either of them: schedulers too write `nobody` for a user
+#: whom they do not know.
 NOT_USERS = frozenset({0, 65534})
 
 
@@ -37,13 +40,17 @@ def log_access(job: Job) -> LogAccess:
     """Return which files may be read as logs of this job."""
     uid = uid_of(job.user) if job.uid is None else job.uid
     uid = None if uid in NOT_USERS else uid
-    allowed = (int(owner) if owner.isdecimal() else uid_of(owner) for owner in log_owners_of(job.cluster))
+    allowed = (
+        int(owner) if owner.isdecimal() else uid_of(owner) for owner in log_owners_of(job.cluster)
+    )
     return LogAccess(
         roots=tuple(settings.LOG_ROOTS),
         user=job.user,
         uid=uid,
         allowed_uids=frozenset(uid for uid in allowed if uid is not None),
-        reader=(Account() if uid is None else account_of(uid)) if checks_log_rights(job.cluster) else None,
+        reader=(Account() if uid is None else account_of(uid))
+        if checks_log_rights(job.cluster)
+        else None,
     )
 
 

@@ -24,14 +24,18 @@ class LogScan:
 
 
 def scan_logs(*, job: Job, at: datetime) -> LogScan:
-    """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and stored."""
+    """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and
+    stored.
+    """
     read = [_read(job, stream, path) for stream, path in locate_logs(job=job, at=at)]
     blocks = [block for block in read if block is not None]
     if not blocks:
         return LogScan(read=False)
 
     diagnosis = diagnose(facts_for_logs(job), blocks, classifiers=current_classifiers())
-    return LogScan(read=True, hits=tuple(hit for hit in diagnosis.hits if hit.pattern.role is Role.CAUSE))
+    return LogScan(
+        read=True, hits=tuple(hit for hit in diagnosis.hits if hit.pattern.role is Role.CAUSE)
+    )
 
 
 def _read(job: Job, stream: Stream, path: str) -> Block | None:

@@ -1,4 +1,6 @@
-"""Open the text of a job's log for reading at any byte: the file, a compressed file's text, or the stored excerpt."""
+"""Open the text of a job's log for reading at any byte: the file, a compressed file's text,
+or the stored excerpt.
+"""
 
 import os
 import tempfile
@@ -26,7 +28,9 @@ class NoLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogText:
-    """The text of a log: bytes [begin, end) of an open file. `problem` says why it is not the current log.
+    """The text of a log: bytes [begin, end) of an open file.
+
+    `problem` says why it is not the current log.
 
     `first_number` is the number of the line at `begin`, None if it is not known.
     """
@@ -38,7 +42,9 @@ class LogText:
     problem: str = ""
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes with secrets starred, as many as there are: the file may have shrunk."""
+        """Return these bytes with secrets starred, as many as there are:
+        the file may have shrunk.
+        """
         begin = max(begin, self.begin)
         return starred_part(self.descriptor, self._read(begin, end), begin)
 
@@ -52,13 +58,17 @@ class LogText:
         return b"".join(parts)
 
     def line_start(self, offset: int, *, reach: int) -> int:
-        """Return the start of the line that holds a byte, or the first byte within reach if it starts before."""
+        """Return the start of the line that holds a byte,
+        or the first byte within reach if it starts before.
+        """
         floor = max(self.begin, offset - reach)
         newline = self._read(floor, offset).rfind(b"\n")
         return floor + newline + 1 if newline >= 0 else floor
 
     def number_at(self, offset: int) -> int | None:
-        """Return the number of the line that starts at a byte; None in a log that is too large to count."""
+        """Return the number of the line that starts at a byte;
+        None in a log that is too large to count.
+        """
         if self.first_number is None or offset - self.begin > WHOLE_BYTES:
             return None
         number, position = self.first_number, self.begin
@@ -68,12 +78,16 @@ class LogText:
         return number
 
     def offset_of(self, number: int) -> int | None:
-        """Return the start of a line by its number; None if it has no such line, or is too large to count."""
+        """Return the start of a line by its number; None if it has no such line,
+        or is too large to count.
+        """
         if self.first_number is None or number < self.first_number:
             return None
         left = number - self.first_number
         position = self.begin
-        while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self._read(position, position + _STEP)):
+        while position < min(self.end, self.begin + WHOLE_BYTES) and (
+            data := self._read(position, position + _STEP)
+        ):
             line_ends = newlines(data)
             if line_ends >= left:
                 place = 0
@@ -87,19 +101,28 @@ class LogText:
 
 @contextmanager
 def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
-    """Open a log of a job as it is now; yield a descriptor of its text and the job's own part. Raises `LogError`.
+    """Open a log of a job as it is now; yield a descriptor of its text and the job's own part.
 
-    Of a compressed log, offsets are those of the text. A log at a URL is fetched by workers only, not for a page.
+    Raises `LogError`.
+
+    Of a compressed log, offsets are those of the text. A log at a URL is fetched by workers only,
+    not for a page.
     """
     if is_remote(path):
         raise LogError(f"{path} is read when the job ends")
-    with open_own_log(job, stream, path, attempts_of(job)) as (file, part), opened_text(file, part) as descriptor:
+    with (
+        open_own_log(job, stream, path, attempts_of(job)) as (file, part),
+        opened_text(file, part) as descriptor,
+    ):
         yield descriptor, part
 
 
 @contextmanager
 def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
-    """Open a log of a job, or the excerpt of it that was stored if it cannot be read now. Raises `NoLog`."""
+    """Open a log of a job, or the excerpt of it that was stored if it cannot be read now.
+
+    Raises `NoLog`.
+    """
     path = dict(log_paths(job)).get(stream, "")
     excerpt = LogExcerpt.objects.filter(harvest__job=job, stream=stream).first()
     with ExitStack() as stack:
@@ -110,7 +133,9 @@ def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
         except LogError as error:
             if excerpt is None:
                 raise NoLog(_why_none(job, error)) from None
-            text = stack.enter_context(_excerpt_text(excerpt, f"{error}. Showing the stored excerpt."))
+            text = stack.enter_context(
+                _excerpt_text(excerpt, f"{error}. Showing the stored excerpt.")
+            )
         else:
             size = part.size_in(os.fstat(descriptor).st_size)
             text = LogText(descriptor, min(part.start, size), size, 1 if part.start == 0 else None)

@@ -1,4 +1,6 @@
-"""Windows into a job's logs: the last lines, earlier lines or lines around an offset, with known errors marked."""
+"""Windows into a job's logs: the last lines, earlier lines or lines around an offset,
+with known errors marked.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -45,16 +47,24 @@ class LogView:
 
 
 def log_view(
-    job: Job, *, stream: Stream | None = None, lines: int = 50, before: int | None = None, at: int | None = None
+    job: Job,
+    *,
+    stream: Stream | None = None,
+    lines: int = 50,
+    before: int | None = None,
+    at: int | None = None,
 ) -> LogView:
-    """Return the last lines of a log, those before the byte `before`, or those around the byte `at`.
+    """Return the last lines of a log, those before the byte `before`,
+    or those around the byte `at`.
 
-    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots and within 1 MB,
-    and its secrets are starred.
+    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots
+    and within 1 MB, and its secrets are starred.
     """
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
-    streams = tuple(candidate for candidate in Stream if candidate in excerpts or candidate in paths)
+    streams = tuple(
+        candidate for candidate in Stream if candidate in excerpts or candidate in paths
+    )
     chosen = stream or default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
@@ -78,7 +88,9 @@ def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
     return streams[0] if streams else Stream.STDOUT
 
 
-def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | None) -> tuple[Block | None, str]:
+def _window(
+    view: LogView, excerpt: LogExcerpt | None, path: str, before: int | None
+) -> tuple[Block | None, str]:
     lines, at = view.wanted, view.at
     stored = _stored_window(excerpt, lines, before, at) if excerpt else None
     if stored is not None:
@@ -90,10 +102,16 @@ def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | 
             if at is not None:
                 block = read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES)
             else:
-                block = read_back(descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES)
+                block = read_back(
+                    descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES
+                )
             return starred_block(descriptor, block), ""
     except LogError as error:
-        return (block_of(excerpt), f"{error}. Showing the stored excerpt.") if excerpt else (None, str(error))
+        return (
+            (block_of(excerpt), f"{error}. Showing the stored excerpt.")
+            if excerpt
+            else (None, str(error))
+        )
 
 
 def block_of(excerpt: LogExcerpt) -> Block:
@@ -107,7 +125,9 @@ def block_of(excerpt: LogExcerpt) -> Block:
     )
 
 
-def _stored_window(excerpt: LogExcerpt, lines: int, before: int | None, at: int | None) -> Block | None:
+def _stored_window(
+    excerpt: LogExcerpt, lines: int, before: int | None, at: int | None
+) -> Block | None:
     """Return the window from the excerpt; None if it reaches beyond the excerpt."""
     block = block_of(excerpt)
     end = len(block.data)
@@ -146,13 +166,17 @@ def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
     """Mark the lines that match known errors."""
     marks = marks_in(job, block)
     return tuple(
-        LineView(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else LineView(line)
+        LineView(line, mark.role, mark.id, mark.service)
+        if (mark := marks.get(line.offset))
+        else LineView(line)
         for line in lines_of(block)
     )
 
 
 def marks_in(job: Job, block: Block) -> dict[int, Pattern]:
-    """Return the known errors in a block, except noise, by offset of their line: of each line the weightiest."""
+    """Return the known errors in a block, except noise, by offset of their line:
+    of each line the weightiest.
+    """
     marks: dict[int, Pattern] = {}
     facts = JobFacts(experiment=job.experiment.key if job.experiment else "")
     for hit in known_errors_in(facts, block):

@@ -1,4 +1,6 @@
-"""What a pattern would match, before it is saved: hits in the kept excerpts of failed and of successful jobs."""
+"""What a pattern would match, before it is saved:
+hits in the kept excerpts of failed and of successful jobs.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +33,9 @@ class PreviewLine:
 
 @dataclass(slots=True)
 class Side:
-    """Excerpts of failed, or of successful jobs: how many were searched, in how many the pattern matches, and lines."""
+    """Excerpts of failed, or of successful jobs: how many were searched,
+    in how many the pattern matches, and lines.
+    """
 
     searched: int = 0
     matched: int = 0
@@ -40,7 +44,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Matches of a pattern in the newest excerpts that the user may see; `cut_short` if there was no time for all."""
+    """Matches of a pattern in the newest excerpts that the user may see;
+    `cut_short` if there was no time for all.
+    """
 
     failed: Side
     successful: Side
@@ -57,7 +63,9 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
         try:
             for side, succeeded in ((failed, False), (successful, True)):
                 for excerpt in _excerpts(user, experiment, succeeded):
-                    lines = run.call(first_lines, regex, clean(block_of(excerpt).data), LINES_PER_EXCERPT)
+                    lines = run.call(
+                        first_lines, regex, clean(block_of(excerpt).data), LINES_PER_EXCERPT
+                    )
                     _add(side, excerpt, lines)
         except TooCostly:
             cut_short = True

@@ -16,8 +16,8 @@ from apps.jobs.models import Job
 def phases_in_logs(job: Job, blocks: Sequence[Block], markers: Markers) -> list[MarkedPhase]:
     """Return the phases with a duration that the first of these logs marks which marks any.
 
-    The phase in which a job failed lasts until the job ends, if the log is whole. A log is the job's own text: a phase
-    that lasts longer than the job ran is left out.
+    The phase in which a job failed lasts until the job ends, if the log is whole. A log is the
+    job's own text: a phase that lasts longer than the job ran is left out.
     """
     for block in blocks:
         marks, _ = marks_by(replace(markers, levels=()), block.data)
@@ -38,6 +38,8 @@ def _measured(job: Job, phases: Sequence[Phase], *, is_whole: bool) -> list[Mark
 
 
 def _seconds_to_end(job: Job, phases: Sequence[Phase]) -> int | None:
-    """Return how long the last phase lasted: it ended with the job, and the first one began with the job."""
+    """Return how long the last phase lasted: it ended with the job,
+    and the first one began with the job.
+    """
     first, last = phases[0].started_at, phases[-1].started_at
     return job.wall_seconds - int((last - first).total_seconds()) if first and last else None

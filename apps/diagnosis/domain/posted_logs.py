@@ -31,7 +31,8 @@ MOST_BYTES_A_DAY = 2 * 1024 * 1024 * 1024
 _ROW_BYTES = 4096
 _DAY = timedelta(days=1)
 _SIZE = Coalesce(Sum(Greatest(Length("compressed"), Value(_ROW_BYTES))), Value(0))
-#: Clocks of worker nodes and of the portal differ, and a job may post what it wrote last when it has ended.
+#: Clocks of worker nodes and of the portal differ, and a job may post what it wrote last when it
+#: has ended.
 _AHEAD, _AFTER = timedelta(minutes=1), timedelta(minutes=5)
 
 
@@ -41,8 +42,8 @@ def store_posted_log(
 ) -> PostedLog:
     """Keep the end of a log that begins at a byte; of repeated posts the newest ones stay.
 
-    Raises `NotAllowed` if the token is that of another job array, and `LimitReached` if that array, or the jobs of
-    the experiment within a day, have posted too much.
+    Raises `NotAllowed` if the token is that of another job array, and `LimitReached` if that array,
+    or the jobs of the experiment within a day, have posted too much.
     """
     check_array(token=token, job_id=job_id)
     array, posted = array_of(job_id), PostedLog.objects.filter(token_label=token.label)
@@ -60,28 +61,36 @@ def store_posted_log(
         compressed=zstandard.ZstdCompressor().compress(starred(data)),
         posted_at=at,
     )
-    same = posted.filter(cluster=token.cluster, job_id=job_id, stream=stream).order_by("-posted_at", "-pk")
-    PostedLog.objects.filter(pk__in=list(same.values_list("pk", flat=True)[MOST_OF_A_LOG:])).delete()
+    same = posted.filter(cluster=token.cluster, job_id=job_id, stream=stream).order_by(
+        "-posted_at", "-pk"
+    )
+    PostedLog.objects.filter(
+        pk__in=list(same.values_list("pk", flat=True)[MOST_OF_A_LOG:])
+    ).delete()
     return row
 
 
 def _check_limits(posted: QuerySet[PostedLog], token: PhaseToken, at: datetime) -> None:
-    """Raise `LimitReached` if the posts of a token, or of its experiment within a day, are too many or too large."""
+    """Raise `LimitReached` if the posts of a token, or of its experiment within a day,
+    are too many or too large.
+    """
     of_token = posted.aggregate(logs=Count("pk"), size=_SIZE)
     if of_token["logs"] >= MOST_OF_AN_ARRAY:
         raise LimitReached(f"The jobs of this array have posted {MOST_OF_AN_ARRAY:,} logs already.")
     if of_token["size"] >= MOST_BYTES_OF_A_TOKEN:
         raise LimitReached(
-            f"The logs that the jobs of this array have posted take {_megabytes(of_token['size'])} MB compressed. The"
+            "The logs that the jobs of this array have posted take "
+            f"{_megabytes(of_token['size'])} MB compressed. The"
             f" limit of a token is {_megabytes(MOST_BYTES_OF_A_TOKEN)} MB{_until_deleted()}."
         )
-    of_day = PostedLog.objects.filter(experiment=token.experiment, posted_at__gt=at - _DAY).aggregate(
-        size=_SIZE, oldest=Min("posted_at")
-    )
+    of_day = PostedLog.objects.filter(
+        experiment=token.experiment, posted_at__gt=at - _DAY
+    ).aggregate(size=_SIZE, oldest=Min("posted_at"))
     if of_day["size"] >= MOST_BYTES_A_DAY:
         until = of_day["oldest"] + _DAY
         raise LimitReached(
-            f"The logs that jobs of this experiment have posted within a day take {_megabytes(of_day['size']):,} MB"
+            "The logs that jobs of this experiment have posted within a day take "
+            f"{_megabytes(of_day['size']):,} MB"
             f" compressed. The limit is {_megabytes(MOST_BYTES_A_DAY):,} MB. Try again after"
             f" {until.astimezone(UTC):%d %b %Y %H:%M} UTC.",
             wait_seconds=(until - at).total_seconds(),
@@ -98,13 +107,16 @@ def _until_deleted() -> str:
 
 
 def delete_unknown(*, at: datetime) -> int:
-    """Delete posts of a day ago or more for jobs that neither accounting nor capture knows; return how many.
+    """Delete posts of a day ago or more for jobs that neither accounting nor capture knows;
+    return how many.
 
-    Accounting knows a job once it has ended and its records were collected, so a day counts only as far as these are.
-    Posts on a cluster whose accounting was never read stay.
+    Accounting knows a job once it has ended and its records were collected, so a day counts only as
+    far as these are. Posts on a cluster whose accounting was never read stay.
     """
     collected = Collection.objects.filter(cluster=OuterRef("cluster")).values("collected_until")
-    jobs = Job.objects.filter(cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), experiment=OuterRef("experiment"))
+    jobs = Job.objects.filter(
+        cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), experiment=OuterRef("experiment")
+    )
     captured = ArchivedJob.objects.filter(
         Q(job_id=OuterRef("job_id")) | Q(job_id=OuterRef("array_id")),
         Q(experiment=None) | Q(experiment=OuterRef("experiment")),
@@ -116,15 +128,19 @@ def delete_unknown(*, at: datetime) -> int:
 
 
 def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
-    """Return what each of these attempts has posted, by id of the job and stream, the newest of each; in one query.
+    """Return what each of these attempts has posted, by id of the job and stream,
+    the newest of each; in one query.
 
-    Only posts for the job's own experiment count, and of the time of the attempt: job IDs are no secret.
+    Only posts for the job's own experiment count, and of the time of the attempt: job IDs are no
+    secret.
     """
     posted: dict[int, dict[Stream, PostedLog]] = {job.pk: {} for job in jobs}
     by_id: dict[tuple[int, str], list[Job]] = {}
     for job in jobs:
         by_id.setdefault((job.cluster_id, job.job_id), []).append(job)
-    rows = PostedLog.objects.filter(cluster__in={key[0] for key in by_id}, job_id__in={key[1] for key in by_id})
+    rows = PostedLog.objects.filter(
+        cluster__in={key[0] for key in by_id}, job_id__in={key[1] for key in by_id}
+    )
     for row in rows.order_by("posted_at", "pk"):
         for job in by_id.get((row.cluster_id, row.job_id), ()):
             if row.experiment_id == job.experiment_id and _is_of(row, job):
@@ -133,7 +149,10 @@ def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
 
 
 def _is_of(row: PostedLog, job: Job) -> bool:
-    return job.started_at is not None and job.started_at - _AHEAD <= row.posted_at <= job.ended_at + _AFTER
+    return (
+        job.started_at is not None
+        and job.started_at - _AHEAD <= row.posted_at <= job.ended_at + _AFTER
+    )
 
 
 def posted_block(row: PostedLog) -> Block:

@@ -24,7 +24,13 @@ from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.enums import RECLASSIFICATION_MOVES, RECLASSIFYING, Category, ReclassificationState, Stream
+from apps.diagnosis.enums import (
+    RECLASSIFICATION_MOVES,
+    RECLASSIFYING,
+    Category,
+    ReclassificationState,
+    Stream,
+)
 from apps.diagnosis.models import Evidence, KnownError, LogHarvest, Reclassification, Verdict
 from apps.diagnosis.permissions import may_edit_catalogue
 
@@ -40,7 +46,10 @@ class AlreadyRunning(DomainError):
 
 @transaction.atomic
 def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassification:
-    """Start a preview over the verdicts on jobs that ended since a time. Raises `NotAllowed`, `AlreadyRunning`."""
+    """Start a preview over the verdicts on jobs that ended since a time.
+
+    Raises `NotAllowed`, `AlreadyRunning`.
+    """
     _check_may_reclassify(by)
     _check_none_runs()
     verdicts = Verdict.objects.filter(ended_at__gte=since)
@@ -73,7 +82,10 @@ def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
 
 @transaction.atomic
 def cancel_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
-    """Stop a run; verdicts that it has changed stay so. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
+    """Stop a run; verdicts that it has changed stay so.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
+    """
     _check_may_reclassify(by)
     move(run, to=ReclassificationState.CANCELLED, transitions=RECLASSIFICATION_MOVES, worked_at=at)
     publish(kind="reclassification.cancelled", target=run, by=by, at=at)
@@ -85,12 +97,16 @@ def _check_may_reclassify(by: Principal) -> None:
 
 
 def _check_none_runs() -> None:
-    """Raise `AlreadyRunning` if a run is under way; until this transaction ends, no other begins."""
+    """Raise `AlreadyRunning` if a run is under way; until this transaction ends,
+    no other begins.
+    """
     lock_for_this_transaction("reclassification")
     run = Reclassification.objects.filter(state__in=RECLASSIFYING).first()
     if run is not None:
         state = run.get_state_display().lower()
-        raise AlreadyRunning(f"Run {run.pk} of {run.by} is {state}. Wait until it has finished, or cancel it.")
+        raise AlreadyRunning(
+            f"Run {run.pk} of {run.by} is {state}. Wait until it has finished, or cancel it."
+        )
 
 
 @transaction.atomic
@@ -100,11 +116,15 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     Changes and position commit together: a batch of a killed worker is judged again as a whole.
     """
     run = (
-        Reclassification.objects.select_for_update(skip_locked=True).filter(pk=run_id, state__in=RECLASSIFYING).first()
+        Reclassification.objects.select_for_update(skip_locked=True)
+        .filter(pk=run_id, state__in=RECLASSIFYING)
+        .first()
     )
     if run is None:
         return False
-    rows = Verdict.objects.filter(pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since)
+    rows = Verdict.objects.filter(
+        pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
+    )
     apply, catalogue = run.state == ReclassificationState.APPLYING, current()
     if apply:
         _lock_harvests(rows)
@@ -127,9 +147,16 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
 
 
 def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
-    """Lock the harvests of the next verdicts, so that none stores a newer analysis while its old one is judged."""
+    """Lock the harvests of the next verdicts, so that none stores a newer analysis while its old
+    one is judged.
+    """
     jobs = [verdict.job_id for verdict in verdicts.order_by("pk").only("job")[:BATCH]]
-    list(LogHarvest.objects.filter(job__in=jobs).select_for_update().order_by("pk").values_list("pk", flat=True))
+    list(
+        LogHarvest.objects.filter(job__in=jobs)
+        .select_for_update()
+        .order_by("pk")
+        .values_list("pk", flat=True)
+    )
 
 
 @transaction.atomic
@@ -143,14 +170,19 @@ def continue_lost_runs(*, at: datetime) -> int:
 
 
 def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:
-    """Evaluate the excerpts of one job again; return what changes, "" if nothing does. A user's verdict stays."""
+    """Evaluate the excerpts of one job again; return what changes, "" if nothing does.
+
+    A user's verdict stays.
+    """
     harvest = LogHarvest.objects.filter(job=verdict.job_id).prefetch_related("excerpts").first()
     blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()] if harvest else []
     if harvest is None or not blocks or _holds_before(verdict, harvest, blocks, catalogue):
         return ""
     job = verdict.job
     used = {**classifiers(), Catalogue.name: catalogue}
-    diagnosis = diagnose(facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job))
+    diagnosis = diagnose(
+        facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job)
+    )
     decided = diagnosis.verdict
     cause = decided.cause.pattern.id[:64] if decided.cause else ""
     if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):
@@ -163,8 +195,11 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     return f"{old} → {decided.verdict}{', ' if cause else ''}{cause}"
 
 
-def _holds_before(verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: Catalogue) -> bool:
-    """Return whether the cause is a line before the kept excerpts that its known error still matches as before.
+def _holds_before(
+    verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: Catalogue
+) -> bool:
+    """Return whether the cause is a line before the kept excerpts that its known error still
+    matches as before.
 
     What the grammar read there cannot be read again without the lines around it, and holds.
     """

@@ -1,7 +1,7 @@
 """The end of the log of a job that still runs, read again and again while it grows.
 
-Accounting does not know the job yet: what was captured of it says whose it is, and its scheduler where it writes. A
-worker asks the scheduler, once for a while; a page only reads the file.
+Accounting does not know the job yet: what was captured of it says whose it is, and its scheduler
+where it writes. A worker asks the scheduler, once for a while; a page only reads the file.
 """
 
 import os
@@ -32,15 +32,17 @@ from apps.jobs.domain.records import record_of
 from apps.jobs.models import Job
 
 LINES, TAIL_BYTES, HEAD_BYTES = 200, 256 * 1024, 1024
-#: Paths are known for so long. A scheduler is asked about an archived job, of whatever task, again after so long if a
-#: question is not answered, or if it did not know the paths.
+#: Paths are known for so long. A scheduler is asked about an archived job, of whatever task, again
+#: after so long if a question is not answered, or if it did not know the paths.
 KNOWN_SECONDS, ASK_SECONDS = 600, 30
 #: Variables of a job that name its working directory.
 _DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
 
 
 #: Only what was captured says whose log a running job may show.
-NOT_TRUSTED = "The log is read when the job ends: its capture host is not trusted, or its captures differ."
+NOT_TRUSTED = (
+    "The log is read when the job ends: its capture host is not trusted, or its captures differ."
+)
 NOTICES = {
     "replaced": "The log was replaced by another file. These are the lines of the new one.",
     "shrank": "The log shrank. Earlier lines are lost.",
@@ -62,7 +64,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class RunningLog:
-    """The end of a log now. `finished` is the job's record once it has ended: there is nothing to follow then."""
+    """The end of a log now.
+
+    `finished` is the job's record once it has ended: there is nothing to follow then.
+    """
 
     archived: ArchivedJob
     job_id: str
@@ -77,7 +82,9 @@ class RunningLog:
 
 
 def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
-    """Return what was captured of a job, or of the array of a task (`4711_3`); the newest one that the user may see."""
+    """Return what was captured of a job, or of the array of a task (`4711_3`);
+    the newest one that the user may see.
+    """
     job_ids = {job_id, job_id.partition("_")[0]}
     jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=job_ids)
     newest = jobs.select_related("cluster", "experiment").order_by("-submitted_at").first()
@@ -88,9 +95,16 @@ def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
 
 
 def running_log(
-    archived: ArchivedJob, *, job_id: str, stream: Stream = Stream.STDOUT, before: Seen | None = None
+    archived: ArchivedJob,
+    *,
+    job_id: str,
+    stream: Stream = Stream.STDOUT,
+    before: Seen | None = None,
 ) -> RunningLog:
-    """Read the last lines of a log. `before` is what the reader saw last: a log that shrank or was replaced says so."""
+    """Read the last lines of a log.
+
+    `before` is what the reader saw last: a log that shrank or was replaced says so.
+    """
     log = RunningLog(archived, job_id, stream, finished=_finished(archived, job_id))
     paths = cache.get(_key(archived, job_id))
     if log.finished and (paths is None or "problem" in paths):
@@ -111,8 +125,14 @@ def running_log(
 
 
 def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
-    """Ask the scheduler of a job that runs for the paths of its logs, and remember them for a while."""
-    archived = ArchivedJob.objects.select_related("cluster", "script", "environment").filter(pk=archived_id).first()
+    """Ask the scheduler of a job that runs for the paths of its logs,
+    and remember them for a while.
+    """
+    archived = (
+        ArchivedJob.objects.select_related("cluster", "script", "environment")
+        .filter(pk=archived_id)
+        .first()
+    )
     if archived is None:
         return
     paths, seconds = _paths(archived, job_id, at), KNOWN_SECONDS
@@ -124,7 +144,9 @@ def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
 
 def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
     if log_url_of(archived.cluster):
-        return {"problem": "Logs of this cluster are on a web server. They are read when the job ends."}
+        return {
+            "problem": "Logs of this cluster are on a web server. They are read when the job ends."
+        }
     try:
         script = read_blob(archived.script)
         environment = _variables(read_blob(archived.environment))
@@ -132,7 +154,9 @@ def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
         return {"problem": f"The archived content {error}."}
     record = record_of(_as_job(archived, job_id, at, environment))
     try:
-        log_paths = adapter_of(archived.cluster).log_paths(record, script=script, environment=environment)
+        log_paths = adapter_of(archived.cluster).log_paths(
+            record, script=script, environment=environment
+        )
     except SchedulerError as error:
         return {"problem": f"The scheduler did not answer: {error}"}
     if log_paths is None:
@@ -149,13 +173,21 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
         return replace(log, problem="The job writes to /dev/null.")
     try:
         with open_log(Path(log.path), log_access(job)) as descriptor:
-            block = starred_block(descriptor, read_back(descriptor, lines=LINES, budget_bytes=TAIL_BYTES))
+            block = starred_block(
+                descriptor, read_back(descriptor, lines=LINES, budget_bytes=TAIL_BYTES)
+            )
             status = os.fstat(descriptor)
             head = os.pread(descriptor, min(HEAD_BYTES, before.size) if before else 0, 0)
-            seen = Seen(status.st_ino, status.st_size, zlib.crc32(os.pread(descriptor, HEAD_BYTES, 0)))
+            seen = Seen(
+                status.st_ino, status.st_size, zlib.crc32(os.pread(descriptor, HEAD_BYTES, 0))
+            )
             notice = _notice(before, seen, head)
     except LogMissing as error:
-        gone = " It was there before: it has been deleted or moved." if before else " The job may not have started."
+        gone = (
+            " It was there before: it has been deleted or moved."
+            if before
+            else " The job may not have started."
+        )
         return replace(log, problem=f"{error}.{gone}", seen=before)
     except LogError as error:
         return replace(log, problem=f"{error}.", seen=before)
@@ -163,7 +195,9 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
 
 
 def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
-    """Return what happened to a file since it was last seen, as a key of `NOTICES`; empty if it only grew."""
+    """Return what happened to a file since it was last seen, as a key of `NOTICES`;
+    empty if it only grew.
+    """
     if before is None or not before.size:
         return ""
     if now.inode != before.inode:
@@ -176,13 +210,19 @@ def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
 def _finished(archived: ArchivedJob, job_id: str) -> Job | None:
     """Return the record of the last attempt, unless the scheduler may start the job again."""
     around = (archived.submitted_at - CLOCK_TOLERANCE, archived.submitted_at + CLOCK_TOLERANCE)
-    jobs = Job.objects.filter(cluster=archived.cluster_id, spool_id=archived.job_id, submitted_at__range=around)
+    jobs = Job.objects.filter(
+        cluster=archived.cluster_id, spool_id=archived.job_id, submitted_at__range=around
+    )
     last = jobs.filter(job_id=job_id).order_by("attempt").last()
     return None if last is None or JobState(last.state) in RESTARTED else last
 
 
-def _as_job(archived: ArchivedJob, job_id: str, at: datetime, environment: Mapping[str, str]) -> Job:
-    """Return a job that runs as a row that is not saved: who it belongs to and where it was submitted."""
+def _as_job(
+    archived: ArchivedJob, job_id: str, at: datetime, environment: Mapping[str, str]
+) -> Job:
+    """Return a job that runs as a row that is not saved:
+    who it belongs to and where it was submitted.
+    """
     return Job(
         cluster=archived.cluster,
         job_id=job_id,

@@ -46,14 +46,24 @@ _baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
 
 
 def sample_successes(*, at: datetime) -> int:
-    """Sample the logs of newly completed jobs, kinds with few samples first; return how many. Safe to run twice."""
-    done = Job.objects.filter(state=JobState.COMPLETED, ended_at__gte=at - timedelta(days=1), success_sample=None)
+    """Sample the logs of newly completed jobs, kinds with few samples first; return how many.
+
+    Safe to run twice.
+    """
+    done = Job.objects.filter(
+        state=JobState.COMPLETED, ended_at__gte=at - timedelta(days=1), success_sample=None
+    )
     fields = ("pk", "experiment", "stage", "release")
     by_kind: dict[Kind, list[int]] = defaultdict(list)
-    for pk, *kind in done.exclude(stage="").order_by("-ended_at", "-pk").values_list(*fields)[:NEWEST]:
+    for pk, *kind in (
+        done.exclude(stage="").order_by("-ended_at", "-pk").values_list(*fields)[:NEWEST]
+    ):
         by_kind[tuple(kind)].append(pk)
     rows = SuccessSample.objects.values_list("experiment", "stage", "release")
-    have = {tuple(kind): (count, last) for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at"))}
+    have = {
+        tuple(kind): (count, last)
+        for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at"))
+    }
 
     chosen: list[int] = []
     for kind in sorted(by_kind, key=lambda kind: have.get(kind, (0, at))[0]):
@@ -94,7 +104,10 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
 
 def _read(job: Job, attempts: Sequence[Job], stream: Stream, path: str) -> Block | None:
     try:
-        with open_own_log(job, stream, path, attempts) as (file, part), opened_text(file, part) as descriptor:
+        with (
+            open_own_log(job, stream, path, attempts) as (file, part),
+            opened_text(file, part) as descriptor,
+        ):
             return replace(starred_block(descriptor, read_back(descriptor, part)), stream=stream)
     except LogError:
         return None
@@ -109,7 +122,8 @@ def _drop_oldest(kind: Mapping[str, object]) -> None:
 
 
 def baseline_for(job: Job) -> Baseline | None:
-    """Return what successful jobs of the same stage and release write, else of any release; None if too few are known.
+    """Return what successful jobs of the same stage and release write, else of any release;
+    None if too few are known.
 
     Kept for a minute in this process, for few kinds.
     """
@@ -126,7 +140,9 @@ def baseline_for(job: Job) -> Baseline | None:
 
 def _baseline(kind: Kind) -> Baseline | None:
     experiment, stage, release = kind
-    rows = SuccessSample.objects.filter(experiment=experiment, stage=stage).order_by("-sampled_at", "-pk")
+    rows = SuccessSample.objects.filter(experiment=experiment, stage=stage).order_by(
+        "-sampled_at", "-pk"
+    )
     templates = rows.values_list("templates", flat=True)
     same_release = templates.filter(release=release)[:LOGS]
     baseline = baseline_of(stage, [_hashes(row) for row in same_release])
@@ -142,22 +158,37 @@ def _hashes(compressed: bytes | memoryview) -> "Hashes":
 
 
 def with_novel_lines(diagnosis: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
-    """Add the novel lines of a job as reasons where no known error or fact decided; they decide nothing.
+    """Add the novel lines of a job as reasons where no known error or fact decided;
+    they decide nothing.
 
     A line that only reports the failure, such as an exit status, comes last.
     """
     verdict = diagnosis.verdict
-    explained = verdict.confidence is Confidence.HIGH or (verdict.cause and verdict.confidence is not Confidence.LOW)
-    if explained or job.state == JobState.COMPLETED or not blocks or (baseline := baseline_for(job)) is None:
+    explained = verdict.confidence is Confidence.HIGH or (
+        verdict.cause and verdict.confidence is not Confidence.LOW
+    )
+    if (
+        explained
+        or job.state == JobState.COMPLETED
+        or not blocks
+        or (baseline := baseline_for(job)) is None
+    ):
         return diagnosis
     lines: list[tuple[Stream, NovelLine]] = []
     for block in blocks:
         lines.extend((block.stream, line) for line in novel_lines(block, baseline, most=RANKED))
-    consequences = {(hit.stream, hit.offset) for hit in diagnosis.hits if hit.pattern.role is Role.CONSEQUENCE}
-    lines.sort(key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error))
+    consequences = {
+        (hit.stream, hit.offset) for hit in diagnosis.hits if hit.pattern.role is Role.CONSEQUENCE
+    }
+    lines.sort(
+        key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error)
+    )
     novel_line = lines[0][1].text if lines else ""
     reasons = tuple(
         Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
         for stream, line in lines[:SHOWN]
     )
-    return replace(diagnosis, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line))
+    return replace(
+        diagnosis,
+        verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line),
+    )

@@ -55,7 +55,9 @@ def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
 
 @dataclass(frozen=True, slots=True)
 class JobDiagnosis:
-    """A job's diagnosis as its page shows it; without a verdict, `harvest` has the state of the log analysis."""
+    """A job's diagnosis as its page shows it; without a verdict,
+    `harvest` has the state of the log analysis.
+    """
 
     job: Job
     verdict: Verdict | None
@@ -66,11 +68,16 @@ class JobDiagnosis:
 
     @property
     def is_waiting(self) -> bool:
-        return self.harvest is not None and self.harvest.state in {HarvestState.QUEUED, HarvestState.RUNNING}
+        return self.harvest is not None and self.harvest.state in {
+            HarvestState.QUEUED,
+            HarvestState.RUNNING,
+        }
 
 
 def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
-    """Return a job's verdict and the state of its log analysis; with `at`, whether a retry waits for the service."""
+    """Return a job's verdict and the state of its log analysis; with `at`,
+    whether a retry waits for the service.
+    """
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
@@ -93,13 +100,17 @@ def _ending_of(job: Job) -> Explanation | None:
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
-    """Return the verdicts on these jobs for the job list, by ID of the job: to wait where their service is down now."""
+    """Return the verdicts on these jobs for the job list, by ID of the job:
+    to wait where their service is down now.
+    """
     verdicts = Verdict.objects.filter(job__in=jobs)
     waits = waits_by_service(timezone.now())
 
     marks = {}
     for verdict in verdicts:
-        wait = waits.get(verdict.service.lower(), "") if verdict.verdict == VerdictKind.SERVICE else ""
+        wait = (
+            waits.get(verdict.service.lower(), "") if verdict.verdict == VerdictKind.SERVICE else ""
+        )
         marks[verdict.job_id] = Mark(verdict.verdict, headline_of(verdict, wait=wait))
     return marks
 
@@ -111,7 +122,9 @@ def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
 
 
 @transaction.atomic
-def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str) -> Verdict:
+def override_verdict(
+    *, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str
+) -> Verdict:
     """Override the verdict on a job; later analyses of its log keep the override.
 
     Raises `NotAllowed`, and `InvalidFields` without a reason.
@@ -120,29 +133,57 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
         raise NotAllowed("Only the OPG and liaisons of the experiment can correct a verdict.")
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
-    old = Verdict.objects.select_for_update(of=("self",)).select_related("group", "job").filter(job=job).first()
+    old = (
+        Verdict.objects.select_for_update(of=("self",))
+        .select_related("group", "job")
+        .filter(job=job)
+        .first()
+    )
     if old is None:
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
     old.verdict, old.advice = verdict, Advice.NONE if old.later_state else ADVICE_OF[verdict]
     old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
     group = old.group
-    old.group = group_for(old, title=group.title if group else old.summary, line=group.line if group else "", at=at)
+    old.group = group_for(
+        old, title=group.title if group else old.summary, line=group.line if group else "", at=at
+    )
     old.save(
-        update_fields=["verdict", "advice", "group", "overridden_by", "overridden_at", "override_reason"],
+        update_fields=[
+            "verdict",
+            "advice",
+            "group",
+            "overridden_by",
+            "overridden_at",
+            "override_reason",
+        ],
     )
     mark_dirty({hour_of(old.ended_at)})
-    publish(kind="verdict.overridden", target=job, by=by, at=at, old=event_old, new=verdict, reason=reason.strip())
+    publish(
+        kind="verdict.overridden",
+        target=job,
+        by=by,
+        at=at,
+        old=event_old,
+        new=verdict,
+        reason=reason.strip(),
+    )
     propose_from_corrections(verdict=old, at=at)
     return old
 
 
 @transaction.atomic
 def assign_experiments(*, jobs: QuerySet[Job]) -> int:
-    """Give the verdicts on these jobs the experiment that their jobs have now; return how many have changed."""
-    rows = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    """Give the verdicts on these jobs the experiment that their jobs have now;
+    return how many have changed.
+    """
+    rows = (
+        Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    )
     differing = rows.exclude(experiment=F("job__experiment"))  # or neither has one
-    verdicts = [verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id]
+    verdicts = [
+        verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
+    ]
     for verdict in verdicts:
         verdict.experiment_id = verdict.job.experiment_id
     Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)

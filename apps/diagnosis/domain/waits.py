@@ -10,7 +10,11 @@ from apps.statusboard.enums import State
 
 
 def waits_by_service(at: datetime) -> Mapping[str, str]:
-    """Return the next step of failures by each service that is down, by its slug and name in lower case. One query."""
+    """Return the next step of failures by each service that is down,
+    by its slug and name in lower case.
+
+    One query.
+    """
     waits: dict[str, str] = {}
     for trouble in disruptions(at, (State.DOWN,)):
         since, now = timezone.localtime(trouble.since), timezone.localtime(at)

@@ -1,4 +1,6 @@
-"""Which files may be read as logs of a job: its user chooses the path, and may name the file of another."""
+"""Which files may be read as logs of a job: its user chooses the path,
+and may name the file of another.
+"""
 
 import os
 import pwd
@@ -11,10 +13,12 @@ from apps.clusters.schedulers.user_files import Account
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
-    """Who may own the logs of one job: its user, and the accounts whose logs every job of the cluster may show.
+    """Who may own the logs of one job: its user, and the accounts whose logs every job of the
+    cluster may show.
 
-    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is known here. With a
-    `reader`, this account must have the right to search each directory of the path and to read the file.
+    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is
+    known here. With a `reader`, this account must have the right to search each directory of the
+    path and to read the file.
     """
 
     roots: tuple[Path, ...]
@@ -28,25 +32,37 @@ class LogAccess:
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
         if status.st_nlink > 1:
-            return f"hard link: the file has {status.st_nlink} names, and another of them may be private"
+            return (
+                f"hard link: the file has {status.st_nlink} names, and another of them may be "
+                "private"
+            )
         if self._accepts(status.st_uid):
             return ""
         owner = _name_of(status.st_uid)
         if self.uid is not None:
             return f"owned by {owner}, but the job ran as {self.user}"
-        who = f"the job's user {self.user} is not an ordinary account on this host" if self.user else "job has no user"
+        who = (
+            f"the job's user {self.user} is not an ordinary account on this host"
+            if self.user
+            else "job has no user"
+        )
         return f"{who}, and its cluster does not allow logs owned by {owner}"
 
     def directory_problem(self, status: os.stat_result) -> str:
         """Return why a directory on the way to a log cannot be trusted; empty if it can.
 
-        Without the sticky bit, who may write to a directory may also replace what others have put there.
+        Without the sticky bit, who may write to a directory may also replace what others have put
+        there.
         """
         if status.st_mode & stat.S_ISVTX:
             return ""
         if status.st_mode & stat.S_IWOTH:
             return "is writable by everyone"
-        if status.st_mode & stat.S_IWGRP and status.st_uid != 0 and not self._accepts(status.st_uid):
+        if (
+            status.st_mode & stat.S_IWGRP
+            and status.st_uid != 0
+            and not self._accepts(status.st_uid)
+        ):
             return f"is writable by its group and owned by {_name_of(status.st_uid)}"
         return ""
 

@@ -1,6 +1,7 @@
 """Data types of the engine, and the protocol of a log classifier (a plugin).
 
-Third parties register a class with this protocol under the entry point group `opsportal.log_classifiers`.
+Third parties register a class with this protocol under the entry point group
+`opsportal.log_classifiers`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ from apps.diagnosis.enums import (
 
 @dataclass(frozen=True, slots=True)
 class ExitCode:
-    """What a number means that jobs end with; `name` is that of the experiment, the scheduler or the program.
+    """What a number means that jobs end with; `name` is that of the experiment,
+    the scheduler or the program.
 
     A `certain` one is evidence: no other program of the job uses the number for something else.
     """
@@ -48,8 +50,9 @@ class ExitCode:
 class JobFacts:
     """The scheduler's facts about one attempt of a job. None and "" mean unknown.
 
-    `exit_codes` are the meanings to choose from; None: those shipped. `levels` are the experiment's own formats: level
-    (`error`, `warning`, `debug`) and expression of lines that have it; the first that matches counts.
+    `exit_codes` are the meanings to choose from; None: those shipped. `levels` are the experiment's
+    own formats: level (`error`, `warning`, `debug`) and expression of lines that have it; the first
+    that matches counts.
     """
 
     scheduler: str = ""
@@ -72,8 +75,8 @@ class JobFacts:
 class Block:
     """A block of whole lines of a log: their bytes and their position in the file.
 
-    The log is [begin, file_bytes) of the file. `first_line` is the number of the first line, counted from 1, or None
-    if the file is too large to count.
+    The log is [begin, file_bytes) of the file. `first_line` is the number of the first line,
+    counted from 1, or None if the file is too large to count.
     """
 
     data: bytes
@@ -92,7 +95,8 @@ class Block:
 class Pattern:
     """A known error: one row of the catalogue.
 
-    A passive one marks lines but decides nothing. One with an `experiment` applies to that experiment's jobs only.
+    A passive one marks lines but decides nothing. One with an `experiment` applies to that
+    experiment's jobs only.
     """
 
     id: str
@@ -135,7 +139,8 @@ class Outage:
 class Reason:
     """One reason of a verdict, as a short sentence.
 
-    `target` is what it links to: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or "".
+    `target` is what it links to: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or
+    "".
     """
 
     kind: ReasonKind
@@ -145,9 +150,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided, if any.
+    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided,
+    if any.
 
-    `novel_line` is the most telling line that no successful job of the stage writes, "" if none was looked for.
+    `novel_line` is the most telling line that no successful job of the stage writes, "" if none was
+    looked for.
     """
 
     verdict: VerdictKind
@@ -163,7 +170,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Result of a classifier: known errors, which are ranked with all others, and reasons to show."""
+    """Result of a classifier: known errors, which are ranked with all others,
+    and reasons to show.
+    """
 
     hits: tuple[Hit, ...] = ()
     reasons: tuple[Reason, ...] = ()
@@ -175,5 +184,8 @@ class LogClassifier(Protocol):
     name: str
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the findings in `block`. Its text is untrusted input: never execute or trust it."""
+        """Return the findings in `block`.
+
+        Its text is untrusted input: never execute or trust it.
+        """
         ...

@@ -1,4 +1,7 @@
-"""The catalogue of known errors: patterns, validated on load, matched in linear time by RE2. Shipped ones are a CSV."""
+"""The catalogue of known errors: patterns, validated on load, matched in linear time by RE2.
+
+Shipped ones are a CSV.
+"""
 
 import csv
 import hashlib
@@ -33,7 +36,8 @@ TEXT_BYTES = 1000
 HITS_PER_END = 10
 #: So large a log is worth the fastest matcher, which takes longer to compile.
 LARGE_BYTES = 1024 * 1024
-#: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50 ms.
+#: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50
+#: ms.
 REBUILD_BYTES = 8 * 1024 * 1024
 #: The last hits of common patterns are looked for so far back.
 BACK_BYTES = 4 * 1024 * 1024
@@ -50,7 +54,10 @@ def compile_pattern(regex: str) -> re2._Regexp:
 
 
 def regex_fault(regex: str, example: str | None) -> str:
-    """Return why a known error or a marker cannot have this expression, "" if it can. A marker has no example."""
+    """Return why a known error or a marker cannot have this expression, "" if it can.
+
+    A marker has no example.
+    """
     if len(regex) > LONGEST_REGEX:
         return f"is longer than {LONGEST_REGEX:,} characters"
     try:
@@ -61,7 +68,9 @@ def regex_fault(regex: str, example: str | None) -> str:
         return fault
     if compiled.search(b""):
         return "matches the empty line"
-    return "" if example is None or compiled.search(example.encode()) else "does not match its example"
+    return (
+        "" if example is None or compiled.search(example.encode()) else "does not match its example"
+    )
 
 
 def regex_faults(expressions: Sequence[tuple[str, str | None]]) -> list[str]:
@@ -87,7 +96,9 @@ def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
     try:
         return choices(row[column])
     except ValueError:
-        raise CatalogueError(f"unknown {column} {row[column]!r}, choose one of: {', '.join(choices)}") from None
+        raise CatalogueError(
+            f"unknown {column} {row[column]!r}, choose one of: {', '.join(choices)}"
+        ) from None
 
 
 def _pattern(row: dict[str, str]) -> Pattern:
@@ -111,7 +122,10 @@ def _pattern(row: dict[str, str]) -> Pattern:
 
 
 def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
-    """Parse and validate all rows of a catalogue. Raises `CatalogueError` with `name` and the line."""
+    """Parse and validate all rows of a catalogue.
+
+    Raises `CatalogueError` with `name` and the line.
+    """
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         raise CatalogueError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
@@ -157,52 +171,73 @@ class Catalogue:
         """
         self.patterns, self.version = tuple(patterns), version
         self._noise = [
-            index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE and not pattern.passive
+            index
+            for index, pattern in enumerate(self.patterns)
+            if pattern.role is Role.NOISE and not pattern.passive
         ]
         self._quiet = {
-            index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE or pattern.passive
+            index
+            for index, pattern in enumerate(self.patterns)
+            if pattern.role is Role.NOISE or pattern.passive
         }
-        self._particular = [index for index, pattern in enumerate(self.patterns) if pattern.experiment]
+        self._particular = [
+            index for index, pattern in enumerate(self.patterns) if pattern.experiment
+        ]
         self._noise_set = self._matcher(self._noise)
         self._regexes = [compile_pattern(pattern.regex) for pattern in self.patterns]
         try:
             self._set = self._matcher(range(len(self.patterns)))
         except re2.error as error:
-            raise CatalogueError(f"{len(self.patterns)} patterns do not compile together: {error}") from None
+            raise CatalogueError(
+                f"{len(self.patterns)} patterns do not compile together: {error}"
+            ) from None
         regexes = [pattern.regex for pattern in self.patterns]
         self._large = matcher_of_large_logs(regexes, self._set) if fast else self._set
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the known errors in `block`, in log order: of each pattern the first ten and the last ten.
+        """Return the known errors in `block`, in log order:
+        of each pattern the first ten and the last ten.
 
-        Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
-        Patterns that use up the budget of time are left out from there on, which a reason says.
+        Only lines in which a pattern of their chunk matches are looked at one by one: a log may be
+        all short lines. Patterns that use up the budget of time are left out from there on, which a
+        reason says.
         """
         budget = ScanBudget()
         hits = Found(block.stream)
         matcher: Matcher = self._large if len(block.data) >= LARGE_BYTES else self._set
         first = self._scan(facts, block, hits, matcher, budget)
-        common = [index for index, count in first.items() if count >= HITS_PER_END and index not in budget.skipped]
+        common = [
+            index
+            for index, count in first.items()
+            if count >= HITS_PER_END and index not in budget.skipped
+        ]
         if common and not budget.is_stopped:
             self._scan_back(facts, block, hits, None if budget.skipped else matcher, common, budget)
         return Findings(hits=hits.in_order(), reasons=self._reasons(budget))
 
     def _reasons(self, budget: ScanBudget) -> tuple[Reason, ...]:
-        """Return which known errors were not searched in all of a block; the log of the portal names them too."""
+        """Return which known errors were not searched in all of a block;
+        the log of the portal names them too.
+        """
         if not budget.skipped and not budget.is_stopped:
             return ()
         names = [self.patterns[index].id for index in sorted(budget.skipped)]
         log.warning("known errors are too slow for a log: %s", ", ".join(names))
         return (Reason(ReasonKind.CATALOGUE, wording.too_slow(names, stopped=budget.is_stopped)),)
 
-    def _scan(self, facts: JobFacts, block: Block, hits: Found, matcher: Matcher, budget: ScanBudget) -> Counter[int]:
+    def _scan(
+        self, facts: JobFacts, block: Block, hits: Found, matcher: Matcher, budget: ScanBudget
+    ) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
-        Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors is read fast.
+        Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors
+        is read fast.
         """
         seen: Counter[int] = Counter()
         patterns: Sequence[int] = range(len(self.patterns))
-        open_patterns = set(patterns).difference(index for index in self._particular if not self._applies(index, facts))
+        open_patterns = set(patterns).difference(
+            index for index in self._particular if not self._applies(index, facts)
+        )
 
         def skip(begin: int, end: int) -> int:
             if not matcher.fast:  # it was replaced
@@ -218,14 +253,20 @@ class Catalogue:
             for place, begin in matcher.match(chunk.text).items():
                 index = patterns[place]
                 if index in open_patterns:
-                    seen[index] += self._collect(facts, chunk, index, begin, hits, HITS_PER_END - seen[index])
+                    seen[index] += self._collect(
+                        facts, chunk, index, begin, hits, HITS_PER_END - seen[index]
+                    )
                     if seen[index] >= HITS_PER_END:
                         open_patterns.discard(index)
             budget.note_searched(chunk.text, 0, len(chunk.text))
             is_slow = budget.is_slow
             if is_slow:
                 open_patterns.difference_update(budget.skip_slowest(self._regexes_of(patterns)))
-            has_few_left = 2 * len(open_patterns) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast
+            has_few_left = (
+                2 * len(open_patterns) < len(patterns)
+                and chunk.left > REBUILD_BYTES
+                and not matcher.fast
+            )
             if open_patterns and (is_slow or has_few_left):
                 patterns = sorted(open_patterns)
                 matcher = self._matcher(patterns)
@@ -257,13 +298,28 @@ class Catalogue:
             for index in open_patterns:
                 if index in matching:
                     seen[index] += self._collect(
-                        facts, chunk, index, matching[index], hits, HITS_PER_END - seen[index], last=True
+                        facts,
+                        chunk,
+                        index,
+                        matching[index],
+                        hits,
+                        HITS_PER_END - seen[index],
+                        last=True,
                     )
 
     def _collect(
-        self, facts: JobFacts, chunk: Chunk, index: int, begin: int, hits: Found, room: int, *, last: bool = False
+        self,
+        facts: JobFacts,
+        chunk: Chunk,
+        index: int,
+        begin: int,
+        hits: Found,
+        room: int,
+        *,
+        last: bool = False,
     ) -> int:
-        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many.
+        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones;
+        return how many.
 
         A line counts if it matches by itself, and is not silenced by noise.
         """
@@ -281,7 +337,9 @@ class Catalogue:
         return min(len(lines), room)
 
     def _is_noise(self, line: bytes, facts: JobFacts) -> bool:
-        return any(self._applies(self._noise[place], facts) for place in self._noise_set.match(line))
+        return any(
+            self._applies(self._noise[place], facts) for place in self._noise_set.match(line)
+        )
 
     def _applies(self, index: int, facts: JobFacts) -> bool:
         return self.patterns[index].experiment in {"", facts.experiment}
@@ -292,9 +350,19 @@ class Catalogue:
     def _matcher(self, patterns: Sequence[int]) -> Re2Matcher:
         return Re2Matcher([self.patterns[index].regex for index in patterns])
 
-    def _hit(self, index: int, line: bytes, match: re2._Match, offset: int, number: int | None, stream: Stream) -> Hit:
+    def _hit(
+        self,
+        index: int,
+        line: bytes,
+        match: re2._Match,
+        offset: int,
+        number: int | None,
+        stream: Stream,
+    ) -> Hit:
         start, end = match.span()
-        fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
+        fields = {
+            text_of(name): text_of(value) for name, value in match.groupdict().items() if value
+        }
         text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
@@ -323,7 +391,10 @@ def text_of(data: bytes) -> str:
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Read a catalogue from a CSV file; its version is the beginning of its SHA-256. Raises `CatalogueError`."""
+    """Read a catalogue from a CSV file; its version is the beginning of its SHA-256.
+
+    Raises `CatalogueError`.
+    """
     try:
         content = path.read_bytes()
         patterns = read_patterns(content.decode(), path.name)

@@ -1,4 +1,6 @@
-"""Which errors of a log count: those of the causal chain that ends it, not what the job had recovered from."""
+"""Which errors of a log count: those of the causal chain that ends it,
+not what the job had recovered from.
+"""
 
 import re
 from collections import Counter
@@ -29,11 +31,13 @@ def _compile(regex: str) -> re2._Regexp:
 
 
 _RETRY = _compile(
-    r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill (?:try|attempt)"
+    r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill "
+    r"(?:try|attempt)"
     r"|reconnect|trying to recover|back-?off|fall(?:ing)? ?back"
 )
 _EXHAUSTED = _compile(
-    r"(?i)max(?:imum)? retries|retries? exceeded|retry count exceeded|giving up|gave up|no more|exhausted"
+    r"(?i)max(?:imum)? retries|retries? exceeded|retry count exceeded|giving up|gave up|no "
+    r"more|exhausted"
     r"|after \d+ (?:attempts|retries|tries)|last attempt|all attempts"
 )
 _SUCCESS = _compile(
@@ -45,24 +49,34 @@ _SUCCESS = _compile(
 )
 _FAILURE = _compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
 _SUCCEEDED = re.compile(
-    r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated normally|\btests? passed\b"
+    r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated "
+    r"normally|\btests? passed\b"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
 )
 #: Words that end a log, be it of a failure: they speak against weak signs of one only.
 _ENDED = re.compile(
     r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program|pipeline|process\w*"
     r"|analysis|step|all|everything)\b.{0,60}\b(?:completed?|finished|ended|done)\b"
-    r"|execution complete|good ?bye|bye-bye|total (?:cpu |wall ?|elapsed |running |run )?time|elapsed time"
-    r"|finish(?:ed)? (?:time|at|on)|end time|completed after|job done|all done|(?:^|\s)done\.?$|time\s*:\s*\d"
+    r"|execution complete|good ?bye|bye-bye|total (?:cpu |wall ?|elapsed |running |run "
+    r")?time|elapsed time"
+    r"|finish(?:ed)? (?:time|at|on)|end time|completed after|job done|all "
+    r"done|(?:^|\s)done\.?$|time\s*:\s*\d"
 )
 #: The beginning of an ordinary line: no frame, list or ruler.
 _ORDINARY = re.compile(rb"[\r\n](?![\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|\Z)")
 #: A step is cancelled once one of its tasks has failed.
-_TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-TASK", "SLURM-TIMELIMIT")
+_TASK_FAILED = (
+    "SLURM-TASK-EXIT",
+    "SLURM-TASK-SIGNAL",
+    "SLURM-OOM",
+    "SLURM-OOM-TASK",
+    "SLURM-TIMELIMIT",
+)
 _TRACEBACK = b"\nTraceback (most recent call last)"
 #: Words of the last errors of a program that is being cancelled.
 _TERMINATED = re.compile(
-    r"(?i)signal|sigterm|terminat|interrupt|kill|cancel|broken pipe|connection|\bEOF|exit|rendezvous"
+    r"(?i)signal|sigterm|terminat|interrupt|kill|cancel|broken "
+    r"pipe|connection|\bEOF|exit|rendezvous"
 )
 #: What HTCondor writes into a job's log when it is submitted: files of this kind are appended to.
 _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from host", re.MULTILINE)
@@ -83,13 +97,16 @@ def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> li
         own = [hit for hit in telling if hit.stream == block.stream]
         begin = block.offset + _last_submission(block)
         ending = _of_block(facts, [hit for hit in own if hit.offset >= begin], block)
-        # Long before the end of a large log, only what ends a job wherever it stands counts, and only alone.
+        # Long before the end of a large log, only what ends a job wherever it stands counts, and
+        # only alone.
         chain += ending or [hit for hit in own if hit.offset < block.offset and _is_strong(hit)]
     return chain
 
 
 def _last_submission(block: Block) -> int:
-    """Return where the log of the last of several submissions begins in a log of HTCondor; jobs of one are together."""
+    """Return where the log of the last of several submissions begins in a log of HTCondor;
+    jobs of one are together.
+    """
     if not has_events(block.data):
         return 0
     submissions = [(event[1], event.start()) for event in _SUBMITTED.finditer(block.data)]
@@ -97,28 +114,38 @@ def _last_submission(block: Block) -> int:
 
 
 def one_reading(hits: Sequence[Hit]) -> list[Hit]:
-    """Leave out what the grammar read in lines that the catalogue knows, or knows to be harmless, as well or better."""
+    """Leave out what the grammar read in lines that the catalogue knows, or knows to be harmless,
+    as well or better.
+    """
     known: dict[tuple[str, int], list[Hit]] = {}
     for hit in hits:
         if _is_known(hit) and not hit.pattern.passive:
             known.setdefault((hit.stream, hit.offset), []).append(hit)
-    return [hit for hit in hits if _is_known(hit) or _adds(hit, known.get((hit.stream, hit.offset), ()))]
+    return [
+        hit for hit in hits if _is_known(hit) or _adds(hit, known.get((hit.stream, hit.offset), ()))
+    ]
 
 
 def _adds(read: Hit, known: Sequence[Hit]) -> bool:
     """Return whether what the grammar read in a line says more than the catalogue's hits there."""
     if any(hit.pattern.role is Role.NOISE for hit in known):
         return False
-    return all(hit.pattern.category is Category.UNKNOWN or _knows_better(read, hit) for hit in known)
+    return all(
+        hit.pattern.category is Category.UNKNOWN or _knows_better(read, hit) for hit in known
+    )
 
 
 def _is_known(hit: Hit) -> bool:
-    """Return whether a hit is from a catalogue, not from the grammar, whose patterns have no regex of their own."""
+    """Return whether a hit is from a catalogue, not from the grammar,
+    whose patterns have no regex of their own.
+    """
     return bool(hit.pattern.regex)
 
 
 def _knows_better(read: Hit | None, known: Hit) -> bool:
-    """Return whether the grammar read in a line, by what it is about, what a general pattern only guesses."""
+    """Return whether the grammar read in a line, by what it is about,
+    what a general pattern only guesses.
+    """
     if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
         return False
     vague = read.pattern.role is Role.CONSEQUENCE or read.pattern.id.startswith("UNCAUGHT")
@@ -126,7 +153,9 @@ def _knows_better(read: Hit | None, known: Hit) -> bool:
 
 
 def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Go back from the end of a log as long as one error led to the next; a cause of the catalogue always counts."""
+    """Go back from the end of a log as long as one error led to the next;
+    a cause of the catalogue always counts.
+    """
     failed = _is_failure(facts)
     standing = _not_recovered(hits[-CHAIN:], block)
     if not failed:
@@ -136,7 +165,9 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     closed = False
     for hit in reversed(standing):
         begin = hit.offset - block.offset
-        worked = _work_between(block, begin, later) >= (WORK_LINES if chain or _is_weak(hit) else LAST_LINES)
+        worked = _work_between(block, begin, later) >= (
+            WORK_LINES if chain or _is_weak(hit) else LAST_LINES
+        )
         closed = closed or (worked and any(_speaks(later_hit) for later_hit in chain))
         if closed:
             break
@@ -145,17 +176,25 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
         chain.append(hit)
         later = begin
     chain.reverse()
-    if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain):
+    if (
+        chain
+        and not failed
+        and not any(_is_strong(hit) for hit in chain)
+        and _ended_well(block, chain)
+    ):
         return []
     return [
         hit
         for at, hit in enumerate(chain)
-        if not _follows(hit, chain[:at], chain) and not _is_of_an_earlier_job(hit, chain[at + 1 :], block)
+        if not _follows(hit, chain[:at], chain)
+        and not _is_of_an_earlier_job(hit, chain[at + 1 :], block)
     ]
 
 
 def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Leave out weak errors that a program writes again and again while it works, and not as its last words."""
+    """Leave out weak errors that a program writes again and again while it works,
+    and not as its last words.
+    """
     counts = Counter(masked(hit) for hit in hits if hit.pattern.role is Role.CONSEQUENCE)
     last = {masked(hit): hit for hit in hits}
 
@@ -173,13 +212,17 @@ def masked(hit: Hit) -> str:
 
 
 def _is_failure(facts: JobFacts) -> bool:
-    """Return whether the scheduler says that the job failed; without facts, the log has to show it."""
+    """Return whether the scheduler says that the job failed; without facts,
+    the log has to show it.
+    """
     ended_well = facts.state in {None, JobState.COMPLETED}
     return bool(facts.exit_code or facts.signal) or not ended_well
 
 
 def _is_strong(hit: Hit) -> bool:
-    """Return whether an error ends a job wherever it is: a cause, except of a service, which may be retried."""
+    """Return whether an error ends a job wherever it is: a cause, except of a service,
+    which may be retried.
+    """
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
 
 
@@ -188,9 +231,16 @@ def _is_weak(hit: Hit) -> bool:
 
 
 def _speaks(hit: Hit) -> bool:
-    """Return whether a hit says why a job failed. A removal from the queue does not: there may have been a reason."""
+    """Return whether a hit says why a job failed.
+
+    A removal from the queue does not: there may have been a reason.
+    """
     removed = hit.pattern.id == "CONDOR-RM-USER"
-    return not removed and hit.pattern.role is not Role.CONSEQUENCE and hit.pattern.category is not Category.UNKNOWN
+    return (
+        not removed
+        and hit.pattern.role is not Role.CONSEQUENCE
+        and hit.pattern.category is not Category.UNKNOWN
+    )
 
 
 def _is_service(hit: Hit) -> bool:
@@ -198,26 +248,36 @@ def _is_service(hit: Hit) -> bool:
 
 
 def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
-    """Return whether a hit only follows from another: from one before it, or a removal from the limit exceeded."""
+    """Return whether a hit only follows from another: from one before it,
+    or a removal from the limit exceeded.
+    """
     if hit.pattern.id == "BATCH-REMOVED":
         causes = [other.pattern for other in chain if other.pattern.role is Role.CAUSE]
         return any(cause.category is Category.RESOURCE for cause in causes)
     if hit.pattern.id == "MISSING-FILE":  # what the killed process would have written
         return any(other.pattern.id == "SHELL-KILLED" for other in before)
     if hit.pattern.id == "SLURM-CANCELLED":
-        return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
+        return any(
+            other.pattern.id in _TASK_FAILED or other.pattern.service == "program"
+            for other in before
+        )
     return False
 
 
 def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
     """Return whether a job was cancelled and a later one wrote its traceback into the same file."""
-    if hit.pattern.id != "SLURM-CANCELLED" or _TRACEBACK not in block.data[hit.offset - block.offset :]:
+    if (
+        hit.pattern.id != "SLURM-CANCELLED"
+        or _TRACEBACK not in block.data[hit.offset - block.offset :]
+    ):
         return False
     return any(_speaks(other) and not _TERMINATED.search(other.text) for other in after)
 
 
 def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Leave out errors of services that worked again: a later line says so, or they were retried and work went on."""
+    """Leave out errors of services that worked again: a later line says so,
+    or they were retried and work went on.
+    """
     standing: list[Hit] = []
     other_failed = False
     for hit in reversed(hits):
@@ -243,16 +303,23 @@ def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:
 
 
 def _work_between(block: Block, begin: int, end: int) -> int:
-    """Count ordinary lines between two positions, at most as many as matter. A long way is not counted."""
+    """Count ordinary lines between two positions, at most as many as matter.
+
+    A long way is not counted.
+    """
     if end - begin > 256 * 1024:
         return LAST_LINES
     return sum(1 for _ in islice(_ORDINARY.finditer(block.data[begin:end]), LAST_LINES))
 
 
 def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:
-    """Return whether the lines after the last error say that the job succeeded, or just ended after weak errors."""
+    """Return whether the lines after the last error say that the job succeeded,
+    or just ended after weak errors.
+    """
     begin = max(chain[-1].offset - block.offset, len(block.data) - 4096)
-    lines = [line for line in block.data[begin:].decode("utf-8", "replace").split("\n") if line.strip()]
+    lines = [
+        line for line in block.data[begin:].decode("utf-8", "replace").split("\n") if line.strip()
+    ]
     ending = [line for line in lines[1:][-12:] if not re.search(r"(?i)fail|error|abort", line)]
     weak = all(hit.pattern.role is Role.CONSEQUENCE for hit in chain)
     return any(_SUCCEEDED.search(line) or (weak and _ENDED.search(line)) for line in ending)

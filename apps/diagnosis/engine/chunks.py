@@ -1,4 +1,6 @@
-"""Logs in chunks of whole lines, and the numbers of their lines, which are counted only on request."""
+"""Logs in chunks of whole lines, and the numbers of their lines,
+which are counted only on request.
+"""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -23,7 +25,9 @@ _NEWLINE = 10
 
 
 def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
-    """Count the newlines of a part of a log: if it is large, faster than `bytes.count`, which suits few lines only."""
+    """Count the newlines of a part of a log: if it is large, faster than `bytes.count`,
+    which suits few lines only.
+    """
     if end is not None and end - begin < _FEW_BYTES:
         return data.count(b"\n", begin, end)
     import numpy as np
@@ -49,7 +53,9 @@ class LineNumbers:
         self._data, self._position, self._number = block.data, 0, block.first_line
 
     def at(self, position: int) -> int | None:
-        """Return the number of the line at a position of the block; None if the block does not know its own."""
+        """Return the number of the line at a position of the block;
+        None if the block does not know its own.
+        """
         if self._number is None:
             return None
         if position < self._position:
@@ -61,7 +67,9 @@ class LineNumbers:
 
 
 class Chunk:
-    """Some lines of a block: as they are, and clean; the offset of the block, their position in it, what follows."""
+    """Some lines of a block: as they are, and clean; the offset of the block, their position in it,
+    what follows.
+    """
 
     def __init__(self, block: Block, numbers: LineNumbers, begin: int, end: int) -> None:
         self.raw = block.data[begin:end]
@@ -84,10 +92,13 @@ class Chunk:
         return line_starts(self.raw)
 
 
-def chunks(block: Block, begin: int = 0, *, skip: Callable[[int, int], int] | None = None) -> Iterator[Chunk]:
+def chunks(
+    block: Block, begin: int = 0, *, skip: Callable[[int, int], int] | None = None
+) -> Iterator[Chunk]:
     """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces.
 
-    Of several chunks that need no cleaning, those are left out that end before what `skip` returns for all of them.
+    Of several chunks that need no cleaning, those are left out that end before what `skip` returns
+    for all of them.
     """
     data, numbers = block.data, LineNumbers(block)
     ends = _ends(data, begin)
@@ -107,13 +118,21 @@ def _ends(data: bytes, position: int) -> Iterator[int]:
 
 
 def _is_plain(data: bytes, bounds: list[int]) -> bool:
-    """Return whether these chunks are whole lines without anything to clean, so that they can be joined."""
+    """Return whether these chunks are whole lines without anything to clean,
+    so that they can be joined.
+    """
     inner = all(data[bound - 1] == _NEWLINE for bound in bounds[1:-1])
-    return inner and is_clean(data, bounds[0], bounds[-1]) and not any(data.startswith(BOMS, at) for at in bounds[:-1])
+    return (
+        inner
+        and is_clean(data, bounds[0], bounds[-1])
+        and not any(data.startswith(BOMS, at) for at in bounds[:-1])
+    )
 
 
 def matching_lines(regex: re2._Regexp, chunk: bytes, first: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield start and text of each line in which a match begins, from the line in which the first match may end."""
+    """Yield start and text of each line in which a match begins,
+    from the line in which the first match may end.
+    """
     position = chunk.rfind(b"\n", 0, max(first - 1, 0)) + 1
     while position < len(chunk) and (match := regex.search(chunk, position)):
         start = chunk.rfind(b"\n", 0, match.start()) + 1

@@ -22,10 +22,11 @@ _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 @contextmanager
 def opened_text(descriptor: int, part: LogPart = WHOLE) -> Iterator[int]:
-    """Yield a descriptor of a log's text: the file, or of a compressed one a file with its text, gone afterwards.
+    """Yield a descriptor of a log's text: the file, or of a compressed one a file with its text,
+    gone afterwards.
 
-    At most 256 MB are decompressed; what is damaged is left out. Offsets are those of the text. A part of a file is not
-    compressed.
+    At most 256 MB are decompressed; what is damaged is left out. Offsets are those of the text. A
+    part of a file is not compressed.
     """
     if part != WHOLE or not os.pread(descriptor, 6, 0).startswith(_MAGIC):
         yield descriptor
@@ -48,5 +49,7 @@ def _reader(file: BinaryIO) -> BinaryIO:
     if magic.startswith(_MAGIC[0]):
         return cast("BinaryIO", gzip.GzipFile(fileobj=file))
     if magic.startswith(_MAGIC[1]):
-        return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        return cast(
+            "BinaryIO", zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        )
     return cast("BinaryIO", lzma.LZMAFile(file))

@@ -13,7 +13,8 @@ from apps.diagnosis.engine.base import Block, JobFacts
 #: Events end with such a line. Its last one is not farther from the end.
 _EVENT_END, _LAST_EVENT_BYTES = b"\n...", 64 * 1024
 _EVENT = re.compile(
-    rb"^(\d{3}) \((\d+)\.(\d+)\.\d+\) [-/\d]{5,10}[ T][\d:.]{8,15}\S* (.*(?:\n(?!\.\.\.|\d{3} \().*)*)", re.MULTILINE
+    rb"^(\d{3}) \((\d+)\.(\d+)\.\d+\) [-/\d]{5,10}[ T][\d:.]{8,15}\S* (.*(?:\n(?!\.\.\.|\d{3} \().*)*)",
+    re.MULTILINE,
 )
 _SUBMITTED, _EXECUTING, _TERMINATED, _HELD, _RELEASED = 0, 1, 5, 12, 13
 _RETURN_VALUE = re.compile(rb"\(return value (\d{1,9})\)")
@@ -22,7 +23,8 @@ _HOLD_CODE = re.compile(rb"\bCode (\d{1,4}) Subcode -?\d+")
 
 
 def with_events(facts: JobFacts, blocks: Sequence[Block]) -> JobFacts:
-    """Return facts with exit code, signal or hold code of the job that an event log is about, unless known already.
+    """Return facts with exit code, signal or hold code of the job that an event log is about,
+    unless known already.
 
     A log that several jobs of one submission share does not say which of them is meant.
     """
@@ -40,15 +42,21 @@ def has_events(data: bytes) -> bool:
 
 
 def _last_end(data: bytes) -> tuple[int, bytes] | None:
-    """Return number and text of the event that ended or held the last job submitted; None while it goes on."""
+    """Return number and text of the event that ended or held the last job submitted;
+    None while it goes on.
+    """
     if not has_events(data):
         return None
     events = [
         (int(event[1]), int(event[2]), int(event[3]), event[4])  # number, cluster, process, text
         for event in _EVENT.finditer(data)
     ]
-    submitted = next((cluster for number, cluster, _, _ in reversed(events) if number == _SUBMITTED), None)
-    own = [(number, process, text) for number, cluster, process, text in events if cluster == submitted]
+    submitted = next(
+        (cluster for number, cluster, _, _ in reversed(events) if number == _SUBMITTED), None
+    )
+    own = [
+        (number, process, text) for number, cluster, process, text in events if cluster == submitted
+    ]
     if len({process for _, process, _ in own}) != 1:
         return None
 
@@ -66,7 +74,9 @@ def _told(facts: JobFacts, number: int, text: bytes) -> JobFacts:
         return replace(facts, scheduler="htcondor", reason=code[1].decode()) if code else facts
     if value := _RETURN_VALUE.search(text):
         exit_code = int(value[1])
-        return replace(facts, exit_code=exit_code, state=JobState.FAILED if exit_code else JobState.COMPLETED)
+        return replace(
+            facts, exit_code=exit_code, state=JobState.FAILED if exit_code else JobState.COMPLETED
+        )
     if signal := _SIGNAL.search(text):
         return replace(facts, signal=int(signal[1]), state=JobState.FAILED)
     return facts

@@ -1,4 +1,6 @@
-"""Diagnose a job: run the log classifiers and decide the verdict from their findings and the scheduler's facts."""
+"""Diagnose a job: run the log classifiers and decide the verdict from their findings and the
+scheduler's facts.
+"""
 
 import logging
 import os
@@ -6,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.diagnosis import wording
-from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
+from apps.diagnosis.engine.base import (
+    Block,
+    Findings,
+    Hit,
+    JobFacts,
+    LogClassifier,
+    Outage,
+    Reason,
+    Verdict,
+)
 from apps.diagnosis.engine.chain import counted, one_reading
 from apps.diagnosis.engine.condor_events import with_events
 from apps.diagnosis.engine.plain_lines import is_binary
@@ -30,7 +41,9 @@ class Diagnosis:
     hits: tuple[Hit, ...]
 
     def by_weight(self) -> list[Hit]:
-        """Return all known errors: first those among the reasons of the verdict, then the others, both in log order."""
+        """Return all known errors: first those among the reasons of the verdict, then the others,
+        both in log order.
+        """
         shown = {reason.target for reason in self.verdict.reasons}
         return sorted(self.hits, key=lambda hit: f"{hit.stream}:{hit.offset}" not in shown)
 
@@ -64,7 +77,9 @@ def diagnose(
     surveys = surveys or {}
     findings: list[Findings] = []
     for block in blocks:
-        findings.extend(_classify(name, classifiers[name], facts, block) for name in sorted(classifiers))
+        findings.extend(
+            _classify(name, classifiers[name], facts, block) for name in sorted(classifiers)
+        )
 
     all_reasons = list(reasons)
     for finding in findings:
@@ -72,7 +87,9 @@ def diagnose(
     for block in blocks:
         before = surveys.get(block.stream, Survey())
         if not block.is_whole and not before.reaches(block):
-            all_reasons.append(Reason(ReasonKind.LOG, wording.partly_read(block, before.read_bytes)))
+            all_reasons.append(
+                Reason(ReasonKind.LOG, wording.partly_read(block, before.read_bytes))
+            )
     tails = (block.data[-SAMPLE_BYTES:] for block in blocks)
     all_reasons.extend(Reason(ReasonKind.LOG, wording.BINARY) for tail in tails if is_binary(tail))
 
@@ -83,7 +100,13 @@ def diagnose(
         all_hits.extend(finding.hits)
     hits = sorted(one_reading(all_hits), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
 
-    verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
+    verdict = decide(
+        facts,
+        counted(facts, hits, blocks),
+        outages=outages,
+        reasons=all_reasons,
+        searched=bool(blocks),
+    )
     return Diagnosis(verdict, tuple(hits))
 
 

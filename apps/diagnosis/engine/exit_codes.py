@@ -1,4 +1,6 @@
-"""What exit codes, signals and hold codes mean: by experiment, by scheduler, by convention and by program."""
+"""What exit codes, signals and hold codes mean: by experiment, by scheduler,
+by convention and by program.
+"""
 
 import csv
 import io
@@ -12,7 +14,8 @@ from apps.diagnosis.enums import Category, CodeKind, CodeScope
 
 BUILT_IN = Path(__file__).with_name("exit_codes.csv")
 COLUMNS = ("kind", "scope", "name", "number", "title", "help", "category", "certain", "source")
-#: The most specific first. What a program means by a code is shown, but the job may have run another one.
+#: The most specific first. What a program means by a code is shown, but the job may have run
+#: another one.
 _BY_SCOPE = (CodeScope.EXPERIMENT, CodeScope.SCHEDULER, CodeScope.CONVENTION, CodeScope.PROGRAM)
 #: Words in a script or log that show that a program ran, where these are not just its name.
 _SIGNS_OF_PROGRAMS = {
@@ -51,7 +54,9 @@ def read_exit_codes(text: str, name: str) -> tuple[ExitCode, ...]:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}, line {rows.line_num}: {error}") from None
         if code.key in codes:
-            raise ValueError(f"{name}, line {rows.line_num}: {code.kind} {code.number} appears twice")
+            raise ValueError(
+                f"{name}, line {rows.line_num}: {code.kind} {code.number} appears twice"
+            )
         codes[code.key] = code
     return tuple(codes.values())
 
@@ -68,14 +73,21 @@ def known_codes(facts: JobFacts) -> tuple[ExitCode, ...]:
 
 
 def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
-    """Yield what the job ended with: its signal, its exit code, a hold code or a status of Torque as the reason."""
+    """Yield what the job ended with: its signal, its exit code,
+    a hold code or a status of Torque as the reason.
+    """
     if facts.signal:
         yield CodeKind.SIGNAL, facts.signal
     if facts.exit_code:
         yield CodeKind.EXIT, facts.exit_code
     if facts.scheduler == "torque" and (status := _TORQUE_STATUS.search(facts.reason)):
         yield CodeKind.EXIT, int(status[1])
-    if facts.scheduler == "htcondor" and facts.reason.isascii() and facts.reason.isdigit() and len(facts.reason) < 5:
+    if (
+        facts.scheduler == "htcondor"
+        and facts.reason.isascii()
+        and facts.reason.isdigit()
+        and len(facts.reason) < 5
+    ):
         yield CodeKind.HOLD, int(facts.reason)
 
 
@@ -84,12 +96,18 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     numbers = list(numbers_of(facts))
     if not numbers:
         return []
-    meanings = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
-    return sorted(meanings, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number))))
+    meanings = [
+        code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)
+    ]
+    return sorted(
+        meanings, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number)))
+    )
 
 
 def _breadth(code: ExitCode) -> int:
-    """Return how little a meaning is specific; a convention with a name, such as sysexits, is kept by few programs."""
+    """Return how little a meaning is specific; a convention with a name, such as sysexits,
+    is kept by few programs.
+    """
     is_kept_by_few = code.scope is CodeScope.CONVENTION and code.name
     return len(_BY_SCOPE) if is_kept_by_few else _BY_SCOPE.index(code.scope)
 
@@ -107,6 +125,8 @@ def program_ran(program: str, text: str) -> bool:
 
 
 def certain_meaning(facts: JobFacts) -> ExitCode | None:
-    """Return what the job's code means where that is certain: the most specific meaning, if it is a certain one."""
+    """Return what the job's code means where that is certain: the most specific meaning,
+    if it is a certain one.
+    """
     meanings = meanings_of(facts, known_codes(facts))
     return meanings[0] if meanings and meanings[0].certain else None

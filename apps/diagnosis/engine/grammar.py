@@ -1,4 +1,6 @@
-"""Find errors that no catalogue knows: stack traces, words of the system, lines that say that they are errors."""
+"""Find errors that no catalogue knows: stack traces, words of the system,
+lines that say that they are errors.
+"""
 
 import re
 from bisect import bisect_right
@@ -17,39 +19,54 @@ from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, Line, peel
 from apps.diagnosis.engine.traces import Message, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
-#: The end of a log is read line by line: this much of it, and at most so many lines that speak of an error.
+#: The end of a log is read line by line: this much of it, and at most so many lines that speak of
+#: an error.
 WINDOW_BYTES = 1024 * 1024
 CANDIDATES = 400
 _SLICE = 64 * 1024
-QUIET_LEVELS = frozenset({"TRACE", "DEBUG", "VERBOSE", "INFO", "INFORMATION", "NOTICE", "NOTE", "WARN", "WARNING"})
+QUIET_LEVELS = frozenset(
+    {"TRACE", "DEBUG", "VERBOSE", "INFO", "INFORMATION", "NOTICE", "NOTE", "WARN", "WARNING"}
+)
 LOUD_LEVELS = frozenset({"ERROR", "ERR", "CRITICAL", "CRIT", "FATAL", "SEVERE", "ALERT", "EMERG"})
 WEIGHT = {role: weight for weight, role in enumerate(Role)}
 #: Words of lines that are worth a look.
 _CANDIDATE = (
     r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal|sig[a-z]{3,4}\b|terminat|denied"
-    r"|refused|timed? ?out|time-?out|cannot|can't|unable|could ?n.t|could not|not found|no such|invalid|unreachable"
-    r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|of memory|exhaust"
+    r"|refused|timed? ?out|time-?out|cannot|can't|unable|could ?n.t|could not|not found|no "
+    r"such|invalid|unreachable"
+    r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|of "
+    r"memory|exhaust"
     r"|not enough|insufficient|java heap|unresolved|undefined"
-    r"|missing|halted|exceed|lost|corrupt|what\(\)|caused by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
-    r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested access|unknown|too many|wrong"
+    r"|missing|halted|exceed|lost|corrupt|what\(\)|caused "
+    r"by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
+    r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested "
+    r"access|unknown|too many|wrong"
     r"|mismatch|condor_rm|was held|not allowed|must be|bad "
-    r"|is not\b|bad[a-z]|: \*\*\*|deleted|time limit|limit reach|removed|unavailab|offline|no more|licen[cs]"
+    r"|is not\b|bad[a-z]|: \*\*\*|deleted|time limit|limit reach|removed|unavailab|offline|no "
+    r"more|licen[cs]"
     r"|evict|preempt|not submitted"
 )
 #: Lines that say by their form that they are errors: a program's last words.
 _ERROR_LINE = (
     r"^(?:[\w./()\[\]<>:-]{1,120}[ :]+){0,4}?(?:\*{1,5} ?)?(?:[\w.]{0,60})"
-    r"(?:Error|ERROR|error|Exception|FATAL|Fatal|fatal error|CRITICAL|SEVERE|E R R O R)(?:\(\w{0,20}\))?\s?"
+    r"(?:Error|ERROR|error|Exception|FATAL|Fatal|fatal error|CRITICAL|SEVERE|E R R O "
+    r"R)(?:\(\w{0,20}\))?\s?"
     r"(?:[:!>\]]|\*|-|\[|$| in\b| \w)"
-    r"|(?i)^(?:\S{1,80}:\s)?(?:failed|failure|unable|could not|cannot|can't|aborting|aborted|panic|assertion|invalid"
+    r"|(?i)^(?:\S{1,80}:\s)?(?:failed|failure|unable|could "
+    r"not|cannot|can't|aborting|aborted|panic|assertion|invalid"
     r"|unknown|undefined|illegal|missing|unexpected|bad)\b"
-    r"|(?i)\b(?:assertion\b.{0,200}\bfailed|panicked at|(?:has|have|had|was|is|are|did) (?:failed|not \w+ed)"
-    r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must be|no match for"
-    r"|is not defined)|(?i)\b(?:internal|fatal|runtime|syntax|severe) (?:error|exception)\b|(?i)\bfailed[.!]?$"
+    r"|(?i)\b(?:assertion\b.{0,200}\bfailed|panicked at|(?:has|have|had|was|is|are|did) "
+    r"(?:failed|not \w+ed)"
+    r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must "
+    r"be|no match for"
+    r"|is not defined)|(?i)\b(?:internal|fatal|runtime|syntax|severe) "
+    r"(?:error|exception)\b|(?i)\bfailed[.!]?$"
 )
-#: Signals, and that a command could not be run, are told calmly by launchers, and end a process nevertheless.
+#: Signals, and that a command could not be run, are told calmly by launchers, and end a process
+#: nevertheless.
 _SIGNAL = re.compile(
-    r"(?i)(?:exit|return) ?(?:code|status)?:? ?(?:-\d|12[67]\b)|segfault|\bsignal:? (?:4|6|7|8|9|11)\b"
+    r"(?i)(?:exit|return) ?(?:code|status)?:? ?(?:-\d|12[67]\b)|segfault|\bsignal:? "
+    r"(?:4|6|7|8|9|11)\b"
 )
 #: A prefix without a message, and rulers.
 _EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
@@ -58,9 +75,13 @@ _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s{0,20}[-+]?[\d.]|stderr|\.err\b|\ber
 
 
 class Window:
-    """The end of a block as clean lines, from the first one that speaks of an error: `rows` are those that do."""
+    """The end of a block as clean lines, from the first one that speaks of an error:
+    `rows` are those that do.
+    """
 
-    def __init__(self, block: Block, candidate: re2._Regexp, matcher: Matcher, size: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self, block: Block, candidate: re2._Regexp, matcher: Matcher, size: int = WINDOW_BYTES
+    ) -> None:
         cut = max(0, len(block.data) - size)
         if cut:
             cut = block.data.find(b"\n", cut) + 1 or cut
@@ -83,7 +104,9 @@ def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> l
     while end > 0 and len(starts) < CANDIDATES:
         begin = text.rfind(b"\n", 0, end - _SLICE) + 1 if end > _SLICE else 0
         for first in matcher.match(text, begin, end).values() if matcher.fast else (0,):
-            starts = [begin + start for start, _ in matching_lines(candidate, text[begin:end], first)] + starts
+            starts = [
+                begin + start for start, _ in matching_lines(candidate, text[begin:end], first)
+            ] + starts
         end = begin
     return starts[-CANDIDATES:]
 
@@ -99,7 +122,9 @@ class OwnLevels:
         self.matcher = Re2Matcher([regex]) if errors else None
 
     def peel(self, text: str) -> Line:
-        """Take the prefixes off a line: that of the experiment's own level, which counts first, and all others."""
+        """Take the prefixes off a line: that of the experiment's own level, which counts first,
+        and all others.
+        """
         data = text.encode()
         for level, regex in self._levels:
             if match := regex.search(data):
@@ -132,7 +157,9 @@ class Grammar:
         if not window.rows:
             return Findings()
         last = window.rows[-1] + 40
-        text = [line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[:last]]
+        text = [
+            line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[:last]
+        ]
 
         hits: list[Hit] = []
         done = -1
@@ -162,10 +189,15 @@ class Grammar:
         if meanings is None:
             return None
         if meanings:
-            return min(meanings, key=lambda meaning: (WEIGHT[meaning.role], meaning.category is Category.UNKNOWN))
+            return min(
+                meanings,
+                key=lambda meaning: (WEIGHT[meaning.role], meaning.category is Category.UNKNOWN),
+            )
         if in_trace:
             kind = message.type.rpartition(".")[2] or "ERROR"
-            return Meaning(f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM)
+            return Meaning(
+                f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM
+            )
 
         loud = line.level in LOUD_LEVELS and not quiet and not _EMPTY.match(line.message)
         is_error = loud or self._error_line.search(line.message.encode("latin-1", "replace"))
@@ -190,7 +222,16 @@ def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
 
 def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hit:
     verdict = VERDICT_OF[meaning.category]
-    pattern = Pattern(meaning.id, meaning.category, meaning.service, "", ADVICE_OF[verdict], meaning.role, "stdout", "")
+    pattern = Pattern(
+        meaning.id,
+        meaning.category,
+        meaning.service,
+        "",
+        ADVICE_OF[verdict],
+        meaning.role,
+        "stdout",
+        "",
+    )
     text = text_of(window.lines[message.row][:1000])
     offset, number = window.place_of(message.row)
     fields = {"frame": message.frame} if message.frame else {}

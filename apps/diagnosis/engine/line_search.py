@@ -1,4 +1,7 @@
-"""Search lines of logs by a text or by a user's expression. Pages call the latter in a process that can be killed."""
+"""Search lines of logs by a text or by a user's expression.
+
+Pages call the latter in a process that can be killed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +11,8 @@ import re2
 
 from apps.core.domain.expressions import compile_fault, size_fault
 
-#: What RE2 keeps of the states it has seen. With 8 MB, a costly expression takes seven times as long.
+#: What RE2 keeps of the states it has seen. With 8 MB, a costly expression takes seven times as
+#: long.
 MEMORY_BYTES = 1024 * 1024
 Span = tuple[int, int]
 
@@ -45,7 +49,10 @@ class LineSearch:
     def spans(self, lines: Sequence[bytes]) -> list[list[Span]]:
         """Return begin and end of all matches in each line, without empty ones."""
         expression = _compile(self)
-        return [[match.span() for match in expression.finditer(line) if match.end() > match.start()] for line in lines]
+        return [
+            [match.span() for match in expression.finditer(line) if match.end() > match.start()]
+            for line in lines
+        ]
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,8 @@ import re2
 _MONTH = rb"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _MONTHS = {name.decode(): number for number, name in enumerate(_MONTH.split(b"|"), 1)}
 _ZONE = rb"(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
-#: ISO 8601 and its variants; `23-Nov-2026` of art and Apache; syslog, whose year is not said; XRootD's `261123`.
+#: ISO 8601 and its variants; `23-Nov-2026` of art and Apache; syslog, whose year is not said;
+#: XRootD's `261123`.
 _TIME = re2.compile(
     rb"(?m)^[^\n]{0,40}?(?:\b(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?"
     + _ZONE
@@ -33,7 +34,10 @@ class LineTime(NamedTuple):
 
 
 def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
-    """Yield the lines of a block that say a time. A year that is not said is the one that comes closest to `near`."""
+    """Yield the lines of a block that say a time.
+
+    A year that is not said is the one that comes closest to `near`.
+    """
     for match in _TIME.finditer(data):
         iso, art, syslog, xrootd = match.group(1), match.group(6), match.group(11), match.group(14)
         group = match.group
@@ -41,7 +45,9 @@ def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
             if iso:
                 at = _moment(int(iso), int(group(2)), int(group(3)), group(4), group(5))
             elif art:
-                at = _moment(int(group(8)), _MONTHS[group(7).decode()], int(art), group(9), group(10))
+                at = _moment(
+                    int(group(8)), _MONTHS[group(7).decode()], int(art), group(9), group(10)
+                )
             elif syslog:
                 month, day = _MONTHS[syslog.decode()], int(group(12))
                 at = min(
@@ -64,14 +70,17 @@ def _moment(year: int, month: int, day: int, clock: bytes, zone: bytes | None) -
         return at.replace(tzinfo=UTC)
     sign = -1 if zone.startswith(b"-") else 1
     digits = zone[1:].replace(b":", b"")
-    return (at - sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))).replace(tzinfo=UTC)
+    return (at - sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))).replace(
+        tzinfo=UTC
+    )
 
 
 def local_offset(times: list[datetime], start: datetime, end: datetime) -> timedelta | None:
-    """Return how far the clock that wrote these times without zone is ahead of UTC: a multiple of half an hour.
+    """Return how far the clock that wrote these times without zone is ahead of UTC:
+    a multiple of half an hour.
 
-    All of them fall into the run from `start` to `end`; of several such offsets the one is taken that brings the first
-    time closest to the start. None if there is none.
+    All of them fall into the run from `start` to `end`; of several such offsets the one is taken
+    that brings the first time closest to the start. None if there is none.
     """
     if not times:
         return None

@@ -10,7 +10,10 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """Expressions of lines. Groups of a phase: `name` of a start, `at` of both, `wall` (seconds) of an end."""
+    """Expressions of lines.
+
+    Groups of a phase: `name` of a start, `at` of both, `wall` (seconds) of an end.
+    """
 
     starts: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()

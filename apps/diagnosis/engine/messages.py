@@ -1,7 +1,9 @@
-"""What an error message is about: the words of the operating system, of protocols and of common libraries.
+"""What an error message is about: the words of the operating system,
+of protocols and of common libraries.
 
-Each row of `messages.csv` has an id, what the failure means, who said so, its place in the causal chain, and a regex in
-RE2's syntax without regard to case. A failure at a path depends on whose path it is.
+Each row of `messages.csv` has an id, what the failure means, who said so, its place in the causal
+chain, and a regex in RE2's syntax without regard to case. A failure at a path depends on whose path
+it is.
 """
 
 import csv
@@ -26,8 +28,8 @@ class Meaning:
     role: Role
 
 
-#: Mounts of a site: one that is not there, or a repository or its setup below it, is not mounted. What lies deeper is
-#: the job's own mistake.
+#: Mounts of a site: one that is not there, or a repository or its setup below it, is not mounted.
+#: What lies deeper is the job's own mistake.
 SITE_MOUNTS = ("cvmfs", "pnfs", "eos", "afs", "dcache", "stash", "osdf", "gpfs", "lustre")
 NOT_MOUNTED = re.compile(
     rf"(?<![\w.])/(?:{'|'.join(SITE_MOUNTS)})(?:/[\w.\-]{{0,80}})?/?['\":\s]|/cvmfs/\S{{1,200}}/setups?(?:\.sh)?\b"
@@ -37,8 +39,10 @@ FILE = frozenset({"MISSING-FILE", "UNREADABLE-FILE"})
 HEDGE = re.compile(r"(?i)\b(?:might|may|usually|possibly|perhaps|could have been)\b")
 #: Commands whose complaint about a file rarely ends a job.
 CHORES = re.compile(
-    r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): .{0,300}(?:[Ff]ile|[Pp]erm)"
-    r"|(?:-?\w{1,10}: )?\S{1,200}/\.?(?:bash|z|c|tcsh?|k)?(?:rc|profile|login|_profile)\b:? (?:line )?\d"
+    r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): "
+    r".{0,300}(?:[Ff]ile|[Pp]erm)"
+    r"|(?:-?\w{1,10}: )?\S{1,200}/\.?(?:bash|z|c|tcsh?|k)?(?:rc|profile|login|_profile)\b:? "
+    r"(?:line )?\d"
 )
 #: Files that a server was asked for.
 REMOTE = re.compile(r"(?:root|davs|srm|gsiftp|xroot)://|\bXrd: ")
@@ -51,7 +55,9 @@ def _load() -> tuple[tuple[Meaning, ...], re2.Set]:
     meanings, matcher = [], re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
     with Path(__file__).with_name("messages.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            meanings.append(Meaning(row["id"], Category(row["category"]), row["service"], Role(row["role"])))
+            meanings.append(
+                Meaning(row["id"], Category(row["category"]), row["service"], Role(row["role"]))
+            )
             matcher.Add(f"(?i){row['regex']}")
     matcher.Compile()
     return tuple(meanings), matcher
@@ -61,29 +67,49 @@ MEANINGS, _MATCHER = _load()
 
 
 def meanings_of(message: str) -> list[Meaning] | None:
-    """Return what a message can mean, in order of the table; None if it says itself that it is harmless."""
+    """Return what a message can mean, in order of the table;
+    None if it says itself that it is harmless.
+    """
     if ended := PROGRAM_EXIT.match(message):
         return [
             Meaning(f"EXIT-{code.name.upper()}", code.category, code.name, Role.SYMPTOM)
             for code in shipped()
-            if (code.scope, code.name, code.number) == (CodeScope.PROGRAM, ended["program"], int(ended["status"]))
+            if (code.scope, code.name, code.number)
+            == (CodeScope.PROGRAM, ended["program"], int(ended["status"]))
             and code.category is not Category.UNKNOWN
         ]
-    meanings = [MEANINGS[index] for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())]
+    meanings = [
+        MEANINGS[index]
+        for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())
+    ]
     if any(meaning.role is Role.NOISE for meaning in meanings):
         return None
     return [about(meaning, message) for meaning in meanings]
 
 
 def about(meaning: Meaning, message: str) -> Meaning:
-    """Return what a message means in view of the file or host that it names, and of how sure it is itself."""
+    """Return what a message means in view of the file or host that it names,
+    and of how sure it is itself.
+    """
     if meaning.id in FILE and NOT_MOUNTED.search(message):
-        return replace(meaning, id="SITE-FILE", category=Category.SITE, service="storage", role=Role.GENERIC)
+        return replace(
+            meaning, id="SITE-FILE", category=Category.SITE, service="storage", role=Role.GENERIC
+        )
     if meaning.id in FILE and REMOTE.search(message):
-        return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage", role=Role.GENERIC)
+        return replace(
+            meaning,
+            id="REMOTE-FILE",
+            category=Category.SERVICE,
+            service="storage",
+            role=Role.GENERIC,
+        )
     if meaning.id in {"CONNECTION", "HTTP-SERVICE"} and LOCAL_HOSTS.search(message):
         return replace(
-            meaning, id="LOCAL-CONNECTION", category=Category.EXPERIMENT_CODE, service="program", role=Role.SYMPTOM
+            meaning,
+            id="LOCAL-CONNECTION",
+            category=Category.EXPERIMENT_CODE,
+            service="program",
+            role=Role.SYMPTOM,
         )
     if meaning.role is Role.GENERIC and (HEDGE.search(message) or CHORES.match(message)):
         return replace(meaning, role=Role.CONSEQUENCE)

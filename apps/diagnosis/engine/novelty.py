@@ -1,6 +1,8 @@
-"""Lines that successful jobs of the same stage never write: logs masked to templates, compared by their hashes.
+"""Lines that successful jobs of the same stage never write: logs masked to templates,
+compared by their hashes.
 
-A template is a line without what varies: numbers, words with numbers, hexadecimal IDs, paths. Its hash has 64 bits.
+A template is a line without what varies: numbers, words with numbers, hexadecimal IDs, paths. Its
+hash has 64 bits.
 """
 
 import re
@@ -28,10 +30,14 @@ LEAST_LOGS = 5
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 1_000
 _TEXT_BYTES = 300
-_VARIES = re.compile(rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*")
+_VARIES = re.compile(
+    rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*"
+)
 #: Columns are as wide as their numbers are long.
 _SPACES = re.compile(rb"[ \t]+")
-_ERROR = re.compile(rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found|warn")
+_ERROR = re.compile(
+    rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found|warn"
+)
 _DIGITS = b"0123456789"
 
 
@@ -47,12 +53,16 @@ class Templates:
         if key not in self._known:
             template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
             has_words = any(48 < byte for byte in template)
-            self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big") if has_words else 0
+            self._known[key] = (
+                int.from_bytes(blake2b(template, digest_size=8).digest(), "big") if has_words else 0
+            )
         return self._known[key]
 
 
 def sample_of(blocks: Iterable[Block]) -> "Hashes":
-    """Return the templates of the logs of one job, sorted; of a log with very many, the first ones."""
+    """Return the templates of the logs of one job, sorted; of a log with very many,
+    the first ones.
+    """
     import numpy as np
 
     templates = Templates()
@@ -67,7 +77,10 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The templates of some successful jobs: in how many of their `logs` each occurs. `name` is that of the stage."""
+    """The templates of some successful jobs: in how many of their `logs` each occurs.
+
+    `name` is that of the stage.
+    """
 
     name: str
     logs: int
@@ -94,7 +107,9 @@ def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:
 
 @dataclass(frozen=True, slots=True)
 class NovelLine:
-    """The first line of a template that no successful job writes, and how often this log has the template."""
+    """The first line of a template that no successful job writes,
+    and how often this log has the template.
+    """
 
     offset: int
     text: str
@@ -114,7 +129,9 @@ def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int
 
 
 def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLine]:
-    """Return the most telling novel lines at the end of a log: those that name an error, then the last ones."""
+    """Return the most telling novel lines at the end of a log: those that name an error,
+    then the last ones.
+    """
     import numpy as np
 
     cut = max(0, len(block.data) - TAIL_BYTES)

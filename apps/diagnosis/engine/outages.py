@@ -31,5 +31,7 @@ def _is_about(pattern: Pattern, service: str) -> bool:
     if pattern.role is Role.GENERIC and pattern.service in ANY_SERVICE:
         return pattern.category in {Category.SERVICE, Category.SITE}
     name_parts = set(re.split(r"[^a-z0-9]+", service.lower()))
-    names = {pattern.service.lower()}.union(*(family for family in FAMILIES if pattern.service in family))
+    names = {pattern.service.lower()}.union(
+        *(family for family in FAMILIES if pattern.service in family)
+    )
     return service.lower() == pattern.service.lower() or bool(name_parts & names)

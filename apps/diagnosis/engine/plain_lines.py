@@ -1,4 +1,5 @@
-"""Lines as a person would read them: without progress bars, colours, NULs, and the prefixes that loggers put before.
+"""Lines as a person would read them: without progress bars, colours, NULs,
+and the prefixes that loggers put before.
 
 Cleaning keeps the number of lines, so that a line of the clean text is that line of the file.
 """
@@ -8,13 +9,17 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_ANSI = re.compile(
+    rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])"
+)
 _LINE_END = re.compile(rb"(?<!\r)\r++(?=\n|\Z)")
 _MESSAGE = re.compile(r'"(?:message|msg|log|error|event)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
 _LEVEL = (
-    r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
+    r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING"
+    r"|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
 )
-#: What loggers, MPI launchers and containers write before a message. Each is bounded and needs its own delimiter.
+#: What loggers, MPI launchers and containers write before a message. Each is bounded and needs its
+#: own delimiter.
 _CLOCK = r"\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?"
 _PREFIXES = re.compile(
     r"""\s{0,200}(?:
@@ -39,7 +44,9 @@ _PREFIXES = re.compile(
     .replace("ZONE", r"(?:UTC|GMT|[A-Z]{2,3}T)\b"),
     re.VERBOSE,
 )
-_LEVEL_WITHIN = re.compile(rf"^(?:[\w.()\[\]/]{{1,80}}[\s|:\-]{{1,12}}){{0,5}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])")
+_LEVEL_WITHIN = re.compile(
+    rf"^(?:[\w.()\[\]/]{{1,80}}[\s|:\-]{{1,12}}){{0,5}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])"
+)
 #: Python's warnings: the category, and the line of source under it.
 _WARNING = re.compile(r"^\S{0,300}:\d{1,7}: \w{0,60}Warning:|^\w{0,60}Warning:|\bwarnings\.warn\(")
 LINE_CHARACTERS = 2000
@@ -48,7 +55,9 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
 class Line(NamedTuple):
-    """A line without its prefixes: its indent before the message, its message, its level in capitals or ""."""
+    """A line without its prefixes: its indent before the message, its message,
+    its level in capitals or "".
+    """
 
     indent: int
     message: str
@@ -56,7 +65,9 @@ class Line(NamedTuple):
 
 
 def clean(data: bytes) -> bytes:
-    """Return whole lines as they would be read on a terminal: as many lines, each at most as long."""
+    """Return whole lines as they would be read on a terminal: as many lines,
+    each at most as long.
+    """
     if b"\x00" in data:
         data = data.replace(b"\x00", b"")
     for mark in BOMS:
@@ -89,7 +100,14 @@ def peel(text: str) -> Line:
     level = ""
     position = 0
     if text.startswith("{") and (json_message := _MESSAGE.search(text)):
-        level = next((word for word in ("ERROR", "FATAL", "CRITICAL", "WARN", "INFO") if word in text.upper()), "")
+        level = next(
+            (
+                word
+                for word in ("ERROR", "FATAL", "CRITICAL", "WARN", "INFO")
+                if word in text.upper()
+            ),
+            "",
+        )
         text = json_message[1].replace("\\n", " ")
     for _ in range(6):
         match = _PREFIXES.match(text, position)

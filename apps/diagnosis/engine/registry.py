@@ -1,4 +1,6 @@
-"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins, which run apart."""
+"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins,
+which run apart.
+"""
 
 import logging
 import time
@@ -22,7 +24,8 @@ REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
 )
 
 
-#: A plugin sees this much of the end of a log, for so long. One that takes longer is not asked for a while.
+#: A plugin sees this much of the end of a log, for so long. One that takes longer is not asked for
+#: a while.
 PLUGIN_BYTES = 4 * 1024 * 1024
 PLUGIN_SECONDS = 5.0
 REST_SECONDS = 300.0
@@ -38,12 +41,15 @@ class BoundedClassifier:
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return its findings.
 
-        Raises `RuntimeError` if it fails, and `BudgetExceeded` if it exceeds its limits or did so a short time ago.
+        Raises `RuntimeError` if it fails, and `BudgetExceeded` if it exceeds its limits or did so a
+        short time ago.
         """
         if time.monotonic() < self._rests_until:
             raise BudgetExceeded("it exceeded its limits a short time ago")
         try:
-            answer = POOL.call(_classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS)
+            answer = POOL.call(
+                _classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS
+            )
         except PoolBusy:
             raise
         except BudgetExceeded:
@@ -58,11 +64,15 @@ def _end_of(block: Block) -> Block:
     """Return the last whole lines that a plugin gets to see."""
     cut = max(0, len(block.data) - PLUGIN_BYTES)
     cut = cut and (block.data.find(b"\n", cut) + 1 or cut)
-    number = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
+    number = (
+        None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
+    )
     return replace(block, data=block.data[cut:], offset=block.offset + cut, first_line=number)
 
 
-def _classify_with(make: Callable[[], LogClassifier], facts: JobFacts, block: Block) -> Findings | str:
+def _classify_with(
+    make: Callable[[], LogClassifier], facts: JobFacts, block: Block
+) -> Findings | str:
     """Ask a plugin, in its process, which makes it once; return its findings, or how it failed."""
     try:
         return _made(make).classify(facts, block)
@@ -77,7 +87,9 @@ def _made(make: Callable[[], LogClassifier]) -> LogClassifier:
 
 @cache
 def classifiers() -> Mapping[str, LogClassifier]:
-    """Return all working classifiers, created once per process; a broken one is reported, never fatal."""
+    """Return all working classifiers, created once per process; a broken one is reported,
+    never fatal.
+    """
     made: dict[str, LogClassifier] = {}
     for name, make in REGISTRY.working().items():
         try:

@@ -1,4 +1,6 @@
-"""Fetch a log from a web server that an operator has listed: bounded in time and size, and never redirected."""
+"""Fetch a log from a web server that an operator has listed: bounded in time and size,
+and never redirected.
+"""
 
 import os
 import re
@@ -12,10 +14,18 @@ from urllib.parse import urlsplit
 
 from apps.core.http.addresses import ListedServers
 from apps.core.http.client import Answer, Limits, send
-from apps.core.http.errors import AddressRefused, ConnectionFailed, CutShort, HttpError, TimedOut, TooLarge
+from apps.core.http.errors import (
+    AddressRefused,
+    ConnectionFailed,
+    CutShort,
+    HttpError,
+    TimedOut,
+    TooLarge,
+)
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogMissing, LogPart, LogRefused, LogUnreadable
 
-#: All of a log arrives in this time, or it is given up; a server that was too slow is left alone for a while.
+#: All of a log arrives in this time, or it is given up; a server that was too slow is left alone
+#: for a while.
 LIMIT_SECONDS = 20.0
 REST_SECONDS = 60.0
 #: An empty log has no last bytes.
@@ -31,10 +41,11 @@ def is_remote(path: str) -> bool:
 
 @contextmanager
 def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]:
-    """Fetch a log into a file that is gone afterwards; yield its descriptor and which part of the log it has.
+    """Fetch a log into a file that is gone afterwards;
+    yield its descriptor and which part of the log it has.
 
-    Of a log larger than 64 MB the last 64 MB are fetched, at their offset. The file's time is the server's.
-    `servers` are like `https://logs.example.org`. Raises `LogError`.
+    Of a log larger than 64 MB the last 64 MB are fetched, at their offset. The file's time is the
+    server's. `servers` are like `https://logs.example.org`. Raises `LogError`.
     """
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
@@ -49,7 +60,9 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
         except (TimedOut, CutShort) as error:
             if isinstance(error, TimedOut):
                 _resting[server] = time.monotonic() + REST_SECONDS
-            raise LogUnreadable(f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s") from None
+            raise LogUnreadable(
+                f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s"
+            ) from None
         except TooLarge:
             reason = "larger than 64 MB, and the server does not send the end alone"
             raise LogUnreadable(f"{url}: {reason}") from None
@@ -61,8 +74,13 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
 
 
 def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
-    """Write the answer to a file. Raises `LogError`, `HttpError`, and `OSError` if it cannot be written."""
-    limits = Limits(connect=LIMIT_SECONDS, read=LIMIT_SECONDS, total=LIMIT_SECONDS, most_bytes=WHOLE_BYTES)
+    """Write the answer to a file.
+
+    Raises `LogError`, `HttpError`, and `OSError` if it cannot be written.
+    """
+    limits = Limits(
+        connect=LIMIT_SECONDS, read=LIMIT_SECONDS, total=LIMIT_SECONDS, most_bytes=WHOLE_BYTES
+    )
     headers = {"Range": f"bytes=-{WHOLE_BYTES}"}
     with send("GET", url, rule=ListedServers(servers), limits=limits, headers=headers) as answer:
         start = _start_of(url, answer)
@@ -78,12 +96,20 @@ def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
 
 
 def _start_of(url: str, answer: Answer) -> int:
-    """Return the offset in the log at which an answer begins. Raises `LogError` for one without a log."""
+    """Return the offset in the log at which an answer begins.
+
+    Raises `LogError` for one without a log.
+    """
     if answer.status in {404, 410}:
         raise LogMissing(f"{url}: not found ({answer.status})")
     if 300 <= answer.status < 400:
-        raise LogRefused(f"{url}: redirects to {str(answer.headers.get('Location'))[:200]}, which is not followed")
-    if answer.status == 206 and (sent_range := _RANGE.fullmatch(answer.headers.get("Content-Range", ""))):
+        raise LogRefused(
+            f"{url}: redirects to {str(answer.headers.get('Location'))[:200]}, which is not "
+            "followed"
+        )
+    if answer.status == 206 and (
+        sent_range := _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    ):
         return int(sent_range[1])
     if answer.status not in {200, NO_BYTES}:
         raise LogUnreadable(f"{url}: the server answered {answer.status} {answer.reason}")

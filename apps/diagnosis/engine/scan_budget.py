@@ -1,7 +1,8 @@
-"""A limit of CPU time for the search of a block: a reviewed expression, too, can be slow on a hostile log.
+"""A limit of CPU time for the search of a block: a reviewed expression, too,
+can be slow on a hostile log.
 
-RE2 takes linear time, but on text for which it makes new states all the time one expression of 20 characters takes
-5 seconds a megabyte, where the whole catalogue takes 5 milliseconds.
+RE2 takes linear time, but on text for which it makes new states all the time one expression of 20
+characters takes 5 seconds a megabyte, where the whole catalogue takes 5 milliseconds.
 """
 
 import time
@@ -41,7 +42,9 @@ class ScanBudget:
         return bool(self._slow_text)
 
     def skip_slowest(self, regexes: Mapping[int, str]) -> list[int]:
-        """Return the patterns to leave out from here on, and grant as much time again; or stop the search."""
+        """Return the patterns to leave out from here on, and grant as much time again;
+        or stop the search.
+        """
         if self._rounds == MOST_ROUNDS:
             self.is_stopped = True
             return []
@@ -60,7 +63,9 @@ def _sample(text: bytes) -> bytes:
 
 
 def _slowest(regexes: Mapping[int, str], text: bytes) -> list[int]:
-    """Return the slowest patterns of those that can be timed within the budget, and those nearly as slow."""
+    """Return the slowest patterns of those that can be timed within the budget,
+    and those nearly as slow.
+    """
     seconds: dict[int, float] = {}
     end = time.thread_time() + SECONDS
     for index, regex in regexes.items():

@@ -1,4 +1,6 @@
-"""Facts from the scheduler that can decide a verdict: end states, signals, limits and exit codes."""
+"""Facts from the scheduler that can decide a verdict: end states, signals,
+limits and exit codes.
+"""
 
 import signal
 from dataclasses import dataclass
@@ -15,7 +17,15 @@ NEAR_LIMIT = 0.95
 SLURM_NO_OUTPUT = 53
 SLURM_OUT_OF_MEMORY = 125
 CRASHES = frozenset(
-    {signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS}
+    {
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGSEGV,
+        signal.SIGSYS,
+    }
 )
 STATES = {
     JobState.TIMEOUT: Category.RESOURCE,
@@ -51,7 +61,9 @@ def _cancelled(facts: JobFacts) -> Fact:
     """Return who cancelled the job: the scheduler itself, if no user did and the job never ran."""
     by_scheduler = facts.scheduler == "slurm" or facts.reason.startswith("Dependency")
     if by_scheduler and not facts.cancelled_by and facts.wall_seconds == 0:
-        return Fact(Category.UNKNOWN, Confidence.MEDIUM, wording.cancelled_by_scheduler(facts.reason))
+        return Fact(
+            Category.UNKNOWN, Confidence.MEDIUM, wording.cancelled_by_scheduler(facts.reason)
+        )
     if facts.cancelled_by in {"0", "root"}:
         return Fact(Category.USER, Confidence.MEDIUM, wording.CANCELLED_BY_ROOT)
     confidence = Confidence.HIGH if facts.cancelled_by else Confidence.MEDIUM
@@ -59,7 +71,9 @@ def _cancelled(facts: JobFacts) -> Fact:
 
 
 def killing_signal(facts: JobFacts) -> int:
-    """Return the signal that killed the job: from the scheduler, else from a shell exit code above 128; else 0."""
+    """Return the signal that killed the job: from the scheduler,
+    else from a shell exit code above 128; else 0.
+    """
     if facts.signal:
         return facts.signal
     code = facts.exit_code or 0
@@ -72,22 +86,30 @@ def killed_by(facts: JobFacts) -> Fact | None:
     if number in CRASHES:
         return Fact(Category.EXPERIMENT_CODE, Confidence.MEDIUM, wording.crashed(number))
     if number == SLURM_OUT_OF_MEMORY:
-        return Fact(Category.RESOURCE, Confidence.HIGH, Wording(wording.OVER_MEMORY, wording.LIMIT_EXCEEDED))
+        return Fact(
+            Category.RESOURCE, Confidence.HIGH, Wording(wording.OVER_MEMORY, wording.LIMIT_EXCEEDED)
+        )
     if number == SLURM_NO_OUTPUT and facts.scheduler == "slurm":
         return Fact(Category.CONFIGURATION, Confidence.MEDIUM, wording.NO_OUTPUT)
     if number in {signal.SIGXCPU, signal.SIGXFSZ}:
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.cpu_or_file_limit(number))
-    return _killed_from_outside(facts, number) if number in {signal.SIGKILL, signal.SIGTERM} else None
+    return (
+        _killed_from_outside(facts, number) if number in {signal.SIGKILL, signal.SIGTERM} else None
+    )
 
 
 def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
-    """SIGKILL and SIGTERM mostly mean a limit; confidence depends on how close the job was to one."""
+    """SIGKILL and SIGTERM mostly mean a limit; confidence depends on how close the job was
+    to one.
+    """
     if _near(facts.max_memory_bytes, facts.requested_memory_bytes):
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="memory"))
     if _near(facts.wall_seconds, facts.time_limit_seconds):
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="time"))
     return (
-        Fact(Category.RESOURCE, Confidence.LOW, wording.killed(number, near="")) if number == signal.SIGKILL else None
+        Fact(Category.RESOURCE, Confidence.LOW, wording.killed(number, near=""))
+        if number == signal.SIGKILL
+        else None
     )
 
 
@@ -96,7 +118,9 @@ def _near(used: int | None, limit: int | None) -> bool:
 
 
 def held(facts: JobFacts) -> Fact | None:
-    """Return what the hold code of a job means, even if it can mean several things; None without one."""
+    """Return what the hold code of a job means, even if it can mean several things;
+    None without one.
+    """
     codes = (code for code in meanings_of(facts, known_codes(facts)) if code.kind is CodeKind.HOLD)
     code = next((code for code in codes if code.category is not Category.UNKNOWN), None)
     if code is None:
@@ -116,7 +140,8 @@ def known_exit_code(facts: JobFacts) -> Fact | None:
 
 
 def parse_state(text: str) -> tuple[JobState, str]:
-    """Parse an end state in Slurm's spelling or in lower case; return it and who cancelled the job ("" if unknown).
+    """Parse an end state in Slurm's spelling or in lower case;
+    return it and who cancelled the job ("" if unknown).
 
     Accepts `CANCELLED by 1000` and states truncated by sacct (`OUT_OF_ME+`). Raises `ValueError`.
     """
@@ -127,5 +152,7 @@ def parse_state(text: str) -> tuple[JobState, str]:
     else:
         states = [state for state in JobState if state == name]
     if len(states) != 1:
-        raise ValueError(f"Unknown state {text!r}. Known states: {', '.join(state.name for state in JobState)}.")
+        raise ValueError(
+            f"Unknown state {text!r}. Known states: {', '.join(state.name for state in JobState)}."
+        )
     return states[0], by.strip()

@@ -1,9 +1,17 @@
-"""Keep secrets out of what is stored and shown of a log: the same bytes, with stars in their place."""
+"""Keep secrets out of what is stored and shown of a log: the same bytes,
+with stars in their place.
+"""
 
 import os
 from dataclasses import replace
 
-from apps.core.domain.secret_patterns import CONTEXT_BYTES, SECRET_HINT, Span, private_keys_in, secrets_in
+from apps.core.domain.secret_patterns import (
+    CONTEXT_BYTES,
+    SECRET_HINT,
+    Span,
+    private_keys_in,
+    secrets_in,
+)
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
 from apps.diagnosis.engine.chunks import matching_lines
@@ -13,7 +21,9 @@ _CHUNK = 4 * 1024
 
 
 def starred(data: bytes) -> bytes:
-    """Return a log with its secrets starred: as long as before, with the same lines, so that offsets stay."""
+    """Return a log with its secrets starred: as long as before, with the same lines,
+    so that offsets stay.
+    """
     if not SECRET_HINT.search(data):
         return data
     parts, position = [], 0
@@ -26,7 +36,10 @@ def starred(data: bytes) -> bytes:
 
 
 def starred_part(descriptor: int, data: bytes, offset: int) -> bytes:
-    """Return a part of a log starred. The bytes around it show whether it begins or ends within a secret."""
+    """Return a part of a log starred.
+
+    The bytes around it show whether it begins or ends within a secret.
+    """
     begin = max(0, offset - CONTEXT_BYTES)
     before = os.pread(descriptor, offset - begin, begin)
     after = os.pread(descriptor, CONTEXT_BYTES, offset + len(data))

@@ -1,4 +1,6 @@
-"""Look for known errors in a large log before its end: its beginning at once, all of it within a budget of time."""
+"""Look for known errors in a large log before its end: its beginning at once,
+all of it within a budget of time.
+"""
 
 import os
 import time
@@ -20,14 +22,18 @@ BUDGET_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Known errors before the end of a log, how many bytes of it were searched, and how many lines these have."""
+    """Known errors before the end of a log, how many bytes of it were searched,
+    and how many lines these have.
+    """
 
     hits: tuple[Hit, ...] = ()
     read_bytes: int = 0
     lines: int = 0
 
     def reaches(self, end: Block) -> bool:
-        """Return whether no bytes remain between the searched part and the block at the end of the log."""
+        """Return whether no bytes remain between the searched part and the block at the end of
+        the log.
+        """
         return end.begin + self.read_bytes >= end.offset
 
     def numbered(self, end: Block) -> Block:
@@ -58,7 +64,8 @@ def survey(
     limit_bytes: int | None = None,
     budget_seconds: float = BUDGET_SECONDS,
 ) -> Survey:
-    """Read a log from its beginning to its end, which was read already, or until a limit or the budget is reached.
+    """Read a log from its beginning to its end, which was read already,
+    or until a limit or the budget is reached.
 
     Of each pattern the first ten and the last ten hits are kept, with their line numbers.
     """
@@ -83,12 +90,19 @@ def survey(
 
 
 def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:
-    """Yield blocks of whole lines; a line longer than a block is cut. Ends early if the file was truncated."""
+    """Yield blocks of whole lines; a line longer than a block is cut.
+
+    Ends early if the file was truncated.
+    """
     position, rest = begin, b""
-    while position < stop and (data := os.pread(descriptor, min(BLOCK_BYTES, stop - position), position)):
+    while position < stop and (
+        data := os.pread(descriptor, min(BLOCK_BYTES, stop - position), position)
+    ):
         position += len(data)
         data = rest + data
-        cut = data.rfind(b"\n") + 1 if position < stop and len(data) < 2 * BLOCK_BYTES else len(data)
+        cut = (
+            data.rfind(b"\n") + 1 if position < stop and len(data) < 2 * BLOCK_BYTES else len(data)
+        )
         rest = data[cut:]
         if cut:
             yield data[:cut]

@@ -1,7 +1,7 @@
 """Read a log of any size from its end, within a byte budget, and only if the job may show the file.
 
-Nothing that a job controls is trusted: not its log's path, not the file's type, owner or other names, not that the
-file stays unchanged.
+Nothing that a job controls is trusted: not its log's path, not the file's type, owner or other
+names, not that the file stays unchanged.
 """
 
 import errno
@@ -38,7 +38,9 @@ class LogOverwritten(LogMissing):
 
 
 class LogRefused(LogError):
-    """The path must not be read: outside the roots, through a symlink, not a regular file, or not the job's own."""
+    """The path must not be read: outside the roots, through a symlink, not a regular file,
+    or not the job's own.
+    """
 
 
 class LogUnreadable(LogError):
@@ -73,9 +75,9 @@ class LogLine:
 def open_log(path: Path, access: LogAccess | None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor. Raises `LogError`.
 
-    With `access`, the path must be below one of its roots, no component below the root may be a symlink or `..`,
-    and directories and file must be such that the job may show them. None means that the path comes from an
-    operator, not from a job.
+    With `access`, the path must be below one of its roots, no component below the root may be a
+    symlink or `..`, and directories and file must be such that the job may show them. None means
+    that the path comes from an operator, not from a job.
     """
     try:
         with _opened(path, access) as descriptor:
@@ -96,13 +98,19 @@ def _log_error(path: Path, error: OSError) -> LogError:
         return LogRefused(f"{path}: path contains a symlink, or a file used as a directory")
     if error.errno in {errno.ENXIO, errno.ENODEV}:
         return LogRefused(f"{path}: not a regular file")
-    needs = "; the worker needs the right to read it: see docs/production.md" if error.errno == errno.EACCES else ""
+    needs = (
+        "; the worker needs the right to read it: see docs/production.md"
+        if error.errno == errno.EACCES
+        else ""
+    )
     return LogUnreadable(f"{path}: {error.strerror}{needs}")
 
 
 @contextmanager
 def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
-    """Open an operator's file as it is; that of a job below its root, so that nothing there leads out of it."""
+    """Open an operator's file as it is; that of a job below its root,
+    so that nothing there leads out of it.
+    """
     if access is None:
         descriptor = os.open(path, OPEN_FILE)
         try:
@@ -114,7 +122,9 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
 
     def check_directory(descriptor: int, directory: Path) -> None:
         if access.reader and not access.reader.may(descriptor, SEARCH):
-            raise LogRefused(f"{path}: the job's user {access.user} may not search directory {directory}")
+            raise LogRefused(
+                f"{path}: the job's user {access.user} may not search directory {directory}"
+            )
         below = directory != root and directory.is_relative_to(root)
         if below and (problem := access.directory_problem(os.fstat(descriptor))):
             raise LogRefused(f"{path}: directory {directory} {problem}")
@@ -129,7 +139,8 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
         opened_directory(root.joinpath(*parts[:-1]), check_directory) as directory,
         opened_file(directory, path.name, check_file) as descriptor,
     ):
-        # A hard link that was removed once it was open is not counted any more: the file must still have this name.
+        # A hard link that was removed once it was open is not counted any more: the file must still
+        # have this name.
         named = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
         if not os.path.samestat(named, os.fstat(descriptor)):
             raise LogUnreadable(f"{path}: replaced while it was opened")
@@ -160,21 +171,26 @@ def read_back(
     lines: int | None = None,
     budget_bytes: int = BUDGET_BYTES,
 ) -> Block:
-    """Read whole lines of a part backwards from `end` (default: its end) until `lines` or the budget is reached.
+    """Read whole lines of a part backwards from `end` (default:
+    its end) until `lines` or the budget is reached.
 
-    A first line cut by the budget is left out, unless it is the only one. If the file shrinks meanwhile, the
-    remaining part is returned.
+    A first line cut by the budget is left out, unless it is the only one. If the file shrinks
+    meanwhile, the remaining part is returned.
     """
     size = part.size_in(os.fstat(descriptor).st_size)
     stop = size if end is None else max(part.start, min(end, size))
     floor = max(part.start, stop - budget_bytes)
     steps: list[bytes] = []
     start, seen = stop, 0
-    step = STEP_BYTES if lines is not None else budget_bytes  # all of it at once is held in memory once
+    step = (
+        STEP_BYTES if lines is not None else budget_bytes
+    )  # all of it at once is held in memory once
     while start > floor and (lines is None or seen <= lines):
         begin = max(floor, start - step)
         data = _pread(descriptor, begin, start)
-        if len(data) < start - begin:  # the file was truncated: what was read after this offset is gone
+        if (
+            len(data) < start - begin
+        ):  # the file was truncated: what was read after this offset is gone
             steps, seen, stop = [], 0, begin + len(data)
         steps.append(data)
         seen += newlines(data)
@@ -182,11 +198,18 @@ def read_back(
     whole = b"".join(reversed(steps))
     skip = _front(whole, at_start=start == part.start, lines=lines)
     offset = start + skip
-    return Block(whole[skip:], offset, size, _line_number(descriptor, offset, size), begin=part.start)
+    return Block(
+        whole[skip:], offset, size, _line_number(descriptor, offset, size), begin=part.start
+    )
 
 
 def read_around(
-    descriptor: int, offset: int, part: LogPart = WHOLE, *, lines: int, budget_bytes: int = BUDGET_BYTES
+    descriptor: int,
+    offset: int,
+    part: LogPart = WHOLE,
+    *,
+    lines: int,
+    budget_bytes: int = BUDGET_BYTES,
 ) -> Block:
     """Read about `lines` whole lines around the one at `offset`, half of them after it."""
     size = part.size_in(os.fstat(descriptor).st_size)
@@ -199,7 +222,9 @@ def read_around(
             end = len(after)
             break
         end = newline + 1
-    before = read_back(descriptor, part, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2)
+    before = read_back(
+        descriptor, part, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2
+    )
     return replace(before, data=before.data + after[:end])
 
 
@@ -231,7 +256,9 @@ def _line_number(descriptor: int, offset: int, size: int) -> int | None:
     if size > WHOLE_BYTES:
         return None
     count, position = 1, 0
-    while position < offset and (data := os.pread(descriptor, min(1024 * 1024, offset - position), position)):
+    while position < offset and (
+        data := os.pread(descriptor, min(1024 * 1024, offset - position), position)
+    ):
         count += newlines(data)
         position += len(data)
     return count

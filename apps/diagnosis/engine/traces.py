@@ -1,4 +1,6 @@
-"""Stack traces of many languages as units: where one ends, and the messages inside that say what went wrong."""
+"""Stack traces of many languages as units: where one ends,
+and the messages inside that say what went wrong.
+"""
 
 import re
 from collections.abc import Sequence
@@ -10,21 +12,29 @@ from apps.diagnosis.engine.plain_lines import peel
 TRACE_LINES = 400
 _PYTHON = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above", "The above exception was the direct cause")
-_FRAME = re.compile(r'\s{0,200}File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<where>\S{1,100}))?')
+_FRAME = re.compile(
+    r'\s{0,200}File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<where>\S{1,100}))?'
+)
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,160})(?:\((?P<code>-?\d{1,5})\))?(?::|$)")
 _JAVA = re.compile(
-    r'(?:Exception in thread "[^"]{1,100}" )?(?:Caused by: )?[a-zA-Z_$][\w$]{0,60}(?:\.[\w$]{1,80}){1,12}'
+    r'(?:Exception in thread "[^"]{1,100}" )?(?:Caused by: '
+    r")?[a-zA-Z_$][\w$]{0,60}(?:\.[\w$]{1,80}){1,12}"
     r"(?:Exception|Error|Throwable)\b"
 )
 _HEADERS = re.compile(
-    r"(?:fatal error|error|caused by|command error|exception message|error message|additional info|message|what\(\)"
+    r"(?:fatal error|error|caused by|command error|exception message|error message|additional "
+    r"info|message|what\(\)"
     r"|\S{0,40} ?(?:fatal )?error(?: message)?(?: is)?"
     r"|[\W_]{0,12}(?:fatal |internal )?error (?:in|from) [^:]{1,80})\s?:$"
     r"|from \S{1,40}\s{1,9}: error #\s{0,12}\d{1,6}$",
     re.IGNORECASE,
 )
-_JULIA = re.compile(r"\bERROR: (?:(?:LoadError|InitError|TaskFailedException): ){0,4}(?P<type>[A-Z]\w{0,80})\b")
-_MATLAB = re.compile(r"\}?Error (?P<how>in|using) (?P<where>[\w./>]{1,100})(?: \(line (?P<line>\d{1,7})\))?$")
+_JULIA = re.compile(
+    r"\bERROR: (?:(?:LoadError|InitError|TaskFailedException): ){0,4}(?P<type>[A-Z]\w{0,80})\b"
+)
+_MATLAB = re.compile(
+    r"\}?Error (?P<how>in|using) (?P<where>[\w./>]{1,100})(?: \(line (?P<line>\d{1,7})\))?$"
+)
 #: MATLAB encloses what it writes as an error.
 _MATLAB_MARKS = "{}\b"
 _TASK_EXIT = re.compile(r"terminated with an error exit status \((?P<status>\d{1,3})\)")
@@ -32,7 +42,9 @@ _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<stri
 
 
 class Message(NamedTuple):
-    """One message of a trace: its line in the window, its text, the type of the exception, where it was raised."""
+    """One message of a trace: its line in the window, its text, the type of the exception,
+    where it was raised.
+    """
 
     row: int
     text: str
@@ -64,7 +76,9 @@ def trace_at(lines: Sequence[str], row: int) -> Trace | None:
 
 
 def _python(lines: Sequence[str], row: int) -> Trace:
-    """Read Python's traceback, also chained, indented, or with a logger's prefix before each line."""
+    """Read Python's traceback, also chained, indented,
+    or with a logger's prefix before each line.
+    """
     messages: list[Message] = []
     prefix = lines[row].index(_PYTHON)
     has_prefix = lines[row][:prefix].strip() != ""
@@ -82,10 +96,18 @@ def _python(lines: Sequence[str], row: int) -> Trace:
             continue
         body = text if indent is not None else peel(text).message
         depth = len(body) - len(body.lstrip())
-        if indent is None and end + 1 < len(lines) and (_FRAME.search(lines[end - 1]) or not body.strip()):
+        if (
+            indent is None
+            and end + 1 < len(lines)
+            and (_FRAME.search(lines[end - 1]) or not body.strip())
+        ):
             end += 1  # a line of source: its indent went with the prefix
             continue
-        if body.strip() and depth <= (indent or 0) and not body.lstrip().startswith(("[Previous line", "^", "~", "|")):
+        if (
+            body.strip()
+            and depth <= (indent or 0)
+            and not body.lstrip().startswith(("[Previous line", "^", "~", "|"))
+        ):
             kind = _EXCEPTION.match(body.lstrip())
             messages.append(Message(end, body.strip(), kind["type"] if kind else "", frame))
             following = _chained(lines, end)
@@ -120,24 +142,43 @@ def _java(lines: Sequence[str], row: int) -> Trace | None:
         elif not text.startswith(("at ", "... ", "Suppressed:")):
             break
         end += 1
-    return Trace(end, tuple(messages)) if end > row + 1 or "Exception in thread" in lines[row] else None
+    return (
+        Trace(end, tuple(messages))
+        if end > row + 1 or "Exception in thread" in lines[row]
+        else None
+    )
 
 
 def _julia(lines: Sequence[str], row: int) -> Trace | None:
-    """Read Julia's stack trace: below the message, which may have several lines, `Stacktrace:` and numbered frames."""
-    header = next((at for at in range(row + 1, min(len(lines), row + 12)) if lines[at].strip() == "Stacktrace:"), None)
+    """Read Julia's stack trace: below the message, which may have several lines,
+    `Stacktrace:` and numbered frames.
+    """
+    header = next(
+        (
+            at
+            for at in range(row + 1, min(len(lines), row + 12))
+            if lines[at].strip() == "Stacktrace:"
+        ),
+        None,
+    )
     if header is None:
         return None
     end = header + 1
-    while end < min(len(lines), row + TRACE_LINES) and re.match(r"\s+(?:\[\d|@ |\.\.\. )", lines[end]):
+    while end < min(len(lines), row + TRACE_LINES) and re.match(
+        r"\s+(?:\[\d|@ |\.\.\. )", lines[end]
+    ):
         end += 1
     raised = _JULIA.search(lines[row])
     return Trace(end, (Message(row, peel(lines[row]).message, raised["type"] if raised else ""),))
 
 
 def _matlab(lines: Sequence[str], row: int) -> Trace | None:
-    """Read MATLAB's report: a message with `Error in` and the place below it, or with `Error using` above it."""
-    if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):  # spares most the rest
+    """Read MATLAB's report: a message with `Error in` and the place below it,
+    or with `Error using` above it.
+    """
+    if not any(
+        "Error in " in line or "Error using " in line for line in lines[row : row + 3]
+    ):  # spares most the rest
         return None
     below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
     if below is None:
@@ -177,18 +218,30 @@ def _geant(lines: Sequence[str], row: int) -> Trace:
     text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
-    said = [Message(at, lines[at].strip()) for at in range(row + 2, min(end, row + 8)) if lines[at].strip()]
-    named = [message for message in said if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE)]
+    said = [
+        Message(at, lines[at].strip())
+        for at in range(row + 2, min(end, row + 8))
+        if lines[at].strip()
+    ]
+    named = [
+        message
+        for message in said
+        if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE)
+    ]
     return Trace(end + 1, (Message(row, lines[row].strip()), *named[:1]))
 
 
 def _header(lines: Sequence[str], row: int) -> Trace:
     """Read a heading like `Fatal error:`, whose message is the next line that is not empty.
 
-    What a workflow quotes from a failed command ends with the error: the message is the last line of the quotation.
+    What a workflow quotes from a failed command ends with the error: the message is the last line
+    of the quotation.
     """
     if lines[row].strip().lower() == "command error:":
-        end = next((at for at in range(row + 1, min(len(lines), row + 60)) if _ends_quote(lines[at])), row + 1)
+        end = next(
+            (at for at in range(row + 1, min(len(lines), row + 60)) if _ends_quote(lines[at])),
+            row + 1,
+        )
         quoted = [at for at in range(row + 1, end) if lines[at].strip()]
         return Trace(row + 1, tuple(Message(at, lines[at].strip()) for at in quoted[-1:]))
     for at in range(row + 1, min(len(lines), row + 4)):
@@ -198,7 +251,9 @@ def _header(lines: Sequence[str], row: int) -> Trace:
 
 
 def _task_exit(lines: Sequence[str], row: int) -> str:
-    """Return with what status which program ended a task of Nextflow, by the command that it quotes below; else ""."""
+    """Return with what status which program ended a task of Nextflow,
+    by the command that it quotes below; else "".
+    """
     ended = _TASK_EXIT.search(lines[row])
     for at in range(row + 1, min(len(lines), row + 8)) if ended else ():
         if lines[at].strip() == "Command executed:":

@@ -1,7 +1,8 @@
 """Decide the verdict on a failed job from ranked evidence, in words of `apps.diagnosis.wording`.
 
-Order of evidence: end states that decide alone; known causes, earliest first; a limit at which the job was killed;
-generic errors; any other killing signal; symptoms, then consequences; outages of services it needed; the exit code.
+Order of evidence: end states that decide alone; known causes, earliest first; a limit at which the
+job was killed; generic errors; any other killing signal; symptoms, then consequences; outages of
+services it needed; the exit code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +56,10 @@ def decide(
     reasons: Sequence[Reason] = (),
     searched: bool = True,
 ) -> Verdict:
-    """Return the verdict; deterministic for the same evidence. `searched` is whether a log was read."""
+    """Return the verdict; deterministic for the same evidence.
+
+    `searched` is whether a log was read.
+    """
     ranked = ranked_hits(hits)
     decision = _best_candidate(facts, ranked, outages)
     decision = _apply_outages(facts, decision, ranked, outages)
@@ -77,7 +81,8 @@ def decide(
 
 
 def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
-    """Order hits by role, then position, then, on one line, the most specific first; noise is left out.
+    """Order hits by role, then position, then, on one line, the most specific first;
+    noise is left out.
 
     Lines of two files have no common order: stderr comes before stdout.
     """
@@ -92,7 +97,11 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
     """Return the first evidence, in order, that decides."""
     succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
     killed = facts_of.killed_by(facts)
-    at_limit = killed is not None and killed.category is Category.RESOURCE and killed.confidence is not Confidence.LOW
+    at_limit = (
+        killed is not None
+        and killed.category is Category.RESOURCE
+        and killed.confidence is not Confidence.LOW
+    )
     candidates = (
         _from_fact(facts_of.deciding_state(facts)),
         _from_hits(ranked, {Role.CAUSE}),
@@ -120,7 +129,9 @@ def _end_state(facts: JobFacts) -> Reason:
 def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
     if fact is None:
         return None
-    return Candidate(fact.category, fact.confidence, fact.wording.summary, Reason(fact.kind, fact.wording.reason))
+    return Candidate(
+        fact.category, fact.confidence, fact.wording.summary, Reason(fact.kind, fact.wording.reason)
+    )
 
 
 def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
@@ -134,7 +145,8 @@ def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
 def _may_decide(hit: Hit) -> bool:
     """Return whether an error says why the job failed; a consequence only says that it did.
 
-    A line that only looks like an error is a weak sign of a fault in the job: it decides last, and advises no retry.
+    A line that only looks like an error is a weak sign of a fault in the job: it decides last, and
+    advises no retry.
     """
     pattern = hit.pattern
     if pattern.category is Category.UNKNOWN:
@@ -158,7 +170,9 @@ def _from_hit(hit: Hit) -> Candidate:
 
 
 def _hit_reason(hit: Hit) -> Reason:
-    return Reason(ReasonKind.CATALOGUE, wording.known_error(hit).reason, f"{hit.stream}:{hit.offset}")
+    return Reason(
+        ReasonKind.CATALOGUE, wording.known_error(hit).reason, f"{hit.stream}:{hit.offset}"
+    )
 
 
 def _outage_reason(outage: Outage) -> Reason:
@@ -170,15 +184,21 @@ def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
     for outage in outages:
         if outage.overlap is Overlap.YES:
             summary, reason = wording.outage(outage).summary, _outage_reason(outage)
-            return Candidate(Category.SERVICE, Confidence.LOW, summary, reason, service=outage.service)
+            return Candidate(
+                Category.SERVICE, Confidence.LOW, summary, reason, service=outage.service
+            )
     return None
 
 
-def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
-    """Let an outage confirm a service's error, or turn an error at that service into a service problem.
+def _apply_outages(
+    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
+) -> Candidate:
+    """Let an outage confirm a service's error, or turn an error at that service into a service
+    problem.
 
-    A job killed at its time limit whose log shows errors of a service with an outage was waiting for that service.
-    Without an outage, the log alone supports a service failure: confidence drops to medium.
+    A job killed at its time limit whose log shows errors of a service with an outage was waiting
+    for that service. Without an outage, the log alone supports a service failure: confidence drops
+    to medium.
     """
     hits = [decision.cause] if decision.cause else []
     if facts.state in facts_of.TIME_LIMIT_STATES:
@@ -195,13 +215,18 @@ def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], 
             summary=wording.outage_confirmed(outage, hit),
             service=outage.service,
         )
-    if decision.cause and decision.category is Category.SERVICE and decision.confidence is Confidence.HIGH:
+    if (
+        decision.cause
+        and decision.category is Category.SERVICE
+        and decision.confidence is Confidence.HIGH
+    ):
         return replace(decision, confidence=Confidence.MEDIUM)
     return decision
 
 
 def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
-    """Return more errors to show, by role: of each kind the first, then the last, then the others in log order.
+    """Return more errors to show, by role: of each kind the first, then the last,
+    then the others in log order.
 
     Of lines that differ in numbers only, one is shown.
     """
@@ -241,7 +266,11 @@ def _other_reasons(
     out.sort(key=lambda outage: outage.service != decision.service)
     yield from (_outage_reason(outage) for outage in out)
     yield _end_state(facts)
-    for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
+    for fact in (
+        facts_of.deciding_state(facts),
+        facts_of.killed_by(facts),
+        facts_of.known_exit_code(facts),
+    ):
         if fact:
             yield Reason(fact.kind, fact.wording.reason)
     yield from (_hit_reason(hit) for hit in _further_hits(decision, ranked))

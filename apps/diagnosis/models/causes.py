@@ -4,15 +4,19 @@ from django.db import models
 
 
 class CauseAnalysis(models.Model):
-    """Causes of the failures of jobs that ended in [since, until), for users who see the same experiments.
+    """Causes of the failures of jobs that ended in [since, until),
+    for users who see the same experiments.
 
-    A row is requested by a page and filled by a worker; it keeps its last result while a newer one is computed.
+    A row is requested by a page and filled by a worker; it keeps its last result while a newer one
+    is computed.
     """
 
     scope = models.TextField(help_text="“all”, or the IDs of the experiments, separated by commas.")
     since = models.DateTimeField()
     until = models.DateTimeField()
-    requested_at = models.DateTimeField(null=True, blank=True, db_index=True, help_text="Empty: nothing to compute.")
+    requested_at = models.DateTimeField(
+        null=True, blank=True, db_index=True, help_text="Empty: nothing to compute."
+    )
     analysed_at = models.DateTimeField(null=True, blank=True, help_text="Empty: no result yet.")
     jobs = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
@@ -20,7 +24,9 @@ class CauseAnalysis(models.Model):
 
     class Meta:
         verbose_name_plural = "cause analyses"
-        constraints = [models.UniqueConstraint(fields=["scope", "since", "until"], name="cause_analysis_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["scope", "since", "until"], name="cause_analysis_once")
+        ]
 
     def __str__(self) -> str:
         return f"causes of {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M}"

@@ -11,33 +11,55 @@ class ExitCodeMeaning(models.Model):
     kind = models.CharField(max_length=8, choices=CodeKind, default=CodeKind.EXIT)
     scope = models.CharField(max_length=16, choices=CodeScope)
     name = models.CharField(
-        max_length=64, blank=True, help_text="Experiment, scheduler or program; empty for a convention."
+        max_length=64,
+        blank=True,
+        help_text="Experiment, scheduler or program; empty for a convention.",
     )
     number = models.IntegerField()
     title = models.CharField(max_length=100, help_text="What happened, in a few words.")
-    help = models.TextField(blank=True, max_length=2000, help_text="What to do, in whole sentences.")
+    help = models.TextField(
+        blank=True, max_length=2000, help_text="What to do, in whole sentences."
+    )
     category = models.CharField(max_length=16, choices=Category, default=Category.UNKNOWN)
     certain = models.BooleanField(
         default=False,
-        help_text="Counts as evidence of a verdict, after everything else. Only if nothing else ends with this number.",
+        help_text=(
+            "Counts as evidence of a verdict, after everything else. Only if nothing else ends "
+            "with this number."
+        ),
     )
-    source = models.CharField(max_length=200, help_text="Manual, source file or person that says so.")
+    source = models.CharField(
+        max_length=200, help_text="Manual, source file or person that says so."
+    )
     enabled = models.BooleanField(default=True)
-    shipped = models.JSONField(null=True, blank=True, editable=False, help_text="As shipped last; empty if made here.")
+    shipped = models.JSONField(
+        null=True, blank=True, editable=False, help_text="As shipped last; empty if made here."
+    )
 
-    pack = models.CharField(max_length=64, blank=True, editable=False, help_text="The experiment pack that it is from.")
+    pack = models.CharField(
+        max_length=64, blank=True, editable=False, help_text="The experiment pack that it is from."
+    )
 
     class Meta:
         verbose_name = "exit code"
         ordering = ["number", "kind", "scope", "name"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(kind__in=CodeKind.values), name="exit_code_kind"),
-            models.CheckConstraint(condition=models.Q(scope__in=CodeScope.values), name="exit_code_scope"),
-            models.CheckConstraint(condition=models.Q(category__in=Category.values), name="exit_code_category"),
             models.CheckConstraint(
-                condition=models.Q(scope=CodeScope.CONVENTION) | ~models.Q(name=""), name="exit_code_name"
+                condition=models.Q(kind__in=CodeKind.values), name="exit_code_kind"
             ),
-            models.UniqueConstraint(fields=["number", "kind", "scope", "name"], name="exit_code_once"),
+            models.CheckConstraint(
+                condition=models.Q(scope__in=CodeScope.values), name="exit_code_scope"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(category__in=Category.values), name="exit_code_category"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(scope=CodeScope.CONVENTION) | ~models.Q(name=""),
+                name="exit_code_name",
+            ),
+            models.UniqueConstraint(
+                fields=["number", "kind", "scope", "name"], name="exit_code_once"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -9,7 +9,8 @@ from apps.accounts.models import Experiment
 from apps.diagnosis.enums import Advice, Category, ChangeState, Role
 
 ID_FORMAT = RegexValidator(
-    r"\A[A-Z0-9]+(?:-[A-Z0-9]+)*\Z", "Use capital letters and digits in groups, joined by hyphens: XRD-TIMEOUT."
+    r"\A[A-Z0-9]+(?:-[A-Z0-9]+)*\Z",
+    "Use capital letters and digits in groups, joined by hyphens: XRD-TIMEOUT.",
 )
 ADVICES = [(advice.value, advice.label) for advice in Advice if advice is not Advice.NONE]
 
@@ -18,10 +19,14 @@ class CatalogueState(models.Model):
     """The version of the catalogue: one row, set in the transaction of each change."""
 
     number = models.BigIntegerField(default=0, help_text="ID of the change applied last.")
-    shipped = models.CharField(max_length=12, blank=True, help_text="Version of the shipped catalogue loaded last.")
+    shipped = models.CharField(
+        max_length=12, blank=True, help_text="Version of the shipped catalogue loaded last."
+    )
 
     class Meta:
-        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="catalogue_state_once")]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(pk=1), name="catalogue_state_once")
+        ]
 
     def __str__(self) -> str:
         return f"version {self.number}"
@@ -35,16 +40,25 @@ class KnownError(models.Model):
     category = models.CharField(max_length=16, choices=Category)
     service = models.CharField(max_length=64, help_text="What failed: samweb, dcache, slurm, …")
     regex = models.TextField(
-        "pattern", max_length=2000, help_text="Regular expression in RE2's syntax; found anywhere in a line."
+        "pattern",
+        max_length=2000,
+        help_text="Regular expression in RE2's syntax; found anywhere in a line.",
     )
     role = models.CharField(max_length=16, choices=Role)
     advice = models.CharField(max_length=16, choices=ADVICES)
     instructions = models.TextField(
-        "what to do", blank=True, max_length=2000, help_text="Shown with the verdict, beside the advice."
+        "what to do",
+        blank=True,
+        max_length=2000,
+        help_text="Shown with the verdict, beside the advice.",
     )
-    example = models.TextField("example line", max_length=4000, help_text="A line of a log that the pattern matches.")
+    example = models.TextField(
+        "example line", max_length=4000, help_text="A line of a log that the pattern matches."
+    )
     where = models.CharField(
-        max_length=16, default="stdout", help_text="Where the line appears: stdout, userlog, hold, submit, daemon."
+        max_length=16,
+        default="stdout",
+        help_text="Where the line appears: stdout, userlog, hold, submit, daemon.",
     )
     experiment = models.ForeignKey(
         Experiment,
@@ -54,21 +68,33 @@ class KnownError(models.Model):
         related_name="+",
         help_text="Applies to its jobs only; empty: to all.",
     )
-    owner = models.CharField(max_length=150, blank=True, help_text="Person or team that looks after it.")
+    owner = models.CharField(
+        max_length=150, blank=True, help_text="Person or team that looks after it."
+    )
     link = models.URLField(blank=True, help_text="Ticket, documentation or status page.")
     expires_at = models.DateTimeField(null=True, blank=True, help_text="It is disabled then.")
     passive = models.BooleanField(default=False, help_text="Marks lines, but decides no verdict.")
     enabled = models.BooleanField(default=True)
     version = models.PositiveIntegerField(default=0)
-    shipped = models.JSONField(null=True, blank=True, help_text="Its values as shipped last; empty if made here.")
-    pack = models.CharField(max_length=64, blank=True, help_text="The experiment pack that it comes from.")
+    shipped = models.JSONField(
+        null=True, blank=True, help_text="Its values as shipped last; empty if made here."
+    )
+    pack = models.CharField(
+        max_length=64, blank=True, help_text="The experiment pack that it comes from."
+    )
 
     class Meta:
         ordering = ["id"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(category__in=Category.values), name="known_error_category"),
-            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="known_error_role"),
-            models.CheckConstraint(condition=models.Q(id=Upper("id")), name="known_error_id_capitals"),
+            models.CheckConstraint(
+                condition=models.Q(category__in=Category.values), name="known_error_category"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(role__in=Role.values), name="known_error_role"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(id=Upper("id")), name="known_error_id_capitals"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -79,16 +105,22 @@ class KnownError(models.Model):
 
 
 class KnownErrorChange(models.Model):
-    """A change of a known error: proposed, applied as a version, or rejected. `values` has all its fields after it.
+    """A change of a known error: proposed, applied as a version, or rejected.
+
+    `values` has all its fields after it.
 
     Approving a proposal changes only its `fields`: others may have changed since.
     """
 
     known_error = models.CharField("known error", max_length=64, db_index=True)
-    version = models.PositiveIntegerField(null=True, blank=True, help_text="Of the known error, once applied.")
+    version = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Of the known error, once applied."
+    )
     state = models.CharField(max_length=16, choices=ChangeState)
     values = models.JSONField()
-    fields = models.JSONField(default=list, blank=True, help_text="Names of the fields that it changes.")
+    fields = models.JSONField(
+        default=list, blank=True, help_text="Names of the fields that it changes."
+    )
     by = models.CharField(max_length=150)
     at = models.DateTimeField()
     reason = models.TextField(blank=True)
@@ -99,10 +131,15 @@ class KnownErrorChange(models.Model):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(state__in=ChangeState.values), name="known_error_change_state"),
-            models.UniqueConstraint(fields=["known_error", "version"], name="known_error_version_once"),
             models.CheckConstraint(
-                condition=models.Q(state=ChangeState.APPLIED) ^ models.Q(version=None), name="known_error_applied"
+                condition=models.Q(state__in=ChangeState.values), name="known_error_change_state"
+            ),
+            models.UniqueConstraint(
+                fields=["known_error", "version"], name="known_error_version_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state=ChangeState.APPLIED) ^ models.Q(version=None),
+                name="known_error_applied",
             ),
         ]
 

@@ -8,7 +8,10 @@ from apps.diagnosis.enums import ChangeState
 
 
 class ExperimentPack(models.Model):
-    """One version of the pack of an experiment: proposed, applied, or rejected. The newest applied one is in force."""
+    """One version of the pack of an experiment: proposed, applied, or rejected.
+
+    The newest applied one is in force.
+    """
 
     experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, related_name="packs")
     version = models.PositiveIntegerField()
@@ -27,8 +30,12 @@ class ExperimentPack(models.Model):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(state__in=ChangeState.values), name="experiment_pack_state"),
-            models.UniqueConstraint(fields=["experiment", "version"], name="experiment_pack_version_once"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=ChangeState.values), name="experiment_pack_state"
+            ),
+            models.UniqueConstraint(
+                fields=["experiment", "version"], name="experiment_pack_version_once"
+            ),
         ]
 
     def __str__(self) -> str:

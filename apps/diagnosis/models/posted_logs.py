@@ -13,7 +13,9 @@ class PostedLog(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
-    array_id = models.CharField(max_length=64, help_text="What the IDs of the jobs of its array have in common.")
+    array_id = models.CharField(
+        max_length=64, help_text="What the IDs of the jobs of its array have in common."
+    )
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
     token_label = models.CharField(max_length=64, help_text="Which token the job posted with.")
     stream = models.CharField(max_length=8, choices=Stream)

@@ -7,13 +7,17 @@ from apps.diagnosis.enums import ReclassificationState
 
 
 class Reclassification(models.Model):
-    """A run over verdicts of the past: first a preview, which changes nothing, then the same with changes.
+    """A run over verdicts of the past: first a preview, which changes nothing,
+    then the same with changes.
 
     `position` is the ID of the last verdict judged: a run that was interrupted goes on from there.
     """
 
     state = models.CharField(
-        max_length=16, choices=ReclassificationState, default=ReclassificationState.PREVIEWING, db_index=True
+        max_length=16,
+        choices=ReclassificationState,
+        default=ReclassificationState.PREVIEWING,
+        db_index=True,
     )
     since = models.DateTimeField(help_text="Verdicts on jobs that ended since then.")
     by = models.CharField(max_length=150)
@@ -23,7 +27,9 @@ class Reclassification(models.Model):
     total = models.PositiveIntegerField(help_text="Verdicts to judge.")
     judged = models.PositiveIntegerField(default=0)
     changed = models.PositiveIntegerField(default=0)
-    moves = models.JSONField(default=dict, help_text="Jobs by “old verdict, cause → new verdict, cause”.")
+    moves = models.JSONField(
+        default=dict, help_text="Jobs by “old verdict, cause → new verdict, cause”."
+    )
     catalogue_version = models.CharField(max_length=16, blank=True)
     worked_at = models.DateTimeField(help_text="When its last batch ended.")
 
@@ -31,7 +37,8 @@ class Reclassification(models.Model):
         ordering = ["-pk"]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(state__in=ReclassificationState.values), name="reclassification_state"
+                condition=models.Q(state__in=ReclassificationState.values),
+                name="reclassification_state",
             ),
         ]
 

@@ -7,10 +7,14 @@ from apps.jobs.models import Job
 
 
 class SuccessSample(models.Model):
-    """The templates of the logs of one job that completed; of each stage and release, the newest ones are kept."""
+    """The templates of the logs of one job that completed; of each stage and release,
+    the newest ones are kept.
+    """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="success_sample")
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
     stage = models.CharField(max_length=64)
     release = models.CharField(max_length=100, blank=True)
     sampled_at = models.DateTimeField()
@@ -18,7 +22,10 @@ class SuccessSample(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["experiment", "stage", "release", "-sampled_at"], name="success_sample_newest"),
+            models.Index(
+                fields=["experiment", "stage", "release", "-sampled_at"],
+                name="success_sample_newest",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -15,13 +15,23 @@ class Totals(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False, related_name="+")
     experiment = models.ForeignKey(
-        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False, related_name="+"
+        Experiment,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="+",
     )
     verdict = models.CharField(max_length=16, choices=VerdictKind)
     cause = models.CharField(max_length=64, blank=True)
     service = models.CharField(max_length=64, blank=True)
     group = models.ForeignKey(
-        FailureGroup, on_delete=models.CASCADE, null=True, blank=True, db_index=False, related_name="+"
+        FailureGroup,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="+",
     )
     stage = models.CharField(max_length=64, blank=True)
     jobs = models.PositiveIntegerField()
@@ -47,7 +57,9 @@ class CauseTotals(Totals):
     class Meta:
         verbose_name_plural = "cause totals"
         constraints = [
-            models.UniqueConstraint(fields=["hour", *KEYS], nulls_distinct=False, name="cause_totals_once"),
+            models.UniqueConstraint(
+                fields=["hour", *KEYS], nulls_distinct=False, name="cause_totals_once"
+            ),
         ]
         indexes = [models.Index(fields=["group", "hour"], name="cause_totals_of_group")]
 
@@ -56,14 +68,18 @@ class CauseTotals(Totals):
 
 
 class DailyCauseTotals(Totals):
-    """Sums of the hourly totals of a UTC day, written in the same transactions, for periods of days and weeks."""
+    """Sums of the hourly totals of a UTC day, written in the same transactions,
+    for periods of days and weeks.
+    """
 
     day = models.DateTimeField()
 
     class Meta:
         verbose_name_plural = "daily cause totals"
         constraints = [
-            models.UniqueConstraint(fields=["day", *KEYS], nulls_distinct=False, name="daily_cause_totals_once"),
+            models.UniqueConstraint(
+                fields=["day", *KEYS], nulls_distinct=False, name="daily_cause_totals_once"
+            ),
         ]
         indexes = [models.Index(fields=["group", "day"], name="daily_cause_totals_of_group")]
 

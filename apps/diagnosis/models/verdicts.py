@@ -1,4 +1,6 @@
-"""The diagnosis of each job: log analysis, evidence, verdict, failure group, and impact of incidents."""
+"""The diagnosis of each job: log analysis, evidence, verdict, failure group,
+and impact of incidents.
+"""
 
 from typing import Self
 
@@ -30,15 +32,23 @@ class LogHarvest(models.Model):
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
     state = models.CharField(max_length=16, choices=HarvestState, default=HarvestState.QUEUED)
-    attempts = models.PositiveIntegerField(default=0, help_text="Attempts since the analysis was last requested.")
-    interrupted = models.BooleanField(default=False, help_text="Its worker was killed, so it is analysed alone.")
+    attempts = models.PositiveIntegerField(
+        default=0, help_text="Attempts since the analysis was last requested."
+    )
+    interrupted = models.BooleanField(
+        default=False, help_text="Its worker was killed, so it is analysed alone."
+    )
     last_error = models.TextField(blank=True)
-    due_at = models.DateTimeField(help_text="When it starts next or, if running, when it counts as interrupted.")
+    due_at = models.DateTimeField(
+        help_text="When it starts next or, if running, when it counts as interrupted."
+    )
     harvested_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(state__in=HarvestState.values), name="harvest_state"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=HarvestState.values), name="harvest_state"
+            ),
         ]
         indexes = [
             models.Index(
@@ -78,7 +88,10 @@ class LogExcerpt(models.Model):
 
 
 class Evidence(models.Model):
-    """A known error found in a log. Pattern and service are text, since the catalogue changes and evidence does not."""
+    """A known error found in a log.
+
+    Pattern and service are text, since the catalogue changes and evidence does not.
+    """
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="evidence")
     stream = models.CharField(max_length=8, choices=Stream)
@@ -93,7 +106,9 @@ class Evidence(models.Model):
     class Meta:
         verbose_name_plural = "evidence"
         constraints = [
-            models.UniqueConstraint(fields=["harvest", "stream", "offset", "pattern"], name="evidence_once"),
+            models.UniqueConstraint(
+                fields=["harvest", "stream", "offset", "pattern"], name="evidence_once"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -109,34 +124,57 @@ class FailureGroup(models.Model):
     fingerprint = models.CharField(max_length=32, unique=True)
     kind = models.CharField(max_length=8, choices=GroupKind, default=GroupKind.ERROR)
     verdict = models.CharField(max_length=16, choices=VerdictKind)
-    cause = models.CharField(max_length=64, blank=True, help_text="ID of the known error that decided.")
-    service = models.CharField(max_length=64, blank=True)
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Of the host.")
-    host = models.CharField(max_length=255, blank=True, help_text="The host on which nearly every job fails.")
-    experiment = models.ForeignKey(
-        Experiment, on_delete=models.CASCADE, null=True, blank=True, related_name="+", help_text="Of the release."
+    cause = models.CharField(
+        max_length=64, blank=True, help_text="ID of the known error that decided."
     )
-    release = models.CharField(max_length=100, blank=True, help_text="The release with which most jobs fail.")
+    service = models.CharField(max_length=64, blank=True)
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Of the host."
+    )
+    host = models.CharField(
+        max_length=255, blank=True, help_text="The host on which nearly every job fails."
+    )
+    experiment = models.ForeignKey(
+        Experiment,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Of the release.",
+    )
+    release = models.CharField(
+        max_length=100, blank=True, help_text="The release with which most jobs fail."
+    )
     title = models.CharField(max_length=200)
-    line = models.TextField(blank=True, help_text="A line of a log, its numbers, paths and IDs masked.")
+    line = models.TextField(
+        blank=True, help_text="A line of a log, its numbers, paths and IDs masked."
+    )
     status = models.CharField(max_length=16, choices=GroupStatus, default=GroupStatus.NEW)
     status_at = models.DateTimeField()
     owner = models.CharField(max_length=150, blank=True)
     muted_until = models.DateTimeField(null=True, blank=True)
-    jumped_at = models.DateTimeField(null=True, blank=True, help_text="Last time its hourly count jumped.")
+    jumped_at = models.DateTimeField(
+        null=True, blank=True, help_text="Last time its hourly count jumped."
+    )
     first_seen_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
-    profile = models.JSONField(default=list, help_text="What its jobs have in common, as last computed.")
+    profile = models.JSONField(
+        default=list, help_text="What its jobs have in common, as last computed."
+    )
     profiled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(status__in=GroupStatus.values), name="group_status"),
             models.CheckConstraint(
-                condition=models.Q(kind=GroupKind.HOST) ^ models.Q(host="", cluster=None), name="group_host"
+                condition=models.Q(status__in=GroupStatus.values), name="group_status"
             ),
             models.CheckConstraint(
-                condition=models.Q(kind=GroupKind.RELEASE) ^ models.Q(release="", experiment=None), name="group_release"
+                condition=models.Q(kind=GroupKind.HOST) ^ models.Q(host="", cluster=None),
+                name="group_host",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(kind=GroupKind.RELEASE) ^ models.Q(release="", experiment=None),
+                name="group_release",
             ),
         ]
 
@@ -173,40 +211,65 @@ class VerdictQuerySet(ExperimentQuerySet):
 class Verdict(models.Model):
     """Why a job failed, what to do, and the reasons.
 
-    `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the automatic verdict.
-    Once the job has a later attempt or a retry, nothing is left to do about this one.
-    `experiment` and `ended_at` copy the job's, for fast lists.
+    `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the
+    automatic verdict. Once the job has a later attempt or a retry, nothing is left to do about this
+    one. `experiment` and `ended_at` copy the job's, for fast lists.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="verdict")
     experiment = models.ForeignKey(
-        Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="verdicts", db_index=False
+        Experiment,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="verdicts",
+        db_index=False,
     )
     ended_at = models.DateTimeField()
     verdict = models.CharField(max_length=16, choices=VerdictKind)
     advice = models.CharField(max_length=16, choices=Advice)
     later_attempt = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The later attempt of the job that completed, else the last one, if any."
+        null=True,
+        blank=True,
+        help_text="The later attempt of the job that completed, else the last one, if any.",
     )
     later_state = models.CharField(
-        max_length=16, blank=True, choices=STATE_CHOICES, help_text="Of the later attempt, or else of the retry."
+        max_length=16,
+        blank=True,
+        choices=STATE_CHOICES,
+        help_text="Of the later attempt, or else of the retry.",
     )
     retried_as = models.CharField(
-        max_length=64, blank=True, help_text="ID of the job that the portal submitted in its place, once it finished."
+        max_length=64,
+        blank=True,
+        help_text="ID of the job that the portal submitted in its place, once it finished.",
     )
     retry_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)
     confidence = models.CharField(max_length=8, choices=Confidence)
-    cause = models.CharField(max_length=64, blank=True, help_text="ID of the known error that decided.")
+    cause = models.CharField(
+        max_length=64, blank=True, help_text="ID of the known error that decided."
+    )
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
-    message = models.TextField(blank=True, help_text="Masked line of the log; empty if the known error says it all.")
-    frame = models.CharField(max_length=200, blank=True, help_text="Innermost frame of the experiment's own code.")
+    message = models.TextField(
+        blank=True, help_text="Masked line of the log; empty if the known error says it all."
+    )
+    frame = models.CharField(
+        max_length=200, blank=True, help_text="Innermost frame of the experiment's own code."
+    )
     symptom = models.CharField(
-        max_length=32, blank=True, help_text="Digest of cause, message and frame: equal for equal failures."
+        max_length=32,
+        blank=True,
+        help_text="Digest of cause, message and frame: equal for equal failures.",
     )
     group = models.ForeignKey(
-        FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="verdicts", db_index=False
+        FailureGroup,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="verdicts",
+        db_index=False,
     )
     summary = models.TextField()
     reasons = models.JSONField(default=list)
@@ -220,7 +283,9 @@ class Verdict(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(verdict__in=VerdictKind.values), name="verdict_kind"),
+            models.CheckConstraint(
+                condition=models.Q(verdict__in=VerdictKind.values), name="verdict_kind"
+            ),
             models.CheckConstraint(
                 condition=models.Q(overridden_at=None, overridden_by="")
                 | models.Q(overridden_at__isnull=False) & ~models.Q(overridden_by=""),
@@ -245,13 +310,17 @@ class Verdict(models.Model):
 
 
 class Impact(models.Model):
-    """What an incident did to jobs, as last counted; `groups` has the figures, which equal a recount."""
+    """What an incident did to jobs, as last counted; `groups` has the figures,
+    which equal a recount.
+    """
 
     incident = models.OneToOneField(Incident, on_delete=models.CASCADE, related_name="impact")
     counted_at = models.DateTimeField()
     bins_from = models.DateTimeField(help_text="Start of the first bin.")
     bin_seconds = models.PositiveIntegerField()
-    bins = models.JSONField(default=dict, help_text="Failed jobs by end time, by ID of the experiment.")
+    bins = models.JSONField(
+        default=dict, help_text="Failed jobs by end time, by ID of the experiment."
+    )
 
     def __str__(self) -> str:
         return f"impact of incident {self.incident_id}"
@@ -261,27 +330,47 @@ class ImpactGroup(models.Model):
     """Jobs of one stage at one site that needed the service of an incident and ran during it."""
 
     impact = models.ForeignKey(Impact, on_delete=models.CASCADE, related_name="groups")
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
     site = models.ForeignKey(Site, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
     contained = models.PositiveIntegerField(default=0)
     containing = models.PositiveIntegerField(default=0)
     partial = models.PositiveIntegerField(default=0)
-    touching = models.PositiveIntegerField(default=0, help_text="Not exposed: they share only an end.")
-    unknown = models.PositiveIntegerField(default=0, help_text="Ran only after the incident was no longer reported.")
+    touching = models.PositiveIntegerField(
+        default=0, help_text="Not exposed: they share only an end."
+    )
+    unknown = models.PositiveIntegerField(
+        default=0, help_text="Ran only after the incident was no longer reported."
+    )
     failed = models.PositiveIntegerField(default=0, help_text="Of the exposed ones.")
     failed_core_seconds = models.BigIntegerField(default=0)
-    confirmed = models.PositiveIntegerField(default=0, help_text="Failed by verdict because of the service.")
+    confirmed = models.PositiveIntegerField(
+        default=0, help_text="Failed by verdict because of the service."
+    )
     confirmed_core_seconds = models.BigIntegerField(default=0)
-    succeeded = models.PositiveIntegerField(default=0, help_text="Confirmed, and completed at a later attempt.")
-    retried = models.PositiveIntegerField(default=0, help_text="Confirmed, with a later attempt that did not complete.")
-    eligible_core_seconds = models.BigIntegerField(default=0, help_text="Of confirmed jobs without a later attempt.")
-    baseline = models.CharField(max_length=16, choices=BaselineScope, blank=True, help_text="Empty: too few jobs.")
+    succeeded = models.PositiveIntegerField(
+        default=0, help_text="Confirmed, and completed at a later attempt."
+    )
+    retried = models.PositiveIntegerField(
+        default=0, help_text="Confirmed, with a later attempt that did not complete."
+    )
+    eligible_core_seconds = models.BigIntegerField(
+        default=0, help_text="Of confirmed jobs without a later attempt."
+    )
+    baseline = models.CharField(
+        max_length=16, choices=BaselineScope, blank=True, help_text="Empty: too few jobs."
+    )
     baseline_jobs = models.PositiveIntegerField(default=0)
     baseline_failed = models.PositiveIntegerField(default=0)
-    clumping = models.FloatField(default=1, help_text="Variance of failures by submission over that of single jobs.")
-    cores = models.FloatField(default=0, help_text="Mean cores that the stage used in the time of the baseline.")
+    clumping = models.FloatField(
+        default=1, help_text="Variance of failures by submission over that of single jobs."
+    )
+    cores = models.FloatField(
+        default=0, help_text="Mean cores that the stage used in the time of the baseline."
+    )
 
     objects = ExperimentQuerySet.as_manager()
 

@@ -24,11 +24,15 @@ class PeriodForm(forms.Form):
 
 @require_safe
 def causes(request: AuthenticatedRequest) -> HttpResponse:
-    """Show what the failures of a period have in common, with a table of two by two for each cause."""
+    """Show what the failures of a period have in common,
+    with a table of two by two for each cause.
+    """
     form = PeriodForm(request.GET or {"days": "7"})
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())
-    analysis, is_waiting = newest_causes(until=until, length=timedelta(days=days), user=request.user, at=timezone.now())
+    analysis, is_waiting = newest_causes(
+        until=until, length=timedelta(days=days), user=request.user, at=timezone.now()
+    )
     listed = analysis.found if analysis else []
     slugs = [cause.value for cause in listed if cause.attribute == "service"]
     services = Service.objects.in_bulk(slugs, field_name="slug")

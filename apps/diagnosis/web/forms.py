@@ -31,7 +31,10 @@ class GroupForm(forms.Form):
 
     do = forms.ChoiceField(choices=[(name, name) for name in DONE])
     owner = forms.CharField(
-        max_length=150, required=False, show_hidden_initial=True, help_text="Username. Every button takes a change."
+        max_length=150,
+        required=False,
+        show_hidden_initial=True,
+        help_text="Username. Every button takes a change.",
     )
     text = forms.CharField(
         max_length=4000,
@@ -59,5 +62,7 @@ class GroupForm(forms.Form):
         return data
 
     def typed(self, name: str) -> Any:
-        """Return what the user entered in a field; None if it is empty, or as the page showed it."""
+        """Return what the user entered in a field; None if it is empty,
+        or as the page showed it.
+        """
         return (self.cleaned_data.get(name) or None) if name in self.changed_data else None

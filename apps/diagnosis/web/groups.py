@@ -51,7 +51,8 @@ MUTE_DAYS = 7
 
 @dataclass(frozen=True)
 class Period:
-    """Whole hours [start, end) up to now, and the totals in them that the user and the filters leave.
+    """Whole hours [start, end) up to now, and the totals in them that the user and the filters
+    leave.
 
     `hours` are the hourly ones of any time.
     """
@@ -76,25 +77,33 @@ def _period(request: AuthenticatedRequest) -> Period:
     end = hour_of(timezone.now()) + timedelta(hours=1)
     start = end - timedelta(hours=hours)
     days = Failures(request.GET, DailyCauseTotals.objects.visible_to(request.user)).qs
-    return Period(start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen)
+    return Period(
+        start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen
+    )
 
 
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
-    """Show failure groups in three sections, from totals; the period starts and ends on the hour."""
+    """Show failure groups in three sections, from totals;
+    the period starts and ends on the hour.
+    """
     period = _period(request)
     names = {name: name for name in VIEWS if name}
     view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
     everything = group_list.group_rows(period.totals)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
-    views = {name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS}
+    views = {
+        name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS
+    }
     status = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
     rows = everything if status else views[view]
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     group_list.add_waits(page.object_list, timezone.now())
     for row in page.object_list:
-        row.spark = charts.spark(row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour")
+        row.spark = charts.spark(
+            row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
+        )
     context = {
         "period": period,
         "filter": period.chosen,
@@ -122,7 +131,9 @@ def group(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return _page(request, _group(request, pk))
 
 
-def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | None = None) -> HttpResponse:
+def _page(
+    request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | None = None
+) -> HttpResponse:
     hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
     days = DailyCauseTotals.objects.visible_to(request.user).filter(group=group)
     [row] = group_list.group_rows([days])
@@ -130,13 +141,19 @@ def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | 
     group_list.add_details([row], [days], hours, end=end)
     group_list.add_waits([row], timezone.now())
 
-    verdicts = Verdict.objects.visible_to(request.user).filter(group=group).select_related("job__cluster", "experiment")
+    verdicts = (
+        Verdict.objects.visible_to(request.user)
+        .filter(group=group)
+        .select_related("job__cluster", "experiment")
+    )
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, group)
     example_lines = list_example_lines(newest[0]) if newest else []
     experience = None
     if newest and group.kind == GroupKind.ERROR:
-        experience = experience_of(newest[0], user=request.user, at=timezone.now(), with_itself=True)
+        experience = experience_of(
+            newest[0], user=request.user, at=timezone.now(), with_itself=True
+        )
     context = {
         "group": group,
         "row": row,
@@ -144,7 +161,9 @@ def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | 
         "example": newest[0] if newest else None,
         "example_lines": example_lines,
         "experience": experience,
-        "make_known_url": _make_known(group, example_lines) if may_propose_known_errors(request.user) else "",
+        "make_known_url": _make_known(group, example_lines)
+        if may_propose_known_errors(request.user)
+        else "",
         "verdicts": newest,
         "profile": profile_of(group) if sees_all else None,
         "sees_all": sees_all,
@@ -162,7 +181,9 @@ def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | 
 
 
 def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
-    """Return the URL of the form for a known error, filled with the line that decided; "" if there is none."""
+    """Return the URL of the form for a known error, filled with the line that decided;
+    "" if there is none.
+    """
     deciding = [line.text for line in example_lines if group.cause and line.pattern == group.cause]
     line = deciding[0] if deciding else group.line
     if not line or group.kind != GroupKind.ERROR:
@@ -172,7 +193,11 @@ def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> st
 
 
 def _initial(group: FailureGroup, user: User) -> dict[str, Any]:
-    return {"owner": group.owner or user.username, "days": MUTE_DAYS, "seen_at": group.status_at.isoformat()}
+    return {
+        "owner": group.owner or user.username,
+        "days": MUTE_DAYS,
+        "seen_at": group.status_at.isoformat(),
+    }
 
 
 def _moves(group: FailureGroup) -> list[tuple[str, str]]:
@@ -193,9 +218,12 @@ def _chart(row: group_list.GroupRow, end: datetime) -> str:
     start = end - timedelta(hours=group_list.SPARK_HOURS)
     hours = [start + timedelta(hours=number) for number in range(group_list.SPARK_HOURS)]
     bins = [
-        charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,)) for hour, jobs in zip(hours, row.hourly, strict=True)
+        charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,))
+        for hour, jobs in zip(hours, row.hourly, strict=True)
     ]
-    sentence = f"{sum(row.hourly)} jobs failed in the last 24 hours, at most {max(row.hourly)} in one hour"
+    sentence = (
+        f"{sum(row.hourly)} jobs failed in the last 24 hours, at most {max(row.hourly)} in one hour"
+    )
     return charts.bars(bins, [charts.Series("failed here", row.verdict)], sentence=sentence)
 
 
@@ -219,10 +247,17 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     """Assign, mute or resolve the selected groups; those that refuse are named."""
     form = GroupForm(request.POST)
     back = request.POST.get("next", "")
-    keys = [int(pk) for pk in request.POST.getlist("group") if pk.isascii() and pk.isdigit() and len(pk) < 10]
+    keys = [
+        int(pk)
+        for pk in request.POST.getlist("group")
+        if pk.isascii() and pk.isdigit() and len(pk) < 10
+    ]
     chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
     if not form.is_valid() or not chosen:
-        messages.error(request, " ".join(map(str, form.errors.get("days", []))) or "Select groups and an action.")
+        messages.error(
+            request,
+            " ".join(map(str, form.errors.get("days", []))) or "Select groups and an action.",
+        )
     else:
         changed = 0
         for group in chosen:
@@ -233,13 +268,17 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
                 messages.error(request, f"{group}: {error}")
         messages.success(request, f"{changed} group{'s' * (changed != 1)} changed.")
     hosts = {request.get_host()}
-    is_ours = url_has_allowed_host_and_scheme(back, allowed_hosts=hosts, require_https=request.is_secure())
+    is_ours = url_has_allowed_host_and_scheme(
+        back, allowed_hosts=hosts, require_https=request.is_secure()
+    )
     return redirect(back if is_ours else "diagnosis:failures")
 
 
 @transaction.atomic
 def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
-    """Perform the action of the button pressed, and save what was typed in the fields of other buttons."""
+    """Perform the action of the button pressed, and save what was typed in the fields of other
+    buttons.
+    """
     at = timezone.now()
     data = form.cleaned_data
     action = data["do"]
@@ -255,7 +294,14 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
         seen_at = at  # a change of status after it overwrites only what the user does here
     if days:
         until = at + timedelta(days=days)
-        groups.set_status(group=group, status=GroupStatus.MUTED, by=user, at=at, muted_until=until, seen_at=seen_at)
+        groups.set_status(
+            group=group,
+            status=GroupStatus.MUTED,
+            by=user,
+            at=at,
+            muted_until=until,
+            seen_at=seen_at,
+        )
     elif action == "unmute":
         if not owner:  # else the group is assigned, so no longer muted
             groups.unmute_group(group=group, by=user, at=at, seen_at=seen_at)

@@ -19,9 +19,13 @@ class ImportForm(forms.Form):
     """The YAML of known errors, and why they are imported."""
 
     text = forms.CharField(
-        label="YAML", strip=False, widget=forms.Textarea(attrs={"rows": 16, "class": "mono", "spellcheck": "false"})
+        label="YAML",
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 16, "class": "mono", "spellcheck": "false"}),
     )
-    reason = forms.CharField(max_length=4000, required=False, help_text="Why; shown in the history of each.")
+    reason = forms.CharField(
+        max_length=4000, required=False, help_text="Why; shown in the history of each."
+    )
 
 
 @require_safe
@@ -29,7 +33,9 @@ def export_known_errors(request: AuthenticatedRequest) -> HttpResponse:
     """Return the known errors that the filters leave as YAML."""
     rows = KnownErrors(request.GET, KnownError.objects.select_related("experiment")).qs
     headers = {"Content-Disposition": 'attachment; filename="known-errors.yaml"'}
-    return HttpResponse(write_known_errors(rows), content_type="application/yaml; charset=utf-8", headers=headers)
+    return HttpResponse(
+        write_known_errors(rows), content_type="application/yaml; charset=utf-8", headers=headers
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -41,11 +47,15 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
     done = None
     if request.method == "POST" and form.is_valid():
         dry_run = "save" not in request.POST
-        done = import_known_errors(**form.cleaned_data, by=request.user, at=timezone.now(), dry_run=dry_run)
+        done = import_known_errors(
+            **form.cleaned_data, by=request.user, at=timezone.now(), dry_run=dry_run
+        )
         if not dry_run and not done.faults:
             count = len(done.added) + len(done.changed)
             what = "imported" if may_edit_catalogue(request.user) else "proposed"
             messages.success(request, f"{count} known error{'s' * (count != 1)} {what}.")
             return redirect("diagnosis:known-errors")
     status = 400 if form.errors or (done and done.faults) else 200
-    return render(request, "diagnosis/known_error_import.html", {"form": form, "done": done}, status=status)
+    return render(
+        request, "diagnosis/known_error_import.html", {"form": form, "done": done}, status=status
+    )

@@ -12,7 +12,9 @@ from apps.diagnosis.models import KnownError
 
 
 class KnownErrorForm(forms.ModelForm):
-    """All fields of a known error, and why it is changed; `base` is the version that the user has seen."""
+    """All fields of a known error, and why it is changed;
+    `base` is the version that the user has seen.
+    """
 
     reason = forms.CharField(
         max_length=4000,
@@ -20,7 +22,9 @@ class KnownErrorForm(forms.ModelForm):
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Why; shown in the history.",
     )
-    link = forms.URLField(required=False, assume_scheme="https", help_text="Ticket, documentation or status page.")
+    link = forms.URLField(
+        required=False, assume_scheme="https", help_text="Ticket, documentation or status page."
+    )
     base = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
 
     class Meta:
@@ -47,7 +51,9 @@ class KnownErrorForm(forms.ModelForm):
             "regex": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
             "example": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
             "instructions": forms.Textarea(attrs={"rows": 2}),
-            "expires_at": forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+            "expires_at": forms.DateTimeInput(
+                attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"
+            ),
         }
 
     def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
@@ -68,7 +74,11 @@ class KnownErrorForm(forms.ModelForm):
 
     def values(self) -> dict[str, Any]:
         """Return the fields as plain data, as changes keep them."""
-        values = {name: value for name, value in self.cleaned_data.items() if name not in {"id", "reason", "base"}}
+        values = {
+            name: value
+            for name, value in self.cleaned_data.items()
+            if name not in {"id", "reason", "base"}
+        }
         values["experiment"] = values["experiment"].key if values["experiment"] else ""
         values["expires_at"] = values["expires_at"].isoformat() if values["expires_at"] else None
         return values

@@ -1,4 +1,6 @@
-"""Pages of known errors: the list, one with its jobs and history, the form with its preview, proposals."""
+"""Pages of known errors: the list, one with its jobs and history, the form with its preview,
+proposals.
+"""
 
 from typing import Any
 
@@ -49,13 +51,17 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         jobs = by_id.get(known_error.pk)
         return (-jobs.jobs if jobs else 0, known_error.pk)
 
-    page = Paginator(sorted(chosen.qs, key=most_jobs_first), PAGE_SIZE).get_page(request.GET.get("page"))
+    page = Paginator(sorted(chosen.qs, key=most_jobs_first), PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
     rows = []
     for row in page.object_list:
         jobs = by_id.get(row.pk)
         chart = ""
         if jobs:
-            chart = charts.spark(jobs.daily, sentence=f"30 days, at most {max(jobs.daily)} jobs a day")
+            chart = charts.spark(
+                jobs.daily, sentence=f"30 days, at most {max(jobs.daily)} jobs a day"
+            )
         rows.append((row, jobs, chart))
 
     context = {
@@ -83,7 +89,11 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
         "row": row,
         "figures": error_figures,
         "chart": charts.bars(
-            bins, [charts.Series("jobs", "down")], sentence=sentence, heading="Day", ticks=charts.edge_ticks(bins)
+            bins,
+            [charts.Series("jobs", "down")],
+            sentence=sentence,
+            heading="Day",
+            ticks=charts.edge_ticks(bins),
         ),
         "history": figures.history_of(pk),
         "since": days[0],
@@ -106,7 +116,9 @@ def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
 
 
 def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
-    """Propose the fields from what the query says: `line`, `service`, `verdict`, `title`, `experiment`."""
+    """Propose the fields from what the query says: `line`, `service`, `verdict`, `title`,
+    `experiment`.
+    """
     query = request.GET
     line, service = query.get("line", "")[:4000], query.get("service", "")[:64]
     initial: dict[str, Any] = {"base": 0, "role": Role.CAUSE, "service": service}
@@ -118,7 +130,9 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
     return initial
 
 
-def _edit(request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]) -> HttpResponse:
+def _edit(
+    request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]
+) -> HttpResponse:
     """Show the form; on a POST preview the pattern, or submit the change."""
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
@@ -133,11 +147,15 @@ def _edit(request: AuthenticatedRequest, row: KnownError | None, initial: dict[s
                 return redirect(_submit(request, form))
     may_edit = may_edit_catalogue(request.user)
     context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
-    return render(request, "diagnosis/known_error_form.html", context, status=400 if form.errors else 200)
+    return render(
+        request, "diagnosis/known_error_form.html", context, status=400 if form.errors else 200
+    )
 
 
 def _preview(request: AuthenticatedRequest, values: dict[str, Any]) -> Preview:
-    return preview_pattern(regex=values["regex"], experiment=values["experiment"], user=request.user)
+    return preview_pattern(
+        regex=values["regex"], experiment=values["experiment"], user=request.user
+    )
 
 
 def _submit(request: AuthenticatedRequest, form: KnownErrorForm) -> KnownError | KnownErrorChange:
@@ -188,7 +206,11 @@ def decide_known_error(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     approve = request.POST.get("do") == "approve"
     with show_errors(request):
         reason = request.POST.get("reason", "")[:4000]
-        decide_change(change=change, approve=approve, by=request.user, at=timezone.now(), reason=reason)
-        messages.success(request, f"Change of {change.known_error} {'approved' if approve else 'rejected'}.")
+        decide_change(
+            change=change, approve=approve, by=request.user, at=timezone.now(), reason=reason
+        )
+        messages.success(
+            request, f"Change of {change.known_error} {'approved' if approve else 'rejected'}."
+        )
         return redirect("diagnosis:known-errors")
     return redirect(reverse("diagnosis:known-error-change", args=[pk]))

@@ -43,11 +43,15 @@ def _range(text: str) -> tuple[int, int] | None:
 @require_safe
 @of_job
 def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log around its cause or the place in the query; the page names parameters that are not valid."""
+    """Show a log around its cause or the place in the query;
+    the page names parameters that are not valid.
+    """
     query = request.GET
     if request.htmx and "open" not in query:
         return _log_card(request, job)
-    lines = read_query(request, "line", _range, expected="a line such as 12, or lines such as 12-34")
+    lines = read_query(
+        request, "line", _range, expected="a line such as 12, or lines such as 12-34"
+    )
     at = read_query(request, "at", number_of, expected="a number of bytes")
     to = read_query(request, "to", number_of, expected="a number of bytes")
     level: Level | None = read_query(request, "level", _LEVELS.get, expected="error or warning")
@@ -80,7 +84,12 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     if part:
         return render(request, "diagnosis/_log_part.html", {"page": page, "job": job})
     may_propose = may_propose_known_errors(request.user)
-    context = {"page": page, "job": job, "diagnosis": job_diagnosis(job, timezone.now()), "may_propose": may_propose}
+    context = {
+        "page": page,
+        "job": job,
+        "diagnosis": job_diagnosis(job, timezone.now()),
+        "may_propose": may_propose,
+    }
     return render(request, "diagnosis/log.html", context)
 
 
@@ -102,11 +111,20 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 @one_at_a_time
 @of_job
 def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log beside that of a job of the same kind that succeeded; the page names parameters that are not valid."""
+    """Show a log beside that of a job of the same kind that succeeded;
+    the page names parameters that are not valid.
+    """
     every_line = request.GET.get("lines") == "all"
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
-    other = read_query(request, "with", lambda text: _other(request, text), expected="the number of a job you may see")
-    comparison = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
+    other = read_query(
+        request,
+        "with",
+        lambda text: _other(request, text),
+        expected="the number of a job you may see",
+    )
+    comparison = compare_logs(
+        job, user=request.user, stream=stream, chosen=other, every_line=every_line
+    )
     context = {
         "found": comparison,
         "job": job,

@@ -32,8 +32,12 @@ class PackForm(forms.Form):
         strip=False,
         widget=forms.Textarea(attrs={"rows": 16, "class": "mono", "spellcheck": "false"}),
     )
-    file = forms.FileField(required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes.")
-    reason = forms.CharField(max_length=4000, required=False, help_text="Why; the approver reads it.")
+    file = forms.FileField(
+        required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes."
+    )
+    reason = forms.CharField(
+        max_length=4000, required=False, help_text="Why; the approver reads it."
+    )
 
     def clean(self) -> dict[str, Any]:
         fields: dict[str, Any] = super().clean() or {}
@@ -58,10 +62,16 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
             fields = form.cleaned_data
             if "save" in request.POST:
                 proposed = propose_pack(**fields, by=request.user, at=timezone.now())
-                messages.success(request, "Pack proposed. It takes effect when the OPG approves it.")
+                messages.success(
+                    request, "Pack proposed. It takes effect when the OPG approves it."
+                )
                 return redirect(proposed)
             effect = effect_of(checked_pack(fields["text"], by=request.user))
-    rows = ExperimentPack.objects.visible_to(request.user).select_related("experiment").defer("text", "markers")
+    rows = (
+        ExperimentPack.objects.visible_to(request.user)
+        .select_related("experiment")
+        .defer("text", "markers")
+    )
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
     context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}
     return render(request, "diagnosis/packs.html", context, status=400 if form.errors else 200)
@@ -70,7 +80,9 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a version of a pack; of a proposed one what it changes."""
-    row = get_object_or_404(ExperimentPack.objects.visible_to(request.user).select_related("experiment"), pk=pk)
+    row = get_object_or_404(
+        ExperimentPack.objects.visible_to(request.user).select_related("experiment"), pk=pk
+    )
     is_open, effect, problems = row.state == ChangeState.PROPOSED, None, []
     if is_open:
         read = read_pack(row.text)
@@ -92,6 +104,8 @@ def decide(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(ExperimentPack.objects.visible_to(request.user), pk=pk)
     with show_errors(request):
         approve, reason = request.POST.get("do") == "approve", request.POST.get("reason", "")[:4000]
-        decide_pack(proposed=row, approve=approve, by=request.user, at=timezone.now(), reason=reason)
+        decide_pack(
+            proposed=row, approve=approve, by=request.user, at=timezone.now(), reason=reason
+        )
         messages.success(request, "Pack approved. It is in force." if approve else "Pack rejected.")
     return redirect(row)

@@ -39,9 +39,15 @@ def reclassifications(request: AuthenticatedRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         at = timezone.now()
         with show_errors(request):
-            return redirect(start_preview(since=at - timedelta(days=form.cleaned_data["days"]), by=request.user, at=at))
+            return redirect(
+                start_preview(
+                    since=at - timedelta(days=form.cleaned_data["days"]), by=request.user, at=at
+                )
+            )
     context = {"form": form, "runs": Reclassification.objects.all()[:SHOWN]}
-    return render(request, "diagnosis/reclassifications.html", context, status=400 if form.errors else 200)
+    return render(
+        request, "diagnosis/reclassifications.html", context, status=400 if form.errors else 200
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -25,7 +25,9 @@ from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 
 
-def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
+def _verdict_context(
+    request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None
+) -> dict[str, Any]:
     diagnosis = job_diagnosis(job, timezone.now())
     initial, experience = {}, None
     if verdict := diagnosis.verdict:
@@ -62,7 +64,9 @@ def correct_verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
             override_verdict(job=job, by=request.user, at=timezone.now(), **correction)
             messages.success(request, "Verdict overridden.")
             return redirect(job)
-    return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)
+    return render(
+        request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400
+    )
 
 
 @require_POST

@@ -16,10 +16,15 @@ class Archived(APIException):
     default_code = "archived"
 
     def __init__(self, month: ArchivedMonth) -> None:
-        super().__init__(f"The job records of {month} are archived. To restore them: manage.py jobs restore {month}")
+        super().__init__(
+            f"The job records of {month} are archived. To restore them: manage.py jobs "
+            f"restore {month}"
+        )
 
 
 def gone(user: User, pk: int) -> Exception:
-    """Return what to raise about a job that is not there: `Archived` to those who could see it, else `Http404`."""
+    """Return what to raise about a job that is not there: `Archived` to those who could see it,
+    else `Http404`.
+    """
     archived = archived_job(pk, user=user)
     return Archived(archived.month) if archived else Http404()

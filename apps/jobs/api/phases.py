@@ -22,7 +22,13 @@ from apps.core.api.views import StrictView
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.api.serializers import RecordProblemReader
 from apps.jobs.domain.phases.reports import StoredPhases, store_phases
-from apps.jobs.domain.phases.tokens import LIFETIME, PhaseToken, issue_phase_token, maker_has_role, read_phase_token
+from apps.jobs.domain.phases.tokens import (
+    LIFETIME,
+    PhaseToken,
+    issue_phase_token,
+    maker_has_role,
+    read_phase_token,
+)
 from apps.production.models import Request as ProductionRequest
 
 #: Phases of one report: what a job has gathered while it could not reach the portal.
@@ -41,7 +47,8 @@ class PhaseTokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("This is no valid token for phases, or it has expired.")
         if not maker_has_role(token):
             raise AuthenticationFailed(
-                "The user who created this token no longer has a role in its experiment. Create another token."
+                "The user who created this token no longer has a role in its experiment. "
+                "Create another token."
             )
         return AnonymousUser(), token
 
@@ -70,12 +77,19 @@ class PhasesWriter(serializers.Serializer[Any]):
     job_id = serializers.CharField(max_length=64)
     host = serializers.CharField(max_length=255, required=False, default="", allow_blank=True)
     cpu_model = serializers.CharField(
-        max_length=255, required=False, default="", allow_blank=True, help_text="The CPU model of the host."
+        max_length=255,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="The CPU model of the host.",
     )
     phases = serializers.ListField(
         child=serializers.JSONField(),
         max_length=_MOST_PHASES,
-        help_text="Objects with name, started_at, and once it has ended ended_at, exit_code and cpu_seconds.",
+        help_text=(
+            "Objects with name, started_at, and once it has ended ended_at, exit_code and "
+            "cpu_seconds."
+        ),
     )
 
 
@@ -101,10 +115,15 @@ class PhasesView(StrictView):
 
     @extend_schema(operation_id="phases_create", request=PhasesWriter, responses=StoredPhasesReader)
     def post(self, request: Request) -> Response:
-        """Store phases of one job. Repeating a report changes nothing; a bad phase stops no other."""
+        """Store phases of one job.
+
+        Repeating a report changes nothing; a bad phase stops no other.
+        """
         report = checked_data(PhasesWriter(data=request.data))
         token: Any = request.auth
-        return Response(StoredPhasesReader(store_phases(token=token, at=timezone.now(), **report)).data)
+        return Response(
+            StoredPhasesReader(store_phases(token=token, at=timezone.now(), **report)).data
+        )
 
 
 class PhaseTokenWriter(serializers.Serializer[Any]):
@@ -126,9 +145,15 @@ class PhaseTokenReader(serializers.Serializer[Any]):
 class PhaseTokensView(ApiView):
     """Tokens for jobs that the portal does not submit."""
 
-    @extend_schema(operation_id="phase_tokens_create", request=PhaseTokenWriter, responses={201: PhaseTokenReader})
+    @extend_schema(
+        operation_id="phase_tokens_create",
+        request=PhaseTokenWriter,
+        responses={201: PhaseTokenReader},
+    )
     def post(self, request: ApiRequest) -> Response:
-        """Create a token with which the jobs of one array report their phases; for members of the experiment."""
+        """Create a token with which the jobs of one array report their phases;
+        for members of the experiment.
+        """
         fields = checked_data(PhaseTokenWriter(data=request.data))
         experiment: Experiment = fields["experiment"]
         if not scope_of(request.user).sees(experiment.pk):
@@ -145,4 +170,6 @@ class PhaseTokensView(ApiView):
             stage=fields["stage"],
             at=at,
         )
-        return Response(PhaseTokenReader({"token": token, "expires_at": at + LIFETIME}).data, status=201)
+        return Response(
+            PhaseTokenReader({"token": token, "expires_at": at + LIFETIME}).data, status=201
+        )

@@ -21,9 +21,15 @@ class JobSerializer(serializers.ModelSerializer):
     cluster = serializers.CharField(source="cluster.name")
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     site = serializers.CharField(source="site.name", allow_null=True, default=None)
-    log_path_source = serializers.ChoiceField(choices=LogPathSource.choices, read_only=True, allow_blank=True)
-    request = serializers.CharField(source="request_key", help_text="Empty unless the claim is proven.")
-    claimed_request = serializers.CharField(source="claimed_key", help_text="OPSPORTAL_REQUEST in its environment.")
+    log_path_source = serializers.ChoiceField(
+        choices=LogPathSource.choices, read_only=True, allow_blank=True
+    )
+    request = serializers.CharField(
+        source="request_key", help_text="Empty unless the claim is proven."
+    )
+    claimed_request = serializers.CharField(
+        source="claimed_key", help_text="OPSPORTAL_REQUEST in its environment."
+    )
     proof = serializers.ChoiceField(choices=Proof.choices, read_only=True, allow_blank=True)
 
     class Meta:
@@ -93,7 +99,9 @@ class AcceptClaimsWriter(serializers.Serializer[Any]):
 
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
     scope = serializers.ChoiceField(choices=ClaimScope.choices)
-    name = serializers.CharField(max_length=255, trim_whitespace=False, help_text="Job ID, ID of the array, or user.")
+    name = serializers.CharField(
+        max_length=255, trim_whitespace=False, help_text="Job ID, ID of the array, or user."
+    )
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
@@ -114,12 +122,15 @@ class StatisticsRowReader(serializers.Serializer[Any]):
     rate_low = serializers.FloatField(help_text="95 % Wilson interval.")
     rate_high = serializers.FloatField()
     rate_expected = serializers.FloatField(
-        source="expected", allow_null=True, help_text="Rate of the same experiment, stage and release."
+        source="expected",
+        allow_null=True,
+        help_text="Rate of the same experiment, stage and release.",
     )
     core_seconds = serializers.IntegerField()
     wasted_core_seconds = serializers.IntegerField()
     value = serializers.SerializerMethodField(
-        method_name="value_of", help_text="The measure: hours, seconds, a share of 1, or a number; null if unknown."
+        method_name="value_of",
+        help_text="The measure: hours, seconds, a share of 1, or a number; null if unknown.",
     )
 
     def value_of(self, row: Row) -> float | None:
@@ -152,7 +163,9 @@ class JobRecordsWriter(serializers.Serializer[Any]):
 
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
     records = serializers.ListField(
-        child=serializers.JSONField(), max_length=10_000, help_text="Objects with the fields of a job."
+        child=serializers.JSONField(),
+        max_length=10_000,
+        help_text="Objects with the fields of a job.",
     )
 
 
@@ -162,7 +175,10 @@ class RecordProblemReader(serializers.Serializer[Any]):
 
 
 class ImportedReader(serializers.Serializer[Any]):
-    """What became of the records, and the first 100 problems. Rejected ones are kept as they came."""
+    """What became of the records, and the first 100 problems.
+
+    Rejected ones are kept as they came.
+    """
 
     new = serializers.IntegerField()
     changed = serializers.IntegerField()

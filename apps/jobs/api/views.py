@@ -42,7 +42,9 @@ MOST_ROWS = 1_000
 
 
 class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
-    """Finished jobs that you can see, most recently collected first, with the filters of the job list."""
+    """Finished jobs that you can see, most recently collected first,
+    with the filters of the job list.
+    """
 
     serializer_class = JobSerializer
     filterset_class = JobFilter
@@ -110,11 +112,17 @@ class JobRecordsView(ApiView):
         operation_id="job_records_create",
         request={"application/json": JobRecordsWriter, "application/x-ndjson": OpenApiTypes.BINARY},
         responses=ImportedReader,
-        parameters=[OpenApiParameter("cluster", str, description="Name of the cluster, with application/x-ndjson.")],
+        parameters=[
+            OpenApiParameter(
+                "cluster", str, description="Name of the cluster, with application/x-ndjson."
+            )
+        ],
     )
     @one_at_a_time
     def post(self, request: ApiRequest) -> Response:
-        """Store a batch of job records; for the OPG. Repeating it changes nothing; a bad record stops no other."""
+        """Store a batch of job records; for the OPG. Repeating it changes nothing;
+        a bad record stops no other.
+        """
         if not is_opg(request.user):
             raise PermissionDenied
         sent = request.data
@@ -126,10 +134,18 @@ class JobRecordsView(ApiView):
 
 _TEXTS = [
     OpenApiParameter("measure", str, enum=sorted(MEASURES), description="Default: failure_rate."),
-    OpenApiParameter("by", str, description=f"One to three of {', '.join(DIMENSIONS)}, separated by commas."),
-    OpenApiParameter("since", str, description="Start of the period. Default: seven days before its end."),
-    OpenApiParameter("until", str, description="End of the period, rounded up to the hour. Default: now."),
-    OpenApiParameter("period", str, enum=list(PERIODS), description="Length of a period without `since`."),
+    OpenApiParameter(
+        "by", str, description=f"One to three of {', '.join(DIMENSIONS)}, separated by commas."
+    ),
+    OpenApiParameter(
+        "since", str, description="Start of the period. Default: seven days before its end."
+    ),
+    OpenApiParameter(
+        "until", str, description="End of the period, rounded up to the hour. Default: now."
+    ),
+    OpenApiParameter(
+        "period", str, enum=list(PERIODS), description="Length of a period without `since`."
+    ),
 ]
 
 
@@ -142,7 +158,11 @@ class StatisticsView(ApiView):
         parameters=[
             *_TEXTS,
             *(
-                OpenApiParameter(name, {"type": "array", "items": {"type": "string"}}, description="`-` for none.")
+                OpenApiParameter(
+                    name,
+                    {"type": "array", "items": {"type": "string"}},
+                    description="`-` for none.",
+                )
                 for name in DIMENSIONS
             ),
         ],

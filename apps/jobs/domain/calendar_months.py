@@ -40,7 +40,8 @@ def unlisted_months(*, since: datetime | None, until: datetime | None) -> list[d
     return [
         month
         for month in months
-        if (since is None or since < start_of(next_month(month))) and (until is None or until > start_of(month))
+        if (since is None or since < start_of(next_month(month)))
+        and (until is None or until > start_of(month))
     ]
 
 
@@ -50,11 +51,15 @@ def keep_months() -> None:
 
 
 def lock_months() -> None:
-    """Wait for the transactions that count or store jobs, and let none begin until this one ends."""
+    """Wait for the transactions that count or store jobs,
+    and let none begin until this one ends.
+    """
     lock_for_this_transaction(_LOCK)
 
 
 def without_records(hour: datetime) -> bool:
-    """Return whether the jobs of an hour are archived and dropped, and keep it so until this transaction ends."""
+    """Return whether the jobs of an hour are archived and dropped,
+    and keep it so until this transaction ends.
+    """
     keep_months()
     return month_of(hour) in dropped_months()

@@ -1,4 +1,6 @@
-"""Jobs that claim to belong to a request without proof: listing them, and accepting their claims."""
+"""Jobs that claim to belong to a request without proof: listing them,
+and accepting their claims.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -38,7 +40,10 @@ def claims_of(request: Request) -> list[dict[str, Any]]:
         failed=Count("pk", filter=Q(state__in=FAILED_STATES)),
         last_ended_at=Max("ended_at"),
     )
-    return [dict(row) for row in counted.order_by("-submitted_at", "cluster__name", "spool_id")[:MOST_CLAIMS]]
+    return [
+        dict(row)
+        for row in counted.order_by("-submitted_at", "cluster__name", "spool_id")[:MOST_CLAIMS]
+    ]
 
 
 def acceptances_of_claims(request: Request) -> list[ClaimAcceptance]:
@@ -48,12 +53,20 @@ def acceptances_of_claims(request: Request) -> list[ClaimAcceptance]:
 
 @transaction.atomic
 def accept_claims(
-    *, request: Request, cluster: Cluster, scope: str, name: str, by: User, at: datetime, reason: str
+    *,
+    request: Request,
+    cluster: Cluster,
+    scope: str,
+    name: str,
+    by: User,
+    at: datetime,
+    reason: str,
 ) -> ClaimAcceptance:
-    """Accept that one job, the jobs of an array or all jobs of a user belong to the request they claim.
+    """Accept that one job, the jobs of an array or all jobs of a user belong to the request they
+    claim.
 
-    Future jobs of the array or user are covered too. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if
-    there is no such claim or it was accepted already.
+    Future jobs of the array or user are covered too. Raises `NotAllowed`, `InvalidFields`,
+    `InvalidTransition` if there is no such claim or it was accepted already.
     """
     check_may_decide(by, request)
     text = checked_reason(reason)
@@ -84,8 +97,13 @@ def accept_claims(
 
 
 @transaction.atomic
-def withdraw_claims(*, request: Request, acceptance: int, by: User, at: datetime, reason: str) -> ClaimAcceptance:
-    """Withdraw an acceptance: its jobs no longer count. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`."""
+def withdraw_claims(
+    *, request: Request, acceptance: int, by: User, at: datetime, reason: str
+) -> ClaimAcceptance:
+    """Withdraw an acceptance: its jobs no longer count.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
+    """
     check_may_decide(by, request)
     text = checked_reason(reason)
     lock_proofs(shared=False)
@@ -109,7 +127,9 @@ def check_may_decide(by: User, request: Request) -> None:
         raise NotAllowed("Only approvers and shifters can accept claims.")
 
 
-def _apply(kind: str, row: ClaimAcceptance, proof: Proof, *, by: User, at: datetime, reason: str) -> None:
+def _apply(
+    kind: str, row: ClaimAcceptance, proof: Proof, *, by: User, at: datetime, reason: str
+) -> None:
     """Prove the affected jobs again and publish the event."""
     affected = Job.objects.filter(claimed_key=row.request.key, cluster=row.cluster, proof=proof)
     changed = prove_jobs(affected, at=at)

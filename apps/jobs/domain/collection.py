@@ -82,8 +82,8 @@ class Collected:
 def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None:
     """Collect finished jobs from a cluster's accounting; None if another process is doing so.
 
-    Each chunk commits with its event; after a kill the next run reads the same window again. If the cluster is
-    unreachable, the reason is in its `Collection`; nothing is raised.
+    Each chunk commits with its event; after a kill the next run reads the same window again. If the
+    cluster is unreachable, the reason is in its `Collection`; nothing is raised.
     """
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
@@ -107,7 +107,11 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
                 more_new, more_changed, more_flagged = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
-                new, changed, flagged = new + more_new, changed + more_changed, flagged + more_flagged
+                new, changed, flagged = (
+                    new + more_new,
+                    changed + more_changed,
+                    flagged + more_flagged,
+                )
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
@@ -131,7 +135,9 @@ def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collect
 
 
 def remove_jobs(*, cluster: Cluster) -> None:
-    """Delete all jobs of a cluster, by batches, each with the notes of its hours. Collection must be turned off.
+    """Delete all jobs of a cluster, by batches, each with the notes of its hours.
+
+    Collection must be turned off.
 
     Raises `InvalidTransition` while another process collects from it.
     """
@@ -160,7 +166,9 @@ def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[Job
         yield from scheduler.finished_jobs(since=since, until=until)
     except SchedulerError:
         raise
-    except Exception as error:  # a third party's adapter may raise anything; the other clusters go on
+    except (
+        Exception
+    ) as error:  # a third party's adapter may raise anything; the other clusters go on
         log.exception("scheduler adapter %s failed", scheduler.name)
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
@@ -198,7 +206,8 @@ def store_read(
 def flagged_if_wrong(
     read: JobRecord | Flagged, *, at: datetime, dropped: AbstractSet[date] = frozenset()
 ) -> JobRecord | Flagged:
-    """Return a record, flagged if its times are impossible, its figures doubtful, or its month is `dropped`.
+    """Return a record, flagged if its times are impossible, its figures doubtful,
+    or its month is `dropped`.
 
     Of a dropped month nobody could tell whether a record is new.
     """
@@ -220,7 +229,9 @@ def _archived(month: date) -> str:
 
 
 @transaction.atomic
-def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetime) -> tuple[int, int]:
+def store_records(
+    *, cluster: Cluster, records: Iterable[JobRecord], at: datetime
+) -> tuple[int, int]:
     """Insert new attempts and correct changed ones; return how many of each.
 
     Publishes one `jobs.collected` with the IDs of both and of the failed ones.
@@ -233,13 +244,18 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
 
     ids = list({job_id for job_id, _, _ in by_key})
     rows = rows_where_any(Job, (*_KEY, "id", "record_digest"), "job_id", ids, cluster_id=cluster.pk)
-    stored = {(job_id, submitted_at, attempt): (pk, old) for job_id, submitted_at, attempt, pk, old in rows}
+    stored = {
+        (job_id, submitted_at, attempt): (pk, old)
+        for job_id, submitted_at, attempt, pk, old in rows
+    }
     digests = {key: digest(by_key[key]) for key in stored.keys() & by_key.keys()}
     changed = {stored[key][0]: key for key, now in digests.items() if stored[key][1] != now}
     new = [record for key, record in by_key.items() if key not in stored]
     differing = [by_key[key] for key in changed.values()]
 
-    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
+    masker = Masker(
+        names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules
+    )
     lock_proofs(shared=True)
     to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
     membership = Membership(cluster)
@@ -263,7 +279,10 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
 
     if jobs:
         mark_dirty(hours)
-        data = {"jobs": [pk for pk, _ in jobs], "failed": [pk for pk, is_failed in jobs if is_failed]}
+        data = {
+            "jobs": [pk for pk, _ in jobs],
+            "failed": [pk for pk, is_failed in jobs if is_failed],
+        }
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
     return len(new), corrected
 
@@ -278,7 +297,9 @@ def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
 def _columns_of(
     records: Sequence[JobRecord], *, masker: Masker, sites: Mapping[str, int | None]
 ) -> dict[str, Sequence[Any]]:
-    """Return the values of rows by column, `site_id` None where no site is named; secrets in free text are masked."""
+    """Return the values of rows by column, `site_id` None where no site is named;
+    secrets in free text are masked.
+    """
     columns = columns_of(records)
     for name in ("submit_line", "comment"):  # such as `sbatch --export=TOKEN=…`
         columns[name] = [masker.mask_text(text) if text else "" for text in columns[name]]
@@ -298,7 +319,9 @@ def _insert(
     membership: Membership,
     at: datetime,
 ) -> tuple[list[tuple[int, bool]], set[datetime]]:
-    """Insert attempts; return the primary key of each and whether it failed, and the hours in which they ended."""
+    """Insert attempts; return the primary key of each and whether it failed,
+    and the hours in which they ended.
+    """
     jobs: list[tuple[int, bool]] = []
     hours: set[datetime] = set()
     if not records:
@@ -326,11 +349,15 @@ def _insert(
     return jobs, hours
 
 
-def _correct(job: Job, corrections: dict[str, object], membership: Membership, at: datetime) -> None:
+def _correct(
+    job: Job, corrections: dict[str, object], membership: Membership, at: datetime
+) -> None:
     for name, value in corrections.items():
         setattr(job, name, value)
     row = Job.objects.filter(pk=job.pk)
     row.update(collected_at=at, **corrections)
     if corrections.keys() & {"account", "user"}:
-        row.filter(experiment=None).update(experiment_id=membership.experiment_of(job.account, job.user))
+        row.filter(experiment=None).update(
+            experiment_id=membership.experiment_of(job.account, job.user)
+        )
         prove_jobs(row, at=at)

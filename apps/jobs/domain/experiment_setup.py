@@ -1,4 +1,6 @@
-"""Set up an experiment as a whole: its key, the accounts of its jobs, its people, and the shares of all experiments."""
+"""Set up an experiment as a whole: its key, the accounts of its jobs, its people,
+and the shares of all experiments.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +50,10 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Everything about a new experiment. `weights` are those of the other experiments by primary key."""
+    """Everything about a new experiment.
+
+    `weights` are those of the other experiments by primary key.
+    """
 
     key: str
     name: str
@@ -61,7 +66,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a setup would do: its share, those of the others by primary key, ranks, users, earlier jobs that it gets."""
+    """What a setup would do: its share, those of the others by primary key, ranks, users,
+    earlier jobs that it gets.
+    """
 
     share: float
     after: Mapping[int, float]
@@ -71,10 +78,14 @@ class Effect:
 
 
 @transaction.atomic
-def set_up_experiment(*, setup: Setup, by: User, at: datetime, version: int | None = None) -> Experiment:
-    """Create the experiment with all that belongs to it, or nothing; new users are mailed a link for their password.
+def set_up_experiment(
+    *, setup: Setup, by: User, at: datetime, version: int | None = None
+) -> Experiment:
+    """Create the experiment with all that belongs to it, or nothing;
+    new users are mailed a link for their password.
 
-    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`,
+    `StaleState`.
     """
     if not by.has_perm("accounts.add_experiment"):
         raise NotAllowed("Only admins can set up experiments.")
@@ -85,14 +96,29 @@ def set_up_experiment(*, setup: Setup, by: User, at: datetime, version: int | No
         raise InvalidFields(error.message_dict) from error
     save_experiment(experiment=experiment, by=by, at=at)
     for account in setup.accounts:
-        same = AccountMap.objects.filter(cluster=account.cluster, kind=account.kind, account=account.name)
+        same = AccountMap.objects.filter(
+            cluster=account.cluster, kind=account.kind, account=account.name
+        )
         if taken := same.select_related("experiment").first():
-            raise InvalidFields({"accounts": [f"{account.kind.label} {account.name} belongs to {taken.experiment}."]})
+            raise InvalidFields(
+                {
+                    "accounts": [
+                        f"{account.kind.label} {account.name} belongs to {taken.experiment}."
+                    ]
+                }
+            )
         map_account(
-            account=account.name, kind=account.kind, cluster=account.cluster, experiment=experiment, by=by, at=at
+            account=account.name,
+            kind=account.kind,
+            cluster=account.cluster,
+            experiment=experiment,
+            by=by,
+            at=at,
         )
     for person in setup.people:
-        grant_role(user=_user(person, by=by, at=at), role=person.role, experiment=experiment, by=by, at=at)
+        grant_role(
+            user=_user(person, by=by, at=at), role=person.role, experiment=experiment, by=by, at=at
+        )
     weights = {**setup.weights, experiment.pk: setup.weight}
     set_shares(weights=weights, by=by, at=at, reason=setup.reason, version=version)
     return experiment
@@ -103,10 +129,18 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
     if user is None:
         if not person.email:
             raise InvalidFields(
-                {"people": [f"There is no user {person.username}. Enter an e-mail address to add one."]}
+                {
+                    "people": [
+                        f"There is no user {person.username}. Enter an e-mail address to add one."
+                    ]
+                }
             )
         user = ensure_user(
-            username=person.username, password_hash=make_password(token_urlsafe()), email=person.email, by=by, at=at
+            username=person.username,
+            password_hash=make_password(token_urlsafe()),
+            email=person.email,
+            by=by,
+            at=at,
         )
         if settings.EMAIL_HOST:
             request_password_reset(user=user, at=at)
@@ -116,13 +150,17 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
 def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
     """Try a setup, take note of its effect, and undo it. Raises as `set_up_experiment` does."""
     ranks, names = _ranks(), {person.username for person in setup.people}
-    new_users = names - set(User.objects.filter(username__in=names).values_list("username", flat=True))
+    new_users = names - set(
+        User.objects.filter(username__in=names).values_list("username", flat=True)
+    )
     with transaction.atomic():
         experiment = set_up_experiment(setup=setup, by=by, at=at)
         after, then = {row.experiment.pk: row.share for row in share_rows()}, _ranks()
         transaction.set_rollback(True)
     changes = [
-        RankChange(entry.request, rank, then[pk][0]) for pk, (rank, entry) in ranks.items() if then[pk][0] != rank
+        RankChange(entry.request, rank, then[pk][0])
+        for pk, (rank, entry) in ranks.items()
+        if then[pk][0] != rank
     ]
     accounts = {account.name for account in setup.accounts if account.kind == MappedName.ACCOUNT}
     users = {account.name for account in setup.accounts if account.kind == MappedName.USER}
@@ -134,4 +172,6 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
 def _ranks() -> dict[int, tuple[int, QueueEntry]]:
     """Return the rank of each queued request, with its entry."""
     queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
-    return {entry.pk: (rank, entry) for rank, entry in enumerate(sorted(queued, key=place_of), start=1)}
+    return {
+        entry.pk: (rank, entry) for rank, entry in enumerate(sorted(queued, key=place_of), start=1)
+    }

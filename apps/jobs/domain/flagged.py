@@ -22,12 +22,16 @@ MOST_REASONS = 50
 KEPT = timedelta(days=90)
 
 
-def keep_flagged(*, cluster: Cluster, flagged: Iterable[Flagged], source: RecordSource, at: datetime) -> None:
+def keep_flagged(
+    *, cluster: Cluster, flagged: Iterable[Flagged], source: RecordSource, at: datetime
+) -> None:
     """Keep records with their reasons and with secrets masked; a repeated record is kept once."""
     records = list(flagged)
     if not records:
         return
-    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
+    masker = Masker(
+        names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules()
+    )
     rows = [
         FlaggedRecord(
             cluster=cluster,
@@ -48,7 +52,9 @@ def flagged_reasons() -> list[dict[str, Any]]:
     counted = FlaggedRecord.objects.values("cluster__name", "reason", "stored").annotate(
         records=Count("pk"), last_at=Max("received_at")
     )
-    return [dict(row) for row in counted.order_by("-records", "cluster__name", "reason")[:MOST_REASONS]]
+    return [
+        dict(row) for row in counted.order_by("-records", "cluster__name", "reason")[:MOST_REASONS]
+    ]
 
 
 def flagged_records(*, cluster: str = "", reason: str = "") -> QuerySet[FlaggedRecord]:

@@ -1,4 +1,6 @@
-"""Hosts as schedulers list them, and what records of jobs lack of theirs: from the job's phases, else from the list."""
+"""Hosts as schedulers list them, and what records of jobs lack of theirs: from the job's phases,
+else from the list.
+"""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -23,7 +25,8 @@ _LISTED_WITHIN = timedelta(days=1)
 
 
 def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
-    """Store the hosts that a cluster's scheduler lists; return how many, None if it cannot be asked for them.
+    """Store the hosts that a cluster's scheduler lists; return how many,
+    None if it cannot be asked for them.
 
     Hosts that are no longer listed stay, with the time of their last listing.
     """
@@ -58,44 +61,68 @@ def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -
     }
     fields = ["cpu_model", "address", "cores", "memory_bytes", "listed_at"]
     Host.objects.bulk_create(
-        rows.values(), update_conflicts=True, unique_fields=["cluster", "name"], update_fields=fields
+        rows.values(),
+        update_conflicts=True,
+        unique_fields=["cluster", "name"],
+        update_fields=fields,
     )
     return len(rows)
 
 
 class HostLookup:
-    """Facts about the hosts of new jobs, from phases and the list of hosts; at most two queries for a batch."""
+    """Facts about the hosts of new jobs, from phases and the list of hosts;
+    at most two queries for a batch.
+    """
 
     def __init__(self, cluster: Cluster, records: Iterable[JobRecord]) -> None:
         lacking = [record for record in records if not (record.cpu_model and record.host_address)]
-        jobs = {clean_text(record.job_id, 64) for record in lacking if record.started_at and not record.cpu_model}
+        jobs = {
+            clean_text(record.job_id, 64)
+            for record in lacking
+            if record.started_at and not record.cpu_model
+        }
         self._reported: dict[str, list[tuple[datetime, int, str]]] = {}
         facts: tuple[str, ...] = ("job_id", "started_at", "experiment_id", "cpu_model")
-        reported = rows_where_any(JobPhase, facts, "job_id", list(jobs), cluster_id=cluster.pk) if jobs else []
+        reported = (
+            rows_where_any(JobPhase, facts, "job_id", list(jobs), cluster_id=cluster.pk)
+            if jobs
+            else []
+        )
         for job_id, started_at, experiment, cpu_model in sorted(reported):
             self._reported.setdefault(job_id, []).append((started_at, experiment, cpu_model))
         names = {clean_text(name, 255) for name in {record.host for record in lacking}} - {""}
         facts = ("name", "cpu_model", "address", "listed_at")
-        listed = rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk) if names else []
+        listed = (
+            rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk) if names else []
+        )
         self._listed = {name: rest for name, *rest in listed}
 
     def add_to(self, columns: dict[str, Sequence[Any]]) -> None:
         """Fill `cpu_model` and `host_address` of the jobs whose records lack them."""
         if self._reported:
-            facts = (columns[name] for name in ("job_id", "started_at", "ended_at", "experiment_id", "cpu_model"))
+            facts = (
+                columns[name]
+                for name in ("job_id", "started_at", "ended_at", "experiment_id", "cpu_model")
+            )
             columns["cpu_model"] = [
                 cpu_model or (self._cpu_model_reported(*rest) if rest[1] else "")
                 for *rest, cpu_model in zip(*facts, strict=True)
             ]
         if self._listed:
             listed = list(map(self._listed_facts, columns["host"], columns["ended_at"]))
-            for name, of_host in zip(("cpu_model", "host_address"), zip(*listed, strict=True), strict=True):
-                columns[name] = [own or other for own, other in zip(columns[name], of_host, strict=True)]
+            for name, of_host in zip(
+                ("cpu_model", "host_address"), zip(*listed, strict=True), strict=True
+            ):
+                columns[name] = [
+                    own or other for own, other in zip(columns[name], of_host, strict=True)
+                ]
 
     def _cpu_model_reported(
         self, job_id: str, began_at: datetime, ended_at: datetime, of_experiment: int | None
     ) -> str:
-        """Return the newest CPU model that the job itself has reported; only for its own experiment, if known."""
+        """Return the newest CPU model that the job itself has reported;
+        only for its own experiment, if known.
+        """
         newest = ""
         for started_at, experiment, cpu_model in self._reported.get(job_id, ()):
             own = of_experiment in (None, experiment)
@@ -106,13 +133,25 @@ class HostLookup:
     def _listed_facts(self, host: str, ended_at: datetime) -> tuple[str, str]:
         """Return CPU model and address of a host that was listed near that time."""
         cpu_model, address, listed_at = self._listed.get(host, ("", "", None))
-        return (cpu_model, address) if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN else ("", "")
+        return (
+            (cpu_model, address)
+            if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN
+            else ("", "")
+        )
 
 
 def correct_cpu_model(*, phase: JobPhase) -> None:
-    """Give what a phase says of the CPU to an attempt that was stored without, in the caller's transaction."""
-    same = Job.objects.filter(cluster=phase.cluster_id, job_id=phase.job_id, experiment=phase.experiment_id)
-    during = same.filter(started_at__lte=phase.started_at + AHEAD, ended_at__gt=phase.started_at - AHEAD, cpu_model="")
+    """Give what a phase says of the CPU to an attempt that was stored without,
+    in the caller's transaction.
+    """
+    same = Job.objects.filter(
+        cluster=phase.cluster_id, job_id=phase.job_id, experiment=phase.experiment_id
+    )
+    during = same.filter(
+        started_at__lte=phase.started_at + AHEAD,
+        ended_at__gt=phase.started_at - AHEAD,
+        cpu_model="",
+    )
     ends = list(during.values_list("ended_at", flat=True))
     if ends:
         during.update(cpu_model=phase.cpu_model)

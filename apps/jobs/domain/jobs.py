@@ -16,7 +16,8 @@ from apps.jobs.models import SHORT_HOST, Collection, Job
 
 #: Heartbeat with the as-of time of the totals.
 TOTALS_HEART = "job totals"
-#: Accounting is read every 15 s: a cluster that is read less far than this has jobs that nobody has counted.
+#: Accounting is read every 15 s: a cluster that is read less far than this has jobs that nobody has
+#: counted.
 BEHIND = timedelta(minutes=10)
 
 #: Related jobs on a page.
@@ -29,8 +30,13 @@ def jobs_for_list(user: User) -> QuerySet[Job]:
 
 
 def other_attempts(job: Job) -> list[Job]:
-    """Return the other attempts of a job, for users who can see this one. IDs are recycled, first submissions not."""
-    same = Job.objects.filter(cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at)
+    """Return the other attempts of a job, for users who can see this one.
+
+    IDs are recycled, first submissions not.
+    """
+    same = Job.objects.filter(
+        cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at
+    )
     attempts = same.filter(user=job.user, experiment=job.experiment).exclude(pk=job.pk)
     return list(attempts.order_by("attempt")[:RELATED])
 
@@ -38,7 +44,10 @@ def other_attempts(job: Job) -> list[Job]:
 def array_siblings(job: Job) -> list[Job]:
     """Return other tasks of the array, failed ones first, for users who can see this one."""
     tasks = Job.objects.filter(
-        cluster=job.cluster_id, spool_id=job.spool_id, submitted_at=job.submitted_at, experiment=job.experiment
+        cluster=job.cluster_id,
+        spool_id=job.spool_id,
+        submitted_at=job.submitted_at,
+        experiment=job.experiment,
     ).exclude(job_id=job.job_id)
     failed = list(tasks.failed().order_by("-ended_at", "-pk")[:RELATED])
     rest = tasks.exclude(pk__in=[task.pk for task in failed]).order_by("-ended_at", "-pk")
@@ -47,7 +56,11 @@ def array_siblings(job: Job) -> list[Job]:
 
 def collections() -> list[Collection]:
     """Return the collection state of each cluster."""
-    return list(Collection.objects.filter(cluster__collects=True).select_related("cluster").order_by("cluster__name"))
+    return list(
+        Collection.objects.filter(cluster__collects=True)
+        .select_related("cluster")
+        .order_by("cluster__name")
+    )
 
 
 def behind(at: datetime) -> QuerySet[Collection]:
@@ -62,7 +75,9 @@ def totals_as_of() -> datetime | None:
 
 
 def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
-    """Return the jobs whose script has one of these IDs in the spool, for callers that know the script."""
+    """Return the jobs whose script has one of these IDs in the spool,
+    for callers that know the script.
+    """
     return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
 
 
@@ -75,7 +90,9 @@ class Mark:
 
 
 class JobColumn(Protocol):
-    """A plugin with a column of the job list: returns marks by id of the job, in a constant number of queries."""
+    """A plugin with a column of the job list: returns marks by id of the job,
+    in a constant number of queries.
+    """
 
     def __call__(self, jobs: Sequence[Job]) -> Mapping[int, Mark]: ...
 
@@ -86,7 +103,9 @@ COLUMNS: Registry[JobColumn] = Registry("opsportal.job_columns", settings.JOB_CO
 
 def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[Mark | None]]]]:
     """Return the titles of these columns, and each job with its marks."""
-    columns = {name.capitalize(): column(jobs) for name, column in sorted(COLUMNS.working().items())}
+    columns = {
+        name.capitalize(): column(jobs) for name, column in sorted(COLUMNS.working().items())
+    }
     return list(columns), [(job, [marks.get(job.pk) for marks in columns.values()]) for job in jobs]
 
 

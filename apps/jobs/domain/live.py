@@ -21,9 +21,15 @@ _Key = tuple[str, str, int | None, int | None, str, str]
 
 
 def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
-    """Store the groups of a reading, in the caller's transaction; return how many rows it wrote: those that differ."""
+    """Store the groups of a reading, in the caller's transaction; return how many rows it wrote:
+    those that differ.
+    """
     membership = Membership(cluster)
-    requests = dict(Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list("pk", "experiment"))
+    requests = dict(
+        Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list(
+            "pk", "experiment"
+        )
+    )
     groups: dict[_Key, LiveJobs] = {}
     for current in jobs:
         request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
@@ -77,7 +83,12 @@ def _key(row: LiveJobs) -> _Key:
 
 def live_counts(user: User) -> dict[str, int]:
     """Return how many jobs are in each state, of those that a user sees."""
-    rows = LiveJobs.objects.visible_to(user).order_by().values_list("state").annotate(all_jobs=Sum("jobs"))
+    rows = (
+        LiveJobs.objects.visible_to(user)
+        .order_by()
+        .values_list("state")
+        .annotate(all_jobs=Sum("jobs"))
+    )
     return {str(state): 0 for state in CurrentState} | dict(rows)
 
 
@@ -96,7 +107,9 @@ class LiveReason:
 def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
     """Return why jobs of a state that a user sees are in it, most jobs first."""
     reasons: dict[Reason, LiveReason] = {}
-    rows = LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
+    rows = (
+        LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
+    )
     for row in rows:
         reason = Reason("Running") if state == CurrentState.RUNNING else reason_of(row.reason)
         live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))

@@ -17,7 +17,10 @@ def current_rules() -> list[Rule]:
 
 @transaction.atomic
 def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
-    """Store a new or changed rule; captures fetch it with their next heartbeat. Raises `ValidationError`."""
+    """Store a new or changed rule; captures fetch it with their next heartbeat.
+
+    Raises `ValidationError`.
+    """
     rule.full_clean()
     rule.save()
     publish(

@@ -34,7 +34,9 @@ def map_account(
     at: datetime,
     kind: MappedName = MappedName.ACCOUNT,
 ) -> AccountMap:
-    """Assign the jobs of an account or user to an experiment; `claim_jobs` follows for existing ones."""
+    """Assign the jobs of an account or user to an experiment;
+    `claim_jobs` follows for existing ones.
+    """
     account_map, _ = AccountMap.objects.update_or_create(
         cluster=cluster, kind=kind, account=account, defaults={"experiment": experiment}
     )
@@ -44,10 +46,11 @@ def map_account(
 
 @transaction.atomic
 def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
-    """Give an experiment the existing jobs without one that are its own by account or user; return how many.
+    """Give an experiment the existing jobs without one that are its own by account or user;
+    return how many.
 
-    Claims of requests are proven again. The lock waits for collectors that know fewer maps or experiments; those that
-    begin later know all. Running it again changes nothing.
+    Claims of requests are proven again. The lock waits for collectors that know fewer maps or
+    experiments; those that begin later know all. Running it again changes nothing.
     """
     lock_proofs(shared=False)
     claimed = 0
@@ -69,9 +72,11 @@ def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
 
 @transaction.atomic
 def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> int:
-    """Store the request key and stage from the environments of jobs that have none yet; return how many jobs.
+    """Store the request key and stage from the environments of jobs that have none yet;
+    return how many jobs.
 
-    `origins` maps the ID of a job to both. A job counts for the request only if that is proven; see `proof`.
+    `origins` maps the ID of a job to both. A job counts for the request only if that is proven; see
+    `proof`.
     """
     lock_proofs(shared=True)  # before the rows, as `claim_jobs` does
     jobs = Job.objects.select_for_update().filter(pk__in=origins, claimed_key="").order_by("pk")
@@ -85,14 +90,22 @@ def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> in
 
 
 @transaction.atomic
-def record_array(*, cluster: Cluster, spool_id: str, request: Request, sent_at: datetime, at: datetime) -> None:
-    """Record that the portal submitted an array, by which its jobs are proven, even if they were collected before."""
+def record_array(
+    *, cluster: Cluster, spool_id: str, request: Request, sent_at: datetime, at: datetime
+) -> None:
+    """Record that the portal submitted an array, by which its jobs are proven,
+    even if they were collected before.
+    """
     lock_proofs(shared=False)
-    SubmittedArray.objects.get_or_create(cluster=cluster, spool_id=spool_id, sent_at=sent_at, request=request)
+    SubmittedArray.objects.get_or_create(
+        cluster=cluster, spool_id=spool_id, sent_at=sent_at, request=request
+    )
     prove_jobs(Job.objects.filter(cluster=cluster, spool_id=spool_id, proof=Proof.CLAIMED), at=at)
 
 
-def locate_log(*, job: Job, script: bytes, environment: Mapping[str, str], at: datetime) -> LogPaths | None:
+def locate_log(
+    *, job: Job, script: bytes, environment: Mapping[str, str], at: datetime
+) -> LogPaths | None:
     """Ask the scheduler for the log paths of a job and store them; None if they are unknown.
 
     The paths are not opened. Raises `SchedulerError` if the adapter cannot answer now.
@@ -114,7 +127,9 @@ def locate_log(*, job: Job, script: bytes, environment: Mapping[str, str], at: d
 
 
 class LogLocation(NamedTuple):
-    """Paths of a job's log and of its stderr, if that is another file, and where they come from; empty if unknown."""
+    """Paths of a job's log and of its stderr, if that is another file, and where they come from;
+    empty if unknown.
+    """
 
     path: str
     error_path: str
@@ -126,7 +141,9 @@ class LogLocation(NamedTuple):
 
 
 def log_location(job: Job) -> LogLocation:
-    """Return where the log of a job is: by its scheduler, or by accounting until the scheduler was asked."""
+    """Return where the log of a job is: by its scheduler,
+    or by accounting until the scheduler was asked.
+    """
     if job.log_path:
         return LogLocation(job.log_path, job.error_log_path, job.log_path_source)
     paths = record_of(job).known_paths()

@@ -1,4 +1,7 @@
-"""How the request that a job names is proven. Any user can set `OPSPORTAL_REQUEST`: alone, it proves nothing."""
+"""How the request that a job names is proven.
+
+Any user can set `OPSPORTAL_REQUEST`: alone, it proves nothing.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -27,18 +30,26 @@ _PROOFS_LOCK = 4_716_007
 
 
 class Membership:
-    """The experiments of accounts and users on one cluster: its own map, the map of all clusters, else names.
+    """The experiments of accounts and users on one cluster: its own map, the map of all clusters,
+    else names.
 
-    An account proves nothing where users choose it themselves, as HTCondor's `AccountingGroup`; a mapped user does.
+    An account proves nothing where users choose it themselves, as HTCondor's `AccountingGroup`; a
+    mapped user does.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.by_key = {key.casefold(): pk for pk, key in Experiment.objects.values_list("pk", "key")}
+        self.by_key = {
+            key.casefold(): pk for pk, key in Experiment.objects.values_list("pk", "key")
+        }
         maps = AccountMap.objects.filter(cluster=None) | AccountMap.objects.filter(cluster=cluster)
-        rows = maps.order_by(F("cluster").asc(nulls_first=True)).values_list("kind", "account", "experiment_id")
+        rows = maps.order_by(F("cluster").asc(nulls_first=True)).values_list(
+            "kind", "account", "experiment_id"
+        )
         self._mapped = {(kind, name): experiment for kind, name, experiment in rows}
         try:
-            self._accounts_are_enforced = getattr(adapter_of(cluster), "accounts_are_enforced", True)
+            self._accounts_are_enforced = getattr(
+                adapter_of(cluster), "accounts_are_enforced", True
+            )
         except SchedulerError:
             self._accounts_are_enforced = False
 
@@ -54,18 +65,26 @@ class Membership:
     def proves(self, account: str, user: str, experiment: int) -> bool:
         """Whether jobs of this account and user belong to an experiment beyond doubt."""
         of_user = self._mapped.get((MappedName.USER, user))
-        return experiment == of_user or (self._accounts_are_enforced and experiment == self._of_account(account))
+        return experiment == of_user or (
+            self._accounts_are_enforced and experiment == self._of_account(account)
+        )
 
     def _of_account(self, account: str) -> int | None:
-        return self._mapped.get((MappedName.ACCOUNT, account)) or self.by_key.get(account.casefold())
+        return self._mapped.get((MappedName.ACCOUNT, account)) or self.by_key.get(
+            account.casefold()
+        )
 
 
 class Claims:
-    """Claims of jobs on one cluster, with everything their proofs are based on; read once for a batch."""
+    """Claims of jobs on one cluster, with everything their proofs are based on;
+    read once for a batch.
+    """
 
     def __init__(self, cluster: Cluster, *, keys: Iterable[str], spool_ids: Iterable[str]) -> None:
         self.membership = Membership(cluster)
-        self.requests = {request.key: request for request in Request.objects.filter(key__in=set(keys))}
+        self.requests = {
+            request.key: request for request in Request.objects.filter(key__in=set(keys))
+        }
         of_cluster = {"cluster": cluster, "request__in": self.requests.values()}
         self._arrays: dict[str, list[SubmittedArray]] = defaultdict(list)
         for array in SubmittedArray.objects.filter(spool_id__in=set(spool_ids), **of_cluster):
@@ -75,12 +94,25 @@ class Claims:
             self._accepted[row.request_id].add((row.scope, row.name, row.submitted_at))
 
     def experiment_of(self, key: str) -> int | None:
-        """Return the experiment of a request, or the one that the key of an unknown request starts with."""
+        """Return the experiment of a request, or the one that the key of an unknown request
+        starts with.
+        """
         request = self.requests.get(key)
-        return request.experiment_id if request else self.membership.by_key.get(key.rpartition("-")[0].casefold())
+        return (
+            request.experiment_id
+            if request
+            else self.membership.by_key.get(key.rpartition("-")[0].casefold())
+        )
 
     def proof_of(
-        self, key: str, *, spool_id: str, submitted_at: datetime, account: str, user: str, job_id: str = ""
+        self,
+        key: str,
+        *,
+        spool_id: str,
+        submitted_at: datetime,
+        account: str,
+        user: str,
+        job_id: str = "",
     ) -> Proof:
         """Return how a job that names this request belongs to it."""
         request, experiment = self.requests.get(key), self.experiment_of(key)
@@ -96,26 +128,40 @@ class Claims:
             (ClaimScope.ARRAY.value, spool_id, submitted_at),
             (ClaimScope.USER.value, user, None),
         }
-        return Proof.ACCEPTED if request and covering & self._accepted[request.pk] else Proof.CLAIMED
+        return (
+            Proof.ACCEPTED if request and covering & self._accepted[request.pk] else Proof.CLAIMED
+        )
 
 
 def lock_proofs(*, shared: bool) -> None:
-    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are proven.
+    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are
+    proven.
 
-    Also holds back, by triggers, the deletion of experiments and sites: what is there can be named by jobs.
+    Also holds back, by triggers, the deletion of experiments and sites: what is there can be named
+    by jobs.
     """
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(%s)", [_PROOFS_LOCK])
+        cursor.execute(
+            f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(%s)", [_PROOFS_LOCK]
+        )
 
 
 def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
-    """Find and store the proofs of the claims of jobs, in the caller's transaction; return the jobs that changed.
+    """Find and store the proofs of the claims of jobs, in the caller's transaction;
+    return the jobs that changed.
 
     Request, experiment and proof change together, and the totals of their hours are recounted.
     """
-    rows = list(jobs.select_for_update(of=("self",)).select_related("cluster").exclude(claimed_key="").order_by("pk"))
+    rows = list(
+        jobs.select_for_update(of=("self",))
+        .select_related("cluster")
+        .exclude(claimed_key="")
+        .order_by("pk")
+    )
     changed = [job for of_cluster in _by_cluster(rows) for job in _prove(of_cluster)]
-    Job.objects.bulk_update(changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500)
+    Job.objects.bulk_update(
+        changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500
+    )
     mark_dirty({hour_of(job.ended_at) for job in changed})
     if changed:
         mark_log_phases(Job.objects.filter(pk__in=[job.pk for job in changed]))
@@ -134,7 +180,9 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
     """Set the proofs of jobs of one cluster, not saved yet; return the jobs that changed."""
     keys, spool_ids = {job.claimed_key for job in jobs}, {job.spool_id for job in jobs}
     claims = Claims(jobs[0].cluster, keys=keys, spool_ids=spool_ids)
-    stages = Stage.objects.filter(request__in=claims.requests.values()).values_list("request", "name", "release")
+    stages = Stage.objects.filter(request__in=claims.requests.values()).values_list(
+        "request", "name", "release"
+    )
     releases = {(request, name.casefold()): release for request, name, release in stages}
     changed = []
     for job in jobs:
@@ -151,7 +199,11 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
             job.request_key, job.request = "", None
             job.experiment_id = claims.membership.experiment_of(job.account, job.user)
         else:
-            job.request_key, job.request, job.experiment_id = key, claims.requests.get(key), claims.experiment_of(key)
+            job.request_key, job.request, job.experiment_id = (
+                key,
+                claims.requests.get(key),
+                claims.experiment_of(key),
+            )
         job.release = releases.get((job.request_id or 0, job.stage.casefold()), "")
         if (job.proof, job.experiment_id) != before:
             changed.append(job)

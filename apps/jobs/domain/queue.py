@@ -42,11 +42,14 @@ class Origin(NamedTuple):
 Origins = Mapping[str, Sequence[Origin]]
 
 
-def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime) -> str:
-    """Read the queue of a cluster and store it by request and stage; return an error text, or an empty one.
+def read_queue(
+    *, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime
+) -> str:
+    """Read the queue of a cluster and store it by request and stage; return an error text,
+    or an empty one.
 
-    `origins_of` looks up origins by ID in the spool, because schedulers do not report environments. If the cluster
-    is unreachable, the previous counts stay with their time.
+    `origins_of` looks up origins by ID in the spool, because schedulers do not report environments.
+    If the cluster is unreachable, the previous counts stay with their time.
     """
     try:
         scheduler = adapter_of(cluster)
@@ -69,7 +72,9 @@ def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]
 
 
 @transaction.atomic
-def store_queue(*, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
+def store_queue(
+    *, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origins, at: datetime
+) -> None:
     """Store a reading of a cluster; what has not changed is not written again."""
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
@@ -82,7 +87,12 @@ def store_queue(*, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origi
         if origin is None:
             continue
         request, stage = origin
-        blank = QueueCount(cluster=cluster, request_id=request, stage=stage, newest_submitted_at=current.submitted_at)
+        blank = QueueCount(
+            cluster=cluster,
+            request_id=request,
+            stage=stage,
+            newest_submitted_at=current.submitted_at,
+        )
         count = counts.setdefault((request, stage), blank)
         setattr(count, current.state, getattr(count, current.state) + current.jobs)
         count.newest_submitted_at = max(count.newest_submitted_at, current.submitted_at)
@@ -108,7 +118,9 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
     QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
 
 
-def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[tuple[str, datetime], tuple[int, str]]:
+def _named(
+    cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
+) -> dict[tuple[str, datetime], tuple[int, str]]:
     """Return request and stage of each submission for which they are proven."""
     keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
     claims = Claims(cluster, keys=keys, spool_ids=origins)
@@ -116,7 +128,10 @@ def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[
     for current in jobs:
         for origin in origins.get(current.spool_id, ()):
             request = claims.requests.get(origin.request_key)
-            if request is None or abs(origin.submitted_at - current.submitted_at) > _SAME_SUBMISSION:
+            if (
+                request is None
+                or abs(origin.submitted_at - current.submitted_at) > _SAME_SUBMISSION
+            ):
                 continue
             proof = claims.proof_of(
                 origin.request_key,
@@ -126,13 +141,19 @@ def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[
                 user=origin.user,
             )
             if proof != Proof.CLAIMED:
-                named[current.spool_id, current.submitted_at] = (request.pk, clean_text(origin.stage.strip(), 64))
+                named[current.spool_id, current.submitted_at] = (
+                    request.pk,
+                    clean_text(origin.stage.strip(), 64),
+                )
     return named
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Unfinished jobs. `doubtful` jobs are among the finished ones too: they ended about when the queue was read."""
+    """Unfinished jobs.
+
+    `doubtful` jobs are among the finished ones too: they ended about when the queue was read.
+    """
 
     queued: int = 0
     running: int = 0
@@ -158,14 +179,17 @@ def queue_known() -> tuple[datetime | None, list[str]]:
     """Return the time of the oldest reading, and the clusters without one."""
     asked = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
     read = dict(asked.values_list("name", "queue_reading__at"))
-    return min(filter(None, read.values()), default=None), sorted(name for name, at in read.items() if at is None)
+    return min(filter(None, read.values()), default=None), sorted(
+        name for name, at in read.items() if at is None
+    )
 
 
 def waiting_of(request: Request) -> dict[str, Waiting]:
     """Return the unfinished jobs of each stage, by its name in lower case.
 
-    The counts are those of the last readings, without jobs that have finished since, which are counted as finished
-    already. What a scheduler lists may be older than its answer, and its clock may be slow.
+    The counts are those of the last readings, without jobs that have finished since, which are
+    counted as finished already. What a scheduler lists may be older than its answer, and its clock
+    may be slow.
     """
     rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
     if not rows:
@@ -182,7 +206,11 @@ def waiting_of(request: Request) -> dict[str, Waiting]:
         about |= listed & (Q(ended_at__gt=moment - SKEW) | Q(collected_at__gt=moment))
         since |= listed & Q(ended_at__gt=moment)
     ended = Job.objects.filter(about, request_key=request.key, experiment=request.experiment_id)
-    counts = ended.order_by().values_list("cluster_id", "stage").annotate(all=Count("pk"), since=Count("pk", since))
+    counts = (
+        ended.order_by()
+        .values_list("cluster_id", "stage")
+        .annotate(all=Count("pk"), since=Count("pk", since))
+    )
     gone: Counter[tuple[int, str]] = Counter()
     doubtful: Counter[tuple[int, str]] = Counter()
     for cluster, stage, jobs, later in counts:

@@ -1,4 +1,6 @@
-"""Why jobs wait or are held, in plain words: the reasons of schedulers and what to do about them."""
+"""Why jobs wait or are held, in plain words: the reasons of schedulers and what to do about
+them.
+"""
 
 from dataclasses import dataclass
 
@@ -11,15 +13,22 @@ class Reason:
     advice: str = ""
 
 
-_LIMIT = Reason("Limit of the account or QOS reached", "Jobs start as others of the account finish.")
+_LIMIT = Reason(
+    "Limit of the account or QOS reached", "Jobs start as others of the account finish."
+)
 _MISSING = Reason("Required hosts are down or reserved", "Check the site, or submit elsewhere.")
 
-#: Reasons of Slurm (squeue(1), "JOB REASON CODES"), and hold reason codes of HTCondor (manual, "HoldReasonCode").
+#: Reasons of Slurm (squeue(1), "JOB REASON CODES"), and hold reason codes of HTCondor (manual,
+#: "HoldReasonCode").
 REASONS = {
     "Priority": Reason("Higher-priority jobs first"),
-    "Resources": Reason("No free slot of this size", "Smaller requests for cores or memory start sooner."),
+    "Resources": Reason(
+        "No free slot of this size", "Smaller requests for cores or memory start sooner."
+    ),
     "Dependency": Reason("Waits for other jobs"),
-    "DependencyNeverSatisfied": Reason("Waits for a job that failed", "Cancel it, or submit it again."),
+    "DependencyNeverSatisfied": Reason(
+        "Waits for a job that failed", "Cancel it, or submit it again."
+    ),
     "BeginTime": Reason("Start time not reached"),
     "JobArrayTaskLimit": Reason("Task limit of its array reached"),
     "JobHeldUser": Reason("Held by user", "Ask the user, or release it."),
@@ -32,7 +41,9 @@ REASONS = {
     "PartitionTimeLimit": Reason("Time limit exceeds that of the partition", "Request less time."),
     "PartitionNodeLimit": Reason("Requests more hosts than the partition has", "Request fewer."),
     "InvalidAccount": Reason("Account is not valid", "Correct the account."),
-    "launch failed requeued held": Reason("Held after a failed launch", "Check the host, then release it."),
+    "launch failed requeued held": Reason(
+        "Held after a failed launch", "Check the host, then release it."
+    ),
     "1": Reason("Held by user", "Ask the user, or release it."),
     "3": Reason("Held by the job's own policy"),
     "4": Reason("Credentials are not valid", "Renew the proxy or token, then release it."),

@@ -1,4 +1,6 @@
-"""Take job records from any system: check each, store the good ones, keep the bad ones as they came."""
+"""Take job records from any system: check each, store the good ones,
+keep the bad ones as they came.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +27,9 @@ _KNOWN = frozenset(_TYPES)
 
 @dataclass
 class Imported:
-    """How many records were new, changed, unchanged and rejected; `problems` has numbers from 1 and reasons."""
+    """How many records were new, changed, unchanged and rejected;
+    `problems` has numbers from 1 and reasons.
+    """
 
     new: int = 0
     changed: int = 0
@@ -45,14 +49,17 @@ MOST_PROBLEMS = 100
 def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime) -> Imported:
     """Store records: mappings with the fields of `JobRecord`, or texts that are not even that.
 
-    Repeating a batch changes nothing. A bad record is kept raw with its reason, and never stops the others.
+    Repeating a batch changes nothing. A bad record is kept raw with its reason, and never stops the
+    others.
     """
     return import_read(cluster=cluster, read=(_read(raw, at) for raw in records), at=at)
 
 
 def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> Imported:
     """Store records that were read from a scheduler's files, as `import_records` does."""
-    Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at, "rechecked_at": at})
+    Collection.objects.get_or_create(
+        cluster=cluster, defaults={"collected_until": at, "rechecked_at": at}
+    )
     done = Imported()
     for first, chunk in enumerate(chunks(read)):
         dropped = dropped_months()
@@ -93,7 +100,9 @@ def record_from(raw: object, *, at: datetime) -> JobRecord:
         raise BadRecord(f"{missing[0]} is missing.")
 
     values = {name: _value(name, value) for name, value in present.items()}
-    number = "".join(digit for digit in str(values["job_id"]).partition("_")[0] if digit in "0123456789")
+    number = "".join(
+        digit for digit in str(values["job_id"]).partition("_")[0] if digit in "0123456789"
+    )
     defaults = {
         "raw_id": int(number[:18] or 0),
         "spool_id": values["job_id"],
@@ -103,7 +112,9 @@ def record_from(raw: object, *, at: datetime) -> JobRecord:
         "started_at": None,
     }
     if values.get("started_at") and "wall_seconds" not in values:
-        values["wall_seconds"] = max(0, round((values["ended_at"] - values["started_at"]).total_seconds()))
+        values["wall_seconds"] = max(
+            0, round((values["ended_at"] - values["started_at"]).total_seconds())
+        )
     record = JobRecord(**{**defaults, **values})
     _check(record, at)
     return record

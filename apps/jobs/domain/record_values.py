@@ -13,11 +13,18 @@ class BadRecord(ValueError):
 def read_time(name: str, value: object) -> datetime:
     """Return a time, which has an offset or is in seconds since 1970. Raises `BadRecord`."""
     try:
-        at = parse_datetime(str(value)) if not _is_number(value) else datetime.fromtimestamp(float(str(value)), UTC)
+        at = (
+            parse_datetime(str(value))
+            if not _is_number(value)
+            else datetime.fromtimestamp(float(str(value)), UTC)
+        )
     except (ValueError, OverflowError, OSError):
         at = None
     if at is None or at.tzinfo is None:
-        raise BadRecord(f"{name} is not a time with an offset, such as 2026-11-22T09:14:00Z, nor seconds since 1970.")
+        raise BadRecord(
+            f"{name} is not a time with an offset, such as 2026-11-22T09:14:00Z, nor seconds "
+            "since 1970."
+        )
     try:
         return at.astimezone(UTC)
     except OverflowError:

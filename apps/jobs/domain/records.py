@@ -39,7 +39,8 @@ def key_of(record: JobRecord | Job) -> Key:
 
 
 def columns_of(records: Sequence[JobRecord]) -> dict[str, Sequence[Any]]:
-    """Return the values of one or more records by field, made to fit the database, so that an odd one stops no other.
+    """Return the values of one or more records by field, made to fit the database,
+    so that an odd one stops no other.
 
     By column, which takes half the time of a dictionary for each record.
     """
@@ -48,7 +49,9 @@ def columns_of(records: Sequence[JobRecord]) -> dict[str, Sequence[Any]]:
 
 
 def _fitted(fit: Callable[[Any], Any] | None, column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column with each of its different values made to fit once: most repeat in thousands of jobs."""
+    """Return a column with each of its different values made to fit once:
+    most repeat in thousands of jobs.
+    """
     if fit is None:
         return column
     values = {value: fit(value) for value in set(column)}
@@ -62,7 +65,9 @@ def record_of(job: Job) -> JobRecord:
 
 
 def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` that differ from the row; values that only the host reported stay if the record lacks them."""
+    """Return `values` that differ from the row; values that only the host reported stay if the
+    record lacks them.
+    """
     return {
         name: value
         for name, value in values.items()
@@ -81,10 +86,14 @@ def day_of(at: datetime) -> datetime:
 
 
 def clean_text(text: str, limit: int | None = None) -> str:
-    """Return text that PostgreSQL accepts: no NUL, no lone surrogates, at most `limit` characters."""
+    """Return text that PostgreSQL accepts: no NUL, no lone surrogates,
+    at most `limit` characters.
+    """
     if text.isascii() and "\0" not in text:
         return text[:limit]
-    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")[:limit]
+    return (
+        text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")[:limit]
+    )
 
 
 def keyed_digest(content: str) -> str:
@@ -128,5 +137,7 @@ def _fitter(name: str, field: Any) -> Callable[[Any], Any] | None:
         return lambda value: value if math.isfinite(value) else 0.0
     if limits := _SECONDS if name.endswith("_seconds") else _RANGES.get(field.get_internal_type()):
         low, high = limits
-        return lambda value: value if value is None or low <= value <= high else int(max(low, min(value, high)))
+        return lambda value: (
+            value if value is None or low <= value <= high else int(max(low, min(value, high)))
+        )
     return None

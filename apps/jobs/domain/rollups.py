@@ -17,7 +17,9 @@ _LOCKS = {Counted.JOBS: 4_716_002, Counted.CAUSES: 4_716_011, Counted.PHASES: 4_
 
 
 def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:
-    """Note, in the caller's transaction, that these hours must be recounted: their jobs, unless `counts` are named."""
+    """Note, in the caller's transaction, that these hours must be recounted: their jobs,
+    unless `counts` are named.
+    """
     in_order = sorted(set(hours))
     rows: list[DirtyHour] = []
     for counted in counts or (Counted.JOBS,):
@@ -32,20 +34,26 @@ def dirty_hours(counts: Counted, *, limit: int) -> list[datetime]:
 
 
 def take_hour(counts: Counted, hour: datetime) -> bool:
-    """Remove the notes of an hour, in the transaction of its recount, which no other one runs beside; false if none.
+    """Remove the notes of an hour, in the transaction of its recount,
+    which no other one runs beside; false if none.
 
-    Notes commit with their change, and the count is a later statement than the removal: the changes of every removed
-    note are counted, and those that commit meanwhile keep their notes.
+    Notes commit with their change, and the count is a later statement than the removal: the changes
+    of every removed note are counted, and those that commit meanwhile keep their notes.
     """
     lock = _LOCKS[counts]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [lock, int(hour.timestamp()) // 3600])
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s, %s)", [lock, int(hour.timestamp()) // 3600]
+        )
     removed, _ = DirtyHour.objects.filter(counts=counts, hour=hour).delete()
     return bool(removed)
 
 
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
-    """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
+    """Recount dirty hours, newest first; return how many.
+
+    When none is left, the totals are as of `at`.
+    """
     from apps.jobs.domain.statistics.blocks import compact_days
 
     hours = dirty_hours(Counted.JOBS, limit=limit + 1)
@@ -59,7 +67,9 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
 
 @transaction.atomic
 def recompute_hour(*, hour: datetime) -> None:
-    """Recount one hour if it has notes; one whose jobs are archived and dropped keeps its totals."""
+    """Recount one hour if it has notes; one whose jobs are archived and dropped keeps its
+    totals.
+    """
     if not take_hour(Counted.JOBS, hour) or without_records(hour):
         return
     from apps.jobs.domain.statistics.blocks import write_hour
@@ -102,7 +112,9 @@ def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
     """Return the unsaved sums of totals over requests and stages."""
     sums: dict[tuple[object, ...], HourlyEnds] = {}
     for row in totals:
-        key = {name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")}
+        key = {
+            name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")
+        }
         ends = sums.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
         ends.jobs += row.jobs
         ends.core_seconds += row.core_seconds

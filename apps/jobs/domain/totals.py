@@ -67,11 +67,15 @@ class Sums:
         elif row["state"] in FAILED_STATES:
             self.failed += row["jobs"]
             self.wasted_core_seconds += row["core_seconds"]
-        self.last_ended_at = max(filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None)
+        self.last_ended_at = max(
+            filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None
+        )
 
 
 def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
-    """Return the sums by primary key of the request and lower-case name of the stage, in one query."""
+    """Return the sums by primary key of the request and lower-case name of the stage,
+    in one query.
+    """
     requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
     sums: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
     totals = (
@@ -88,7 +92,9 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
     for total in totals:
         request = requests_by.get((total["request_key"], total["experiment_id"]))
         if request is not None:
-            sums[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
+            sums[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(
+                dict(total)
+            )
     return sums
 
 
@@ -108,7 +114,9 @@ class Report:
 
 
 def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
-    """Return the totals of these jobs, counted one by one; None if there are more than `MOST_COUNTED`."""
+    """Return the totals of these jobs, counted one by one;
+    None if there are more than `MOST_COUNTED`.
+    """
     done = Q(state=JobState.COMPLETED)
     broken = Q(state__in=sorted(FAILED_STATES))
     core = F("wall_seconds") * F("cpus")
@@ -140,7 +148,9 @@ def wasted_hours(user: User, *, at: datetime) -> Report:
 def accounted_core_seconds(
     user: User, since: datetime, until: datetime, filters: Mapping[str, Sequence[str]]
 ) -> int | None:
-    """Return the core-seconds of the hourly totals in whole hours; None where these do not have the filters."""
+    """Return the core-seconds of the hourly totals in whole hours;
+    None where these do not have the filters.
+    """
     if filters.keys() - {"experiment", "cluster"}:
         return None
     ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since, hour__lt=until)
@@ -172,6 +182,8 @@ def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) ->
     groups: dict[tuple[str, ...], Sums] = {}
     for row in rows:
         values = {name: str(row[column]) for name, column in filters.items()}
-        query = {name: value or NONE for name, value in values.items()} | {"ended_from": since.isoformat()}
+        query = {name: value or NONE for name, value in values.items()} | {
+            "ended_from": since.isoformat()
+        }
         groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
     return list(groups.values())

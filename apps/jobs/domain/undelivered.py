@@ -17,8 +17,8 @@ from apps.production.models import Request
 #: While a request is testing, none of its jobs counts as production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
-#: Jobs submitted before production, and completed attempts followed by another. Both are few and indexed; LATERAL
-#: makes PostgreSQL use the indexes for each request.
+#: Jobs submitted before production, and completed attempts followed by another. Both are few and
+#: indexed; LATERAL makes PostgreSQL use the indexes for each request.
 _LEFT_OUT = """
 WITH asked AS (
     SELECT * FROM unnest(
@@ -52,7 +52,9 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Totals of a stage that are not production: completed attempts, completed jobs, and finished jobs."""
+    """Totals of a stage that are not production: completed attempts, completed jobs,
+    and finished jobs.
+    """
 
     completed: int = 0
     tests: int = 0
@@ -60,7 +62,9 @@ class LeftOut:
 
 
 def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
-    """Return what to subtract from totals, by key of the request and lower-case name of the stage."""
+    """Return what to subtract from totals, by key of the request and lower-case name of the
+    stage.
+    """
     if not requests:
         return {}
     begins = _begins(requests)
@@ -83,10 +87,11 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
 
 
 def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:
-    """Return when production of each request started, less `SKEW`, and when its test ended, if it had one.
+    """Return when production of each request started, less `SKEW`, and when its test ended,
+    if it had one.
 
-    Production starts after the last test, or when the request last entered the queue. A test that ended before the
-    start is one even if it was submitted within `SKEW` of it.
+    Production starts after the last test, or when the request last entered the queue. A test that
+    ended before the start is one even if it was submitted within `SKEW` of it.
     """
     moves = Event.objects.filter(
         Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),

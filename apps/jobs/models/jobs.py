@@ -1,4 +1,6 @@
-"""Jobs from accounting, proofs of their requests, collection state, totals, queue counts, masking rules."""
+"""Jobs from accounting, proofs of their requests, collection state, totals, queue counts,
+masking rules.
+"""
 
 from collections.abc import Callable
 from typing import Self
@@ -28,7 +30,11 @@ _FAILED = sorted(state.value for state in FAILED_STATES)
 
 #: The name of a host without its domain.
 SHORT_HOST = models.Func(
-    models.F("host"), models.Value("."), models.Value(1), function="split_part", output_field=models.TextField()
+    models.F("host"),
+    models.Value("."),
+    models.Value(1),
+    function="split_part",
+    output_field=models.TextField(),
 )
 
 
@@ -43,21 +49,27 @@ class JobQuerySet(ExperimentQuerySet[M]):
 class Job(models.Model):
     """One attempt of one finished job. All its text comes from the job's owner."""
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False)
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False
+    )
     job_id = models.CharField(max_length=64, help_text="As shown to users: 4711, 86_3, 87+1.")
     raw_id = models.BigIntegerField(help_text="The scheduler's internal number.")
     spool_id = models.CharField(
-        max_length=64, help_text="ID of its script in the spool; the same for all tasks of an array."
+        max_length=64,
+        help_text="ID of its script in the spool; the same for all tasks of an array.",
     )
     attempt = models.PositiveIntegerField(default=1)
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
     exit_code = models.IntegerField(default=0)
     signal = models.IntegerField(default=0)
     submitted_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True, blank=True, help_text="Empty if it ended before it started.")
+    started_at = models.DateTimeField(
+        null=True, blank=True, help_text="Empty if it ended before it started."
+    )
     ended_at = models.DateTimeField()
     host = models.CharField(max_length=255, blank=True)
-    # Triggers keep experiment and site: constraints of theirs take a seventh of the time of storing a job (ADR 31).
+    # Triggers keep experiment and site: constraints of theirs take a seventh of the time of storing
+    # a job (ADR 31).
     site = models.ForeignKey(
         Site,
         on_delete=models.PROTECT,
@@ -84,11 +96,15 @@ class Job(models.Model):
     submit_line = models.TextField(blank=True)
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
-    uid = models.BigIntegerField(null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it.")
+    uid = models.BigIntegerField(
+        null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it."
+    )
     cpu_model = models.CharField(
         max_length=255, blank=True, help_text="From the record, the job, or the list of hosts."
     )
-    host_address = models.CharField(max_length=64, blank=True, help_text="IP address of the host, if reported.")
+    host_address = models.CharField(
+        max_length=64, blank=True, help_text="IP address of the host, if reported."
+    )
     suspended_seconds = models.BigIntegerField(default=0)
     files_in = models.BigIntegerField(null=True, blank=True)
     files_out = models.BigIntegerField(null=True, blank=True)
@@ -108,12 +124,22 @@ class Job(models.Model):
         db_index=False,
         db_constraint=False,
     )
-    claimed_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST in its environment.")
-    proof = models.CharField(max_length=16, blank=True, choices=Proof, help_text="How the claimed request is proven.")
-    request_key = models.CharField(max_length=64, blank=True, help_text="The claimed request, if proven.")
-    stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE in its environment.")
+    claimed_key = models.CharField(
+        max_length=64, blank=True, help_text="OPSPORTAL_REQUEST in its environment."
+    )
+    proof = models.CharField(
+        max_length=16, blank=True, choices=Proof, help_text="How the claimed request is proven."
+    )
+    request_key = models.CharField(
+        max_length=64, blank=True, help_text="The claimed request, if proven."
+    )
+    stage = models.CharField(
+        max_length=64, blank=True, help_text="OPSPORTAL_STAGE in its environment."
+    )
     release = models.CharField(
-        max_length=100, blank=True, help_text="Software release of the stage, if the request is proven."
+        max_length=100,
+        blank=True,
+        help_text="Software release of the stage, if the request is proven.",
     )
     request = models.ForeignKey(
         Request,
@@ -139,9 +165,12 @@ class Job(models.Model):
     class Meta:
         constraints = [
             # By `job_id` first: jobs are also looked up by that alone.
-            models.UniqueConstraint(fields=["job_id", "cluster", "submitted_at", "attempt"], name="job_attempt_once"),
+            models.UniqueConstraint(
+                fields=["job_id", "cluster", "submitted_at", "attempt"], name="job_attempt_once"
+            ),
             models.CheckConstraint(
-                condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"
+                condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]),
+                name="job_state",
             ),
             models.CheckConstraint(
                 condition=~models.Q(proof=Proof.CLAIMED) | models.Q(request_key="", request=None),
@@ -151,12 +180,20 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["-ended_at", "-id"], name="job_newest"),
             # Jobs come by their end: 32 kB find the pages of a month.
-            BrinIndex(fields=["ended_at"], pages_per_range=32, autosummarize=True, name="job_by_end"),
+            BrinIndex(
+                fields=["ended_at"], pages_per_range=32, autosummarize=True, name="job_by_end"
+            ),
             models.Index(fields=["experiment", "-ended_at"], name="job_of_experiment"),
-            models.Index(fields=["-ended_at", "-id"], condition=models.Q(state__in=_FAILED), name="job_failed"),
+            models.Index(
+                fields=["-ended_at", "-id"],
+                condition=models.Q(state__in=_FAILED),
+                name="job_failed",
+            ),
             models.Index(SHORT_HOST, models.F("ended_at").desc(), name="job_on_host"),
             models.Index(
-                fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
+                fields=["request_key", "stage", "-ended_at"],
+                condition=~models.Q(request_key=""),
+                name="job_of_request",
             ),
             models.Index(
                 fields=["request_key", "submitted_at"],
@@ -168,17 +205,31 @@ class Job(models.Model):
                 condition=~models.Q(request_key="") & models.Q(attempt__gt=1),
                 name="job_of_request_again",
             ),
-            models.Index(fields=["claimed_key"], condition=models.Q(proof=Proof.CLAIMED), name="job_claim"),
-            models.Index(fields=["claimed_key"], condition=models.Q(proof=Proof.ACCEPTED), name="job_accepted_claim"),
+            models.Index(
+                fields=["claimed_key"], condition=models.Q(proof=Proof.CLAIMED), name="job_claim"
+            ),
+            models.Index(
+                fields=["claimed_key"],
+                condition=models.Q(proof=Proof.ACCEPTED),
+                name="job_accepted_claim",
+            ),
             models.Index(fields=["user", "-ended_at"], name="job_of_user"),
-            models.Index(fields=["exit_code", "-ended_at"], condition=~models.Q(exit_code=0), name="job_by_exit_code"),
+            models.Index(
+                fields=["exit_code", "-ended_at"],
+                condition=~models.Q(exit_code=0),
+                name="job_by_exit_code",
+            ),
             # Not of all: jobs are stored before their request is known.
-            models.Index(fields=["request"], condition=~models.Q(request=None), name="job_with_request"),
+            models.Index(
+                fields=["request"], condition=~models.Q(request=None), name="job_with_request"
+            ),
             models.Index(fields=["spool_id", "cluster"], name="job_in_spool"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.job_id} on {self.cluster.name}" + (f", attempt {self.attempt}" if self.attempt > 1 else "")
+        return f"{self.job_id} on {self.cluster.name}" + (
+            f", attempt {self.attempt}" if self.attempt > 1 else ""
+        )
 
     @property
     def is_failed(self) -> bool:
@@ -217,7 +268,9 @@ class AccountMap(models.Model):
 
 
 class SubmittedArray(models.Model):
-    """A job array that the portal submitted for a request: its jobs are proven by their ID in the spool."""
+    """A job array that the portal submitted for a request:
+    its jobs are proven by their ID in the spool.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     spool_id = models.CharField(max_length=64)
@@ -226,7 +279,9 @@ class SubmittedArray(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "spool_id", "sent_at"], name="submitted_array_once"),
+            models.UniqueConstraint(
+                fields=["cluster", "spool_id", "sent_at"], name="submitted_array_once"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -234,13 +289,17 @@ class SubmittedArray(models.Model):
 
 
 class ClaimAcceptance(models.Model):
-    """An operator's decision that jobs belong to the request they claim: one job, an array, or all of a user."""
+    """An operator's decision that jobs belong to the request they claim: one job, an array,
+    or all of a user.
+    """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="claim_acceptances")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     scope = models.CharField(max_length=8, choices=ClaimScope)
     name = models.CharField(max_length=255, help_text="Job ID, ID of the array, or user.")
-    submitted_at = models.DateTimeField(null=True, blank=True, help_text="Of the job or array. IDs are recycled.")
+    submitted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Of the job or array. IDs are recycled."
+    )
     reason = models.TextField()
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
@@ -268,7 +327,9 @@ class Collection(models.Model):
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="collection")
     collected_until = models.DateTimeField(help_text="All jobs that ended before are collected.")
-    rechecked_at = models.DateTimeField(null=True, blank=True, help_text="Last check for late corrections.")
+    rechecked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Last check for late corrections."
+    )
     last_run_at = models.DateTimeField(null=True, blank=True)
     last_success_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(blank=True)
@@ -279,7 +340,9 @@ class Collection(models.Model):
     @property
     def lag_seconds(self) -> float | None:
         """Return how far behind the jobs were in the last run."""
-        return (self.last_run_at - self.collected_until).total_seconds() if self.last_run_at else None
+        return (
+            (self.last_run_at - self.collected_until).total_seconds() if self.last_run_at else None
+        )
 
 
 class HourlyTotals(models.Model):
@@ -287,7 +350,9 @@ class HourlyTotals(models.Model):
 
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
@@ -296,7 +361,9 @@ class HourlyTotals(models.Model):
     core_seconds = models.BigIntegerField(help_text="Sum of wall time × cores.")
     cpu_seconds = models.FloatField()
     last_ended_at = models.DateTimeField()
-    retried = models.PositiveIntegerField(default=0, help_text="Number of the jobs that are second or later attempts.")
+    retried = models.PositiveIntegerField(
+        default=0, help_text="Number of the jobs that are second or later attempts."
+    )
 
     objects = JobQuerySet.as_manager()
 
@@ -311,12 +378,17 @@ class HourlyTotals(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["request_key", "stage"], condition=~models.Q(request_key=""), name="hourly_totals_of_request"
+                fields=["request_key", "stage"],
+                condition=~models.Q(request_key=""),
+                name="hourly_totals_of_request",
             ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h {self.cluster.name} {self.request_key} {self.stage} {self.state}: {self.jobs}"
+        return (
+            f"{self.hour:%Y-%m-%d %H}h {self.cluster.name} {self.request_key} {self.stage} "
+            f"{self.state}: {self.jobs}"
+        )
 
 
 class HourlyEnds(models.Model):
@@ -324,7 +396,9 @@ class HourlyEnds(models.Model):
 
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
     jobs = models.PositiveIntegerField()
     core_seconds = models.BigIntegerField(help_text="Sum of wall time × cores.")
@@ -335,7 +409,9 @@ class HourlyEnds(models.Model):
         verbose_name_plural = "hourly ends"
         constraints = [
             models.UniqueConstraint(
-                fields=["hour", "cluster", "experiment", "state"], nulls_distinct=False, name="hourly_ends_once"
+                fields=["hour", "cluster", "experiment", "state"],
+                nulls_distinct=False,
+                name="hourly_ends_once",
             ),
         ]
 
@@ -344,7 +420,10 @@ class HourlyEnds(models.Model):
 
 
 class DirtyHour(models.Model):
-    """A note that an hour must be recounted. Rows are only added, so that writers never wait; duplicates are normal."""
+    """A note that an hour must be recounted.
+
+    Rows are only added, so that writers never wait; duplicates are normal.
+    """
 
     counts = models.CharField(max_length=8, choices=Counted, default=Counted.JOBS.value)
     hour = models.DateTimeField()
@@ -361,14 +440,20 @@ class FlaggedRecord(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     source = models.CharField(max_length=16, choices=RecordSource)
-    digest = models.CharField(max_length=32, help_text="Of the whole record: a repeated one is kept once.")
+    digest = models.CharField(
+        max_length=32, help_text="Of the whole record: a repeated one is kept once."
+    )
     raw = models.TextField(help_text="At most 64,000 characters, secrets masked.")
     reason = models.CharField(max_length=500)
-    stored = models.BooleanField(help_text="The job is there, with what can be trusted of the record.")
+    stored = models.BooleanField(
+        help_text="The job is there, with what can be trusted of the record."
+    )
     received_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["cluster", "digest"], name="flagged_record_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "digest"], name="flagged_record_once")
+        ]
         indexes = [models.Index(fields=["-received_at", "-id"], name="flagged_record_newest")]
 
     def __str__(self) -> str:
@@ -382,16 +467,20 @@ class StatisticsValue(models.Model):
     text = models.CharField(max_length=255)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["dimension", "text"], name="statistics_value_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["dimension", "text"], name="statistics_value_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.dimension} {self.text}"
 
 
 class StatisticsBlock(models.Model):
-    """One column of the statistics of one hour or day: a value per row, as compressed integers of equal size.
+    """One column of the statistics of one hour or day: a value per row,
+    as compressed integers of equal size.
 
-    The columns of a level and a bucket have the same rows in the same order; see `domain/statistics/blocks.py`.
+    The columns of a level and a bucket have the same rows in the same order; see
+    `domain/statistics/blocks.py`.
     """
 
     level = models.CharField(max_length=16)
@@ -402,7 +491,9 @@ class StatisticsBlock(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["level", "column", "bucket"], name="statistics_block_once"),
+            models.UniqueConstraint(
+                fields=["level", "column", "bucket"], name="statistics_block_once"
+            ),
         ]
         indexes = [models.Index(fields=["bucket"], name="statistics_block_bucket")]
 
@@ -414,7 +505,9 @@ class QueueReading(models.Model):
     """The last reading of the queue of a cluster."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="queue_reading")
-    at = models.DateTimeField(null=True, blank=True, help_text="Time of the last answer. Empty: none yet.")
+    at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last answer. Empty: none yet."
+    )
     last_error = models.TextField(blank=True)
 
     def __str__(self) -> str:
@@ -433,20 +526,31 @@ class QueueCount(models.Model):
     newest_submitted_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["cluster", "request", "stage"], name="queue_count_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "request", "stage"], name="queue_count_once")
+        ]
 
     def __str__(self) -> str:
-        return f"{self.request_id} {self.stage} on {self.cluster}: {self.queued}, {self.running}, {self.held}"
+        return (
+            f"{self.request_id} {self.stage} on {self.cluster}: {self.queued}, {self.running}, "
+            f"{self.held}"
+        )
 
 
 class LiveJobs(models.Model):
     """Unfinished jobs of a cluster that agree in all but their number, as of its last reading."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    state = models.CharField(max_length=8, choices=[(state.value, state.value.capitalize()) for state in CurrentState])
+    state = models.CharField(
+        max_length=8, choices=[(state.value, state.value.capitalize()) for state in CurrentState]
+    )
     reason = models.CharField(max_length=100, blank=True, help_text="As the scheduler writes it.")
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
-    request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    request = models.ForeignKey(
+        Request, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
     stage = models.CharField(max_length=64, blank=True)
     account = models.CharField(max_length=255, blank=True)
     jobs = models.PositiveIntegerField()
@@ -476,14 +580,19 @@ class MaskingRule(models.Model):
     )
     pattern = models.CharField(
         max_length=500,
-        help_text="RE2 syntax, matched anywhere unless anchored with ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
+        help_text=(
+            "RE2 syntax, matched anywhere unless anchored with ^ and $: ^MY_PIN$, or (?i)bearer "
+            "[a-z0-9]+."
+        ),
     )
     note = models.CharField(max_length=200, blank=True, help_text="Which secret this masks.")
     enabled = models.BooleanField(default=True)
 
     class Meta:
         ordering = ["applies_to", "pattern"]
-        constraints = [models.UniqueConstraint(fields=["applies_to", "pattern"], name="masking_rule_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["applies_to", "pattern"], name="masking_rule_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.applies_to} {self.pattern}"

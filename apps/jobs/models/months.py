@@ -4,14 +4,21 @@ from django.db import models
 
 
 class ArchivedMonth(models.Model):
-    """A month whose job records are archived as Parquet. Once dropped, its totals and statistics stay as they are."""
+    """A month whose job records are archived as Parquet.
 
-    month = models.DateField(unique=True, help_text="Its first day. A job belongs to the month of its end, in UTC.")
+    Once dropped, its totals and statistics stay as they are.
+    """
+
+    month = models.DateField(
+        unique=True, help_text="Its first day. A job belongs to the month of its end, in UTC."
+    )
     jobs = models.BigIntegerField()
     first_id = models.BigIntegerField(help_text="Smallest primary key of its jobs.")
     last_id = models.BigIntegerField(help_text="Largest primary key of its jobs.")
     archived_at = models.DateTimeField()
-    dropped_at = models.DateTimeField(null=True, blank=True, help_text="Empty: the records are in the database.")
+    dropped_at = models.DateTimeField(
+        null=True, blank=True, help_text="Empty: the records are in the database."
+    )
     restored_at = models.DateTimeField(
         null=True, blank=True, help_text="A restored month is not dropped again on its own."
     )

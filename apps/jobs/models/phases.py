@@ -13,27 +13,36 @@ class JobPhase(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
-    array_id = models.CharField(max_length=64, help_text="What the IDs of the jobs of its array have in common.")
+    array_id = models.CharField(
+        max_length=64, help_text="What the IDs of the jobs of its array have in common."
+    )
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
     name = models.CharField(max_length=64)
     started_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True, help_text="Empty until the job has reported it.")
+    ended_at = models.DateTimeField(
+        null=True, blank=True, help_text="Empty until the job has reported it."
+    )
     exit_code = models.IntegerField(default=0)
     cpu_seconds = models.FloatField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
-    cpu_model = models.CharField(max_length=255, blank=True, help_text="As the job found it on its host.")
+    cpu_model = models.CharField(
+        max_length=255, blank=True, help_text="As the job found it on its host."
+    )
     token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
     received_at = models.DateTimeField()
-    stuck_at = models.DateTimeField(null=True, blank=True, help_text="When it was found to last too long.")
+    stuck_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was found to last too long."
+    )
 
     objects = JobQuerySet.as_manager()
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "job_id", "started_at", "name", "token_label"], name="job_phase_once"
+                fields=["cluster", "job_id", "started_at", "name", "token_label"],
+                name="job_phase_once",
             ),
             models.CheckConstraint(
                 condition=models.Q(ended_at=None) | models.Q(ended_at__gte=models.F("started_at")),
@@ -42,8 +51,14 @@ class JobPhase(models.Model):
         ]
         indexes = [
             models.Index(fields=["token_label", "array_id"], name="job_phase_of_token"),
-            models.Index(fields=["started_at"], condition=models.Q(ended_at=None), name="job_phase_open"),
-            models.Index(fields=["ended_at"], condition=models.Q(ended_at__isnull=False), name="job_phase_ended"),
+            models.Index(
+                fields=["started_at"], condition=models.Q(ended_at=None), name="job_phase_open"
+            ),
+            models.Index(
+                fields=["ended_at"],
+                condition=models.Q(ended_at__isnull=False),
+                name="job_phase_ended",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -53,8 +68,12 @@ class JobPhase(models.Model):
 class LogPhase(models.Model):
     """A part of one attempt of a job, as the log of that attempt marks it."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="log_phases", db_index=False)
-    number = models.PositiveSmallIntegerField(help_text="Its place among the phases of the log, from 1.")
+    job = models.ForeignKey(
+        Job, on_delete=models.CASCADE, related_name="log_phases", db_index=False
+    )
+    number = models.PositiveSmallIntegerField(
+        help_text="Its place among the phases of the log, from 1."
+    )
     name = models.CharField(max_length=64)
     wall_seconds = models.PositiveIntegerField()
     failed = models.BooleanField(help_text="Whether the job failed in it.")
@@ -67,7 +86,8 @@ class LogPhase(models.Model):
 
 
 class PhaseTotals(models.Model):
-    """Totals of one hour: of the reported phases that ended in it, and of the phases in logs of jobs that did.
+    """Totals of one hour: of the reported phases that ended in it,
+    and of the phases in logs of jobs that did.
 
     Every figure equals a recount.
     """
@@ -79,11 +99,15 @@ class PhaseTotals(models.Model):
     name = models.CharField(max_length=64)
     source = models.CharField(max_length=8, choices=PhaseSource, db_default=PhaseSource.REPORTED)
     phases = models.PositiveIntegerField()
-    failed = models.PositiveIntegerField(help_text="With another exit code than 0, or in which the job failed.")
+    failed = models.PositiveIntegerField(
+        help_text="With another exit code than 0, or in which the job failed."
+    )
     wall_seconds = models.FloatField()
     longest_seconds = models.FloatField()
     cpu_seconds = models.FloatField(help_text="Of those that reported it.")
-    cpu_wall_seconds = models.FloatField(help_text="Wall time of those that reported their CPU time.")
+    cpu_wall_seconds = models.FloatField(
+        help_text="Wall time of those that reported their CPU time."
+    )
 
     objects = JobQuerySet.as_manager()
 
@@ -91,9 +115,12 @@ class PhaseTotals(models.Model):
         verbose_name_plural = "phase totals"
         constraints = [
             models.UniqueConstraint(
-                fields=["hour", "experiment", "request_key", "stage", "name", "source"], name="phase_totals_once"
+                fields=["hour", "experiment", "request_key", "stage", "name", "source"],
+                name="phase_totals_once",
             ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h {self.request_key} {self.stage} {self.name}: {self.phases}"
+        return (
+            f"{self.hour:%Y-%m-%d %H}h {self.request_key} {self.stage} {self.name}: {self.phases}"
+        )

@@ -59,10 +59,11 @@ def over_time(
     rate: str = "failure rate",
     is_log: bool = False,
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
-    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each series.
+    """Return the chart of a measure by hour or day, and its legend: name,
+    kind and value of each series.
 
-    Without the name of a `rate`, the chart has no panel for it. With `is_log`, without a dimension only, its scale is
-    logarithmic.
+    Without the name of a `rate`, the chart has no panel for it. With `is_log`, without a dimension
+    only, its scale is logarithmic.
     """
     measure = question.measure
     totals: dict[str, float] = {}
@@ -93,29 +94,48 @@ def over_time(
     sentence = f"{measure.label} by {unit}, from {question.since:%d %b} to {question.until:%d %b}"
     if is_log:
         sentence += ", logarithmic scale"
-    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate, is_log=is_log)
+    chart = bars(
+        bins,
+        series,
+        sentence=sentence,
+        heading="From",
+        ticks=ticks[::every],
+        rate=rate,
+        is_log=is_log,
+    )
     if not dimension:
         return chart, []
-    legend = [(line.name, line.kind, value_text(totals[line.name], measure)) for line in series if line.name in totals]
+    legend = [
+        (line.name, line.kind, value_text(totals[line.name], measure))
+        for line in series
+        if line.name in totals
+    ]
     return chart, legend
 
 
-def _bin(question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int) -> Bin:
+def _bin(
+    question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int
+) -> Bin:
     values = {line.name: 0.0 for line in series}
     for row in rows:
         name = _name(row)
-        values[name if name in values else "other"] += _plotted(row.value(question.measure), question.measure)
+        values[name if name in values else "other"] += _plotted(
+            row.value(question.measure), question.measure
+        )
     jobs = sum(row.jobs for row in rows)
     failed = sum(row.failed for row in rows)
     end = start + timedelta(hours=step)
-    part = Question(question.measure, (), max(start, question.since), min(end, question.until), question.filters)
+    part = Question(
+        question.measure, (), max(start, question.since), min(end, question.until), question.filters
+    )
     label = f"{start:%a} {start.day} {start:%b}"
     if step == 1:
         label += f" {start:%H:%M}"
     return Bin(
         label,
         [values[line.name] for line in series],
-        str(_JOBS) + job_list_query(part, failed=question.measure.name in {"failures", "wasted_core_hours"}),
+        str(_JOBS)
+        + job_list_query(part, failed=question.measure.name in {"failures", "wasted_core_hours"}),
         failed / jobs if jobs else None,
     )
 
@@ -131,7 +151,9 @@ def _kind(dimension: str, name: str, at: int) -> str:
 
 
 def matrix(answer: Answer) -> SafeString:
-    """Return the heat map of an answer by two dimensions: the largest values of each, darkest where largest."""
+    """Return the heat map of an answer by two dimensions: the largest values of each,
+    darkest where largest.
+    """
     measure = answer.question.measure
     sizes: tuple[dict[str, float], dict[str, float]] = ({}, {})
     cells = {}
@@ -143,7 +165,10 @@ def matrix(answer: Answer) -> SafeString:
     top = max((_plotted(row.value(measure), measure) for row in cells.values()), default=0) or 1
     lines = []
     for name in rows:
-        line = [_cell(answer.question, cells.get((name, column)), f"{name}, {column}") for column in columns]
+        line = [
+            _cell(answer.question, cells.get((name, column)), f"{name}, {column}")
+            for column in columns
+        ]
         lines.append((name, line))
     return heat_map(
         columns,
@@ -159,7 +184,9 @@ def _cell(question: Question, row: Row | None, title: str) -> Cell:
         return Cell(f"{title}: no jobs", None)
     value = row.value(question.measure)
     text = value_text(value, question.measure)
-    return Cell(f"{title}: {text}, {row.jobs:,} jobs", value, str(_JOBS) + job_list_query(question, row))
+    return Cell(
+        f"{title}: {text}, {row.jobs:,} jobs", value, str(_JOBS) + job_list_query(question, row)
+    )
 
 
 def week(question: Question, rows: Sequence[Row]) -> SafeString:
@@ -171,7 +198,9 @@ def week(question: Question, rows: Sequence[Row]) -> SafeString:
         cells = []
         for hour in hours:
             row = by_hour.get((day, hour))
-            title = f"{day} {hour}:00: " + (f"{row.failed:,} of {row.jobs:,} failed" if row else "no jobs")
+            title = f"{day} {hour}:00: " + (
+                f"{row.failed:,} of {row.jobs:,} failed" if row else "no jobs"
+            )
             address = str(_JOBS) + job_list_query(question, row, failed=True) if row else ""
             cells.append(Cell(title, row.rate if row else None, address))
         lines.append((day, cells))
@@ -181,7 +210,9 @@ def week(question: Question, rows: Sequence[Row]) -> SafeString:
 
 
 def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
-    """Return how many jobs have which value, in bins of equal width, and in the last one those without."""
+    """Return how many jobs have which value, in bins of equal width,
+    and in the last one those without.
+    """
     import numpy as np
 
     known = values[values >= 0]
@@ -190,10 +221,19 @@ def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
     counts = [int(n) for n in np.histogram(known, BINS, range=(0, most or 1.0))[0]]
     above = len(known) - sum(counts)
     bins = [Bin(_edge(measure, edges[at]), [counts[at]]) for at in range(BINS)]
-    bins += [Bin(f"over {_edge(measure, edges[-1])}", [above]), Bin("no data", [len(values) - len(known)])]
+    bins += [
+        Bin(f"over {_edge(measure, edges[-1])}", [above]),
+        Bin("no data", [len(values) - len(known)]),
+    ]
     ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS, 5)]
     ticks.append(Tick(BINS + 1, "no data"))
-    return bars(bins, [Series("jobs", "accent")], sentence=f"jobs by {measure.label}", heading="From", ticks=ticks)
+    return bars(
+        bins,
+        [Series("jobs", "accent")],
+        sentence=f"jobs by {measure.label}",
+        heading="From",
+        ticks=ticks,
+    )
 
 
 def _edge(measure: Measure, value: float) -> str:

@@ -12,10 +12,15 @@ _REASON = "Shown in the timeline of the request."
 class AcceptClaimsForm(forms.Form):
     """The claims to accept: one job, an array, or all jobs of a user."""
 
-    cluster = forms.ModelChoiceField(Cluster.objects.all(), to_field_name="name", empty_label="Choose a cluster")
+    cluster = forms.ModelChoiceField(
+        Cluster.objects.all(), to_field_name="name", empty_label="Choose a cluster"
+    )
     scope = forms.ChoiceField(label="Accept", choices=ClaimScope.choices, initial=ClaimScope.ARRAY)
     name = forms.CharField(
-        label="ID or user", max_length=255, strip=False, help_text="Job ID, ID of the array, or user name, as listed."
+        label="ID or user",
+        max_length=255,
+        strip=False,
+        help_text="Job ID, ID of the array, or user name, as listed.",
     )
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 

@@ -12,19 +12,31 @@ from apps.jobs.domain.months.archive import archived_job
 from apps.jobs.models import Job
 
 
-def of_job(view: Callable[[AuthenticatedRequest, Job], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Give a view the job of its address, which the user may see; of an archived one, answer that it is archived."""
+def of_job(
+    view: Callable[[AuthenticatedRequest, Job], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """Give a view the job of its address, which the user may see; of an archived one,
+    answer that it is archived.
+    """
 
     @wraps(view)
     def wrapped(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
-        job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
+        job = (
+            Job.objects.visible_to(request.user)
+            .select_related("cluster", "experiment")
+            .filter(pk=pk)
+            .first()
+        )
         return view(request, job) if job else archived_or_404(request, pk)
 
     return wrapped
 
 
 def archived_or_404(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Return the page of an archived job to users who may see the job. Raises `Http404` for others."""
+    """Return the page of an archived job to users who may see the job.
+
+    Raises `Http404` for others.
+    """
     archived = archived_job(pk, user=request.user)
     if archived is None:
         raise Http404

@@ -32,7 +32,9 @@ class Asked:
 
 
 def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours") -> Asked:
-    """Read a question; `problems` of the result names the parameters that are not valid, and the others are kept."""
+    """Read a question; `problems` of the result names the parameters that are not valid,
+    and the others are kept.
+    """
     problems: dict[str, str] = {}
     measure_name = values.get("measure") or measure
     if measure_name not in MEASURES:
@@ -56,7 +58,9 @@ def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_cor
     return Asked(Question(MEASURES[measure_name], by, since, until, filters), period, problems)
 
 
-def _period(values: QueryDict, at: datetime, problems: dict[str, str]) -> tuple[datetime, datetime, str]:
+def _period(
+    values: QueryDict, at: datetime, problems: dict[str, str]
+) -> tuple[datetime, datetime, str]:
     limits: dict[str, datetime] = {}
     for name in ("since", "until"):
         if text := values.get(name):

@@ -1,4 +1,6 @@
-"""The statistics explorer: one question per address, with chart, ranked table, heat maps, ledger and CSV."""
+"""The statistics explorer: one question per address, with chart, ranked table, heat maps,
+ledger and CSV.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -87,7 +89,11 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "periods": PERIOD_LABELS,
         "chips": list(_chips(request.GET, question)),
         "presets": [
-            (name, charts.address_of(measure, by, period=period), (measure, by) == (question.measure.name, question.by))
+            (
+                name,
+                charts.address_of(measure, by, period=period),
+                (measure, by) == (question.measure.name, question.by),
+            )
             for name, measure, by, period in PRESETS
         ],
         **(_charts(source, question, answer) if answer.all.jobs else {}),
@@ -104,13 +110,21 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
     steps = source.series(question, step_hours=step, dimension=dimension)
     chart, legend = charts.over_time(question, steps, step=step, dimension=dimension)
 
-    context: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
+    context: dict[str, Any] = {
+        "chart": chart,
+        "legend": legend,
+        "step": "hour" if step == 1 else "UTC day",
+    }
     context["unit"] = charts.axis_unit(question.measure)
     if len(question.by) == 2:
         context["matrix"] = charts.matrix(answer)
     if question.hours <= _MOST_DETAIL:
-        of_week = Question(question.measure, ("weekday", "hour"), question.since, question.until, question.filters)
-        context["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24, compare=False).rows)
+        of_week = Question(
+            question.measure, ("weekday", "hour"), question.since, question.until, question.filters
+        )
+        context["week"] = charts.week(
+            of_week, source.answer(of_week, limit=7 * 24, compare=False).rows
+        )
         if question.measure.figure:
             context["histogram"] = charts.histogram(question.measure, source.figures(question))
     if question.measure.name == "wasted_core_hours":
@@ -119,15 +133,21 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
 
 
 def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
-    """Assign every wasted core-hour to one cause, grouped by verdict, and compare the total with accounting."""
-    by_cause = Question(question.measure, ("verdict", "cause"), question.since, question.until, question.filters)
+    """Assign every wasted core-hour to one cause, grouped by verdict,
+    and compare the total with accounting.
+    """
+    by_cause = Question(
+        question.measure, ("verdict", "cause"), question.since, question.until, question.filters
+    )
     answer = source.answer(by_cause, limit=EXPORTED, compare=False)
     verdicts: dict[str, list[Row]] = {}
     for row in answer.rows:
         if row.wasted_core_seconds or row.failed:
             verdicts.setdefault(row.label[0], []).append(row)
     total = answer.all
-    accounted = accounted_core_seconds(source.user, question.since, question.until, question.filters)
+    accounted = accounted_core_seconds(
+        source.user, question.since, question.until, question.filters
+    )
     return {
         "verdicts": [
             {
@@ -156,7 +176,11 @@ def _rows(question: Question, answer: Answer, top: float) -> list[dict[str, Any]
 
 
 def _shown(
-    question: Question, row: Row, answer: Answer, top: float, meanings: Mapping[tuple[str, str], str]
+    question: Question,
+    row: Row,
+    answer: Answer,
+    top: float,
+    meanings: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
     value = row.value(question.measure)
     whole = answer.all.value(question.measure)
@@ -167,8 +191,12 @@ def _shown(
         "query": job_list_query(question, row),
         "failed_query": job_list_query(question, row, failed=True),
         "value": charts.value_text(value, question.measure),
-        "share": value / whole if question.measure.is_total and value is not None and whole else None,
-        "interval": interval(value=row.rate, low=row.rate_low, high=row.rate_high, expected=row.expected, top=top),
+        "share": value / whole
+        if question.measure.is_total and value is not None and whole
+        else None,
+        "interval": interval(
+            value=row.rate, low=row.rate_low, high=row.rate_high, expected=row.expected, top=top
+        ),
     }
 
 
@@ -177,7 +205,11 @@ def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, st
     for name, texts in question.filters.items():
         rest = values.copy()
         rest.pop(name)
-        yield DIMENSIONS[name], ", ".join("none" if text == "-" else text for text in texts), "?" + rest.urlencode()
+        yield (
+            DIMENSIONS[name],
+            ", ".join("none" if text == "-" else text for text in texts),
+            "?" + rest.urlencode(),
+        )
 
 
 def _with_filter(values: QueryDict) -> QueryDict:
@@ -191,11 +223,22 @@ def _with_filter(values: QueryDict) -> QueryDict:
 
 
 def _csv(answer: Answer) -> HttpResponse:
-    figures = ("jobs", "failed", "rate", "rate_low", "rate_high", "expected", "core_hours", "wasted_core_hours")
+    figures = (
+        "jobs",
+        "failed",
+        "rate",
+        "rate_low",
+        "rate_high",
+        "expected",
+        "core_hours",
+        "wasted_core_hours",
+    )
     name = answer.question.measure.name
     rows = []
     for row in answer.rows:
-        rates = [f"{share:.6f}" for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0)]
+        rates = [
+            f"{share:.6f}" for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0)
+        ]
         hours = [f"{row.core_seconds / 3600:.4f}", f"{row.wasted_core_seconds / 3600:.4f}"]
         value = row.value(answer.question.measure)
         extra = [] if name in figures else ["" if value is None else f"{value:.6g}"]

@@ -67,13 +67,18 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "filter": jobs,
         "tabs": _tabs(request, ""),
-        "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values()) or not jobs.is_valid(),
+        "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values())
+        or not jobs.is_valid(),
         "columns": columns,
         "rows": rows,
         **(_totals(request, jobs) if jobs.is_valid() else {}),
-        "more_open": any(request.GET.get(name) for name in jobs.filters if name not in JobFilter.FIRST),
+        "more_open": any(
+            request.GET.get(name) for name in jobs.filters if name not in JobFilter.FIRST
+        ),
         "page": page,
-        "unlisted": unlisted_months(since=_asked(jobs, "ended_from"), until=_asked(jobs, "ended_to")),
+        "unlisted": unlisted_months(
+            since=_asked(jobs, "ended_from"), until=_asked(jobs, "ended_to")
+        ),
         "collections": collections(),
         "sees_errors": is_opg(request.user),
     }
@@ -105,10 +110,11 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
 
 
 def _queue_times(user: User, at: datetime) -> dict[str, Any]:
-    """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day.
+    """Return how long jobs that finished in the last days were queued, by hour,
+    and how long in the last day.
 
-    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a mean. Where they
-    still spread widely, the scale is logarithmic.
+    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a
+    mean. Where they still spread widely, the scale is logarithmic.
     """
     from apps.jobs.domain.statistics.explorer import Explorer
 
@@ -139,41 +145,83 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
 def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
     counts = live_counts(request.user)
     since = hour_of(timezone.now()) - timedelta(hours=24)
-    ended = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since).aggregate(jobs=Sum("jobs", default=0))
+    ended = (
+        HourlyEnds.objects.visible_to(request.user)
+        .filter(hour__gte=since)
+        .aggregate(jobs=Sum("jobs", default=0))
+    )
     tabs = [
-        {"name": state.value.capitalize(), "query": f"?tab={state.value}", "jobs": counts[state], "on": state == chosen}
+        {
+            "name": state.value.capitalize(),
+            "query": f"?tab={state.value}",
+            "jobs": counts[state],
+            "on": state == chosen,
+        }
         for state in LIVE_TABS
     ]
-    return [*tabs, {"name": "Finished", "query": "", "jobs": ended["jobs"], "on": not chosen, "note": "in 24 h"}]
+    return [
+        *tabs,
+        {
+            "name": "Finished",
+            "query": "",
+            "jobs": ended["jobs"],
+            "on": not chosen,
+            "note": "in 24 h",
+        },
+    ]
 
 
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
-    """Return the totals of a job list: from hourly totals where its filters allow it, else counted up to a limit.
+    """Return the totals of a job list: from hourly totals where its filters allow it,
+    else counted up to a limit.
 
     Without a request, hourly totals are those of the last 24 hours and the current one.
     """
     used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
     query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(used)}
-    if not used <= {"experiment", "cluster", "state", "request", "stage"} or used & {"request", "stage"} == {"stage"}:
-        return {"totals": totals.totals_of_jobs(jobs.qs, query), "most_counted": totals.MOST_COUNTED}
+    if not used <= {"experiment", "cluster", "state", "request", "stage"} or used & {
+        "request",
+        "stage",
+    } == {"stage"}:
+        return {
+            "totals": totals.totals_of_jobs(jobs.qs, query),
+            "most_counted": totals.MOST_COUNTED,
+        }
     if "request" in used:
         hours: QuerySet[Any] = HourlyTotals.objects.visible_to(request.user)
     else:
         since = hour_of(timezone.now()) - timedelta(hours=24)
         hours = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since)
         query["ended_from"] = since.isoformat()
-    counted = totals.totals_of_hours(JobFilter(request.GET, queryset=hours, request=request).qs, query)
-    return {"totals": counted, "totals_since": query.get("ended_from"), "totals_as_of": totals_as_of()}
+    counted = totals.totals_of_hours(
+        JobFilter(request.GET, queryset=hours, request=request).qs, query
+    )
+    return {
+        "totals": counted,
+        "totals_since": query.get("ended_from"),
+        "totals_as_of": totals_as_of(),
+    }
 
 
 @require_safe
 def phases(request: AuthenticatedRequest) -> HttpResponse:
     """Show where the jobs of stages spend their time, by phase, and the phases that are stuck."""
     now = timezone.now()
-    days = read_query(request, "days", {str(days): days for days, _ in _PERIODS}.get, expected="1, 7, 30 or 90") or 7
+    days = (
+        read_query(
+            request,
+            "days",
+            {str(days): days for days, _ in _PERIODS}.get,
+            expected="1, 7, 30 or 90",
+        )
+        or 7
+    )
     asked = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
     rows = phase_sums(
-        request.user, since=hour_of(now - timedelta(days=days)), request_key=asked["request"], stage=asked["stage"]
+        request.user,
+        since=hour_of(now - timedelta(days=days)),
+        request_key=asked["request"],
+        stage=asked["stage"],
     )
     context = {
         "request_key": asked["request"],
@@ -194,14 +242,18 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def flagged(request: AuthenticatedRequest) -> HttpResponse:
-    """List records that are wrong, with their reasons; for the OPG, because they may be of any experiment."""
+    """List records that are wrong, with their reasons; for the OPG,
+    because they may be of any experiment.
+    """
     if not is_opg(request.user):
         raise PermissionDenied
     asked = {name: request.GET.get(name, "")[:500] for name in ("cluster", "reason")}
     context = {
         **asked,
         "reasons": flagged_reasons(),
-        "page": newest_first(flagged_records(**asked), by="received_at", query=request.GET, size=20),
+        "page": newest_first(
+            flagged_records(**asked), by="received_at", query=request.GET, size=20
+        ),
         "kept_days": KEPT.days,
         "tabs": _tabs(request, "flagged"),
         "sees_errors": True,
@@ -212,18 +264,28 @@ def flagged(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """List the jobs that claim to belong to a request, with the forms to accept and withdraw claims."""
+    """List the jobs that claim to belong to a request,
+    with the forms to accept and withdraw claims.
+    """
     return _claims_page(request, request_or_404(request.user, key))
 
 
 @require_POST
 def accept_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _decide(request, key, AcceptClaimsForm(request.POST), domain.accept_claims, "Claims accepted.")
+    return _decide(
+        request, key, AcceptClaimsForm(request.POST), domain.accept_claims, "Claims accepted."
+    )
 
 
 @require_POST
 def withdraw_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _decide(request, key, WithdrawClaimsForm(request.POST), domain.withdraw_claims, "Acceptance withdrawn.")
+    return _decide(
+        request,
+        key,
+        WithdrawClaimsForm(request.POST),
+        domain.withdraw_claims,
+        "Acceptance withdrawn.",
+    )
 
 
 def _decide(
@@ -233,20 +295,26 @@ def _decide(
     domain.check_may_decide(request.user, production_request)
     if form.is_valid():
         with show_errors(request, form):
-            service(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+            service(
+                request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
             messages.success(request, message)
     if form.errors:
         return _claims_page(request, production_request, form)
     return redirect("jobs:claims", key=key)
 
 
-def _claims_page(request: AuthenticatedRequest, production_request: Request, form: Form | None = None) -> HttpResponse:
+def _claims_page(
+    request: AuthenticatedRequest, production_request: Request, form: Form | None = None
+) -> HttpResponse:
     context = {
         "object": production_request,
         "claims": domain.claims_of(production_request),
         "acceptances": domain.acceptances_of_claims(production_request),
         "may_decide": may(request.user, Actor.OPERATOR, production_request),
         "accept_form": form if isinstance(form, AcceptClaimsForm) else AcceptClaimsForm(),
-        "withdraw_form": form if isinstance(form, WithdrawClaimsForm) else WithdrawClaimsForm(auto_id="withdraw_%s"),
+        "withdraw_form": form
+        if isinstance(form, WithdrawClaimsForm)
+        else WithdrawClaimsForm(auto_id="withdraw_%s"),
     }
     return render(request, "jobs/claims.html", context, status=400 if form else 200)

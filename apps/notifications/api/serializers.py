@@ -23,11 +23,25 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
     request = serializers.CharField(source="request.key", allow_null=True, default=None)
     actor = serializers.CharField(source="event.actor")
     reason = serializers.CharField(source="event.reason")
-    text = serializers.CharField(help_text="The reason, or the text of the comment; empty if it was withdrawn.")
+    text = serializers.CharField(
+        help_text="The reason, or the text of the comment; empty if it was withdrawn."
+    )
 
     class Meta:
         model = Notification
-        fields = ["id", "kind", "about", "words", "group", "request", "actor", "reason", "text", "at", "read_at"]
+        fields = [
+            "id",
+            "kind",
+            "about",
+            "words",
+            "group",
+            "request",
+            "actor",
+            "reason",
+            "text",
+            "at",
+            "read_at",
+        ]
         read_only_fields = fields
 
     def get_words(self, row: Notification) -> str:
@@ -52,7 +66,9 @@ class RuleSerializer(serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Only mail has a digest."""
         if attrs["channel"] == Channel.WEBHOOK and attrs["when"] == When.DIGEST:
-            raise serializers.ValidationError({"when": "Webhooks have no digest. Choose now or never."})
+            raise serializers.ValidationError(
+                {"when": "Webhooks have no digest. Choose now or never."}
+            )
         return attrs
 
 
@@ -74,7 +90,10 @@ class PreferencesReader(serializers.ModelSerializer[Preferences]):
     @extend_schema_field(RuleSerializer(many=True))
     def get_rules(self, preferences: Preferences) -> list[dict[str, str]]:
         rules = rules_of([preferences.user])[preferences.user.pk]
-        return [{"channel": channel, "group": group, "when": when} for (channel, group), when in rules.items()]
+        return [
+            {"channel": channel, "group": group, "when": when}
+            for (channel, group), when in rules.items()
+        ]
 
 
 class FeedReader(serializers.Serializer[Any]):
@@ -91,7 +110,16 @@ class WebhookReader(serializers.ModelSerializer[Webhook]):
 
     class Meta:
         model = Webhook
-        fields = ["id", "host", "experiment", "enabled", "created_at", "failing_since", "failures", "last_error"]
+        fields = [
+            "id",
+            "host",
+            "experiment",
+            "enabled",
+            "created_at",
+            "failing_since",
+            "failures",
+            "last_error",
+        ]
         read_only_fields = fields
 
 
@@ -108,7 +136,11 @@ class WebhookWithSecret(WebhookReader):
 class WebhookWriter(serializers.Serializer[Any]):
     url = serializers.CharField(max_length=MAX_LENGTH)
     experiment = serializers.SlugRelatedField(
-        slug_field="key", queryset=Experiment.objects.all(), required=False, allow_null=True, default=None
+        slug_field="key",
+        queryset=Experiment.objects.all(),
+        required=False,
+        allow_null=True,
+        default=None,
     )
 
 

@@ -27,10 +27,24 @@ from apps.notifications.api.serializers import (
     WebhookWithSecret,
     WebhookWriter,
 )
-from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
+from apps.notifications.domain.atom_feeds import (
+    addresses_of,
+    make_feed_address,
+    revoke_feed_address,
+)
 from apps.notifications.domain.notifications import mark_read, visible_notifications, with_texts
-from apps.notifications.domain.preferences import follow_request, level_of, preferences_of, save_preferences
-from apps.notifications.domain.webhooks import add_webhook, enable_webhook, remove_webhook, webhooks_for
+from apps.notifications.domain.preferences import (
+    follow_request,
+    level_of,
+    preferences_of,
+    save_preferences,
+)
+from apps.notifications.domain.webhooks import (
+    add_webhook,
+    enable_webhook,
+    remove_webhook,
+    webhooks_for,
+)
 from apps.notifications.enums import When
 from apps.notifications.models import Notification, Preferences, Webhook
 from apps.production.models import Request
@@ -41,7 +55,9 @@ def _secret(data: Any, code: int = status.HTTP_200_OK) -> Response:
     return Response(data, status=code, headers={"Cache-Control": "no-store"})
 
 
-@extend_schema(parameters=[OpenApiParameter("unread", bool, description="Only unread notifications.")])
+@extend_schema(
+    parameters=[OpenApiParameter("unread", bool, description="Only unread notifications.")]
+)
 class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     """Your notifications, newest first."""
 
@@ -59,16 +75,27 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     @extend_schema(
         request=ReadWriter,
         parameters=[OpenApiParameter("unread", bool, exclude=True)],
-        responses={200: OpenApiResponse(response=ReadWriter, description="`read`: how many were unread.")},
+        responses={
+            200: OpenApiResponse(response=ReadWriter, description="`read`: how many were unread.")
+        },
     )
     @action(detail=False, methods=["post"], pagination_class=None)
     def read(self, request: ApiRequest) -> Response:
-        """Mark all notifications up to the ID `until` as read, or only the one with the ID `only`."""
+        """Mark all notifications up to the ID `until` as read,
+        or only the one with the ID `only`.
+        """
         body = checked_data(ReadWriter(data=request.data))
         until = body["until"] if body["until"] is not None else body["only"]
         if until is None:
             raise InvalidFields(
-                {"until": ["Enter the ID of the newest notification that you have seen, or one ID as `only`."]}
+                {
+                    "until": [
+                        (
+                            "Enter the ID of the newest notification that you have seen, or one "
+                            "ID as `only`."
+                        )
+                    ]
+                }
             )
         count = mark_read(user=request.user, at=timezone.now(), until=until, only=body["only"])
         return Response({"until": body["until"], "only": body["only"], "read": count})
@@ -84,7 +111,9 @@ class PreferencesView(ApiView):
         return Response(PreferencesReader(preferences_of(user)).data)
 
     @extend_schema(
-        operation_id="notification_preferences_update", request=PreferencesWriter, responses=PreferencesReader
+        operation_id="notification_preferences_update",
+        request=PreferencesWriter,
+        responses=PreferencesReader,
     )
     def put(self, request: ApiRequest) -> Response:
         """Set your notification preferences; omitted groups return to their defaults."""
@@ -101,10 +130,14 @@ class FeedsView(ApiView):
     def get(self, request: ApiRequest, *, code: int = status.HTTP_200_OK) -> Response:
         """List the URLs; empty until you create them."""
         preferences = Preferences.objects.select_related("user").filter(user=request.user).first()
-        rows = [{"of": name, "address": address} for name, address in addresses_of(preferences).items()]
+        rows = [
+            {"of": name, "address": address} for name, address in addresses_of(preferences).items()
+        ]
         return _secret(FeedReader(rows, many=True).data, code)
 
-    @extend_schema(operation_id="feed_addresses_create", request=None, responses={201: FeedReader(many=True)})
+    @extend_schema(
+        operation_id="feed_addresses_create", request=None, responses={201: FeedReader(many=True)}
+    )
     def post(self, request: ApiRequest) -> Response:
         """Create new URLs; the previous ones stop working."""
         make_feed_address(user=request.user, by=request.user, at=timezone.now())
@@ -129,8 +162,14 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
 
     @extend_schema(request=WebhookWriter, responses={201: WebhookWithSecret})
     def create(self, request: ApiRequest) -> Response:
-        """Add a webhook of your own, or as the OPG one of an experiment. Its secret is shown only in this response."""
-        return _secret(WebhookWithSecret(add_webhook(**self.given(WebhookWriter))).data, status.HTTP_201_CREATED)
+        """Add a webhook of your own, or as the OPG one of an experiment.
+
+        Its secret is shown only in this response.
+        """
+        return _secret(
+            WebhookWithSecret(add_webhook(**self.given(WebhookWriter))).data,
+            status.HTTP_201_CREATED,
+        )
 
     @command(code=204)
     def destroy(self, webhook: Webhook, **fields: Any) -> None:
@@ -153,7 +192,9 @@ class FollowView(ApiView):
         production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
         return Response({"level": level_of(request.user, production_request)})
 
-    @extend_schema(operation_id="requests_follow_update", request=FollowSerializer, responses=FollowSerializer)
+    @extend_schema(
+        operation_id="requests_follow_update", request=FollowSerializer, responses=FollowSerializer
+    )
     def put(self, request: ApiRequest, key: str) -> Response:
         """Watch or mute the request; empty returns to the default of your roles."""
         production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)

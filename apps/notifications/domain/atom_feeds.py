@@ -1,4 +1,6 @@
-"""Atom feeds of a request, of an experiment's requests and of a user's notifications, and their secret URLs."""
+"""Atom feeds of a request, of an experiment's requests and of a user's notifications,
+and their secret URLs.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -39,7 +41,9 @@ class Feed(Atom1Feed):
 @transaction.atomic
 def make_feed_address(*, user: User, by: Principal, at: datetime) -> None:
     """Create a new secret URL for the user's feeds; the previous one stops working."""
-    Preferences.objects.update_or_create(user=user, defaults={"feed_name": get_random_string(_NAME_LENGTH)})
+    Preferences.objects.update_or_create(
+        user=user, defaults={"feed_name": get_random_string(_NAME_LENGTH)}
+    )
     publish(kind="feed.address_made", target=user, by=by, at=at)
 
 
@@ -52,7 +56,9 @@ def revoke_feed_address(*, user: User, by: Principal, at: datetime) -> None:
 
 def reader_of(token: str) -> User | None:
     """Return the active user whose feeds this token opens."""
-    rows = Preferences.objects.select_related("user").filter(feed_name=token[:_NAME_LENGTH], user__is_active=True)
+    rows = Preferences.objects.select_related("user").filter(
+        feed_name=token[:_NAME_LENGTH], user__is_active=True
+    )
     preferences = rows.first()
     if preferences is None or not constant_time_compare(preferences.feed_token, token):
         return None
@@ -60,7 +66,9 @@ def reader_of(token: str) -> User | None:
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
-    """Return the URLs of a user's feeds by their content, or that of one request; empty if the user has none."""
+    """Return the URLs of a user's feeds by their content, or that of one request;
+    empty if the user has none.
+    """
     if preferences is None or not preferences.feed_name:
         return {}
 
@@ -75,7 +83,9 @@ def addresses_of(preferences: Preferences | None, request: Request | None = None
 
     addresses = {"your notifications": _absolute("notifications:feed-inbox", token)}
     for experiment in experiments:
-        addresses[f"requests of {experiment}"] = _absolute("notifications:feed-experiment", token, experiment.key)
+        addresses[f"requests of {experiment}"] = _absolute(
+            "notifications:feed-experiment", token, experiment.key
+        )
     return addresses
 
 
@@ -83,7 +93,9 @@ def _absolute(name: str, *arguments: str) -> str:
     return settings.PORTAL_URL + reverse(name, args=arguments)
 
 
-def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> tuple[bytes, datetime]:
+def atom(
+    *, title: str, path: str, feed_path: str, entries: Sequence[Entry]
+) -> tuple[bytes, datetime]:
     """Write a feed; return it with the time of its newest entry."""
     host = urlsplit(settings.PORTAL_URL).hostname
     feed = Feed(
@@ -107,13 +119,23 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
 
 
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
-    """Return the events of an experiment's requests, newest first; `hold_events_of` has those of its holds."""
-    requests = Request.objects.filter(experiment=experiment).annotate(text=Cast("pk", CharField())).values("text")
-    return Event.objects.filter(target_type=Request._meta.label_lower, target_id__in=requests).order_by("-id")
+    """Return the events of an experiment's requests, newest first;
+    `hold_events_of` has those of its holds.
+    """
+    requests = (
+        Request.objects.filter(experiment=experiment)
+        .annotate(text=Cast("pk", CharField()))
+        .values("text")
+    )
+    return Event.objects.filter(
+        target_type=Request._meta.label_lower, target_id__in=requests
+    ).order_by("-id")
 
 
 def hold_events_of(experiment: Experiment) -> QuerySet[Event]:
     """Return the events of holds of an experiment, and of all production, newest first."""
     over = Hold.objects.filter(Q(experiment=experiment) | Q(experiment=None), stage=None)
     keys = over.annotate(text=Cast("pk", CharField())).values("text")
-    return Event.objects.filter(target_type=Hold._meta.label_lower, target_id__in=keys).order_by("-id")
+    return Event.objects.filter(target_type=Hold._meta.label_lower, target_id__in=keys).order_by(
+        "-id"
+    )

@@ -1,7 +1,8 @@
 """Deliver messages that are due: combine digests, send mail, call webhooks, and retry what fails.
 
-Each message is locked while it is sent, and marked in the transaction that holds the lock. A process killed between
-the receiver's answer and the commit sends that one message again, with the same Message-ID or delivery number.
+Each message is locked while it is sent, and marked in the transaction that holds the lock. A
+process killed between the receiver's answer and the commit sends that one message again, with the
+same Message-ID or delivery number.
 """
 
 import json
@@ -51,7 +52,9 @@ KEEP_NOTIFICATIONS = timedelta(days=180)
 
 
 def form_digests(*, at: datetime) -> int:
-    """Combine notifications whose digest is due into one mail for each user; return the number of mails."""
+    """Combine notifications whose digest is due into one mail for each user;
+    return the number of mails.
+    """
     waiting = Notification.objects.filter(digest_at__lte=at)
     made = 0
     for user_id in waiting.order_by("user").values_list("user", flat=True).distinct()[:200]:
@@ -102,10 +105,17 @@ def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
 
 def _send_mail(message: Message, server: MailServer, at: datetime) -> None:
     user = message.user
-    rows = visible_notifications(user).filter(message=message).select_related("event", "request").order_by("pk")
+    rows = (
+        visible_notifications(user)
+        .filter(message=message)
+        .select_related("event", "request")
+        .order_by("pk")
+    )
     shown = list(rows) if user is not None and user.is_active else []
     if user is None or not shown or not _has_address(user):
-        _settle(message, MessageState.DROPPED, at, "No longer visible to the user, or no mail address.")
+        _settle(
+            message, MessageState.DROPPED, at, "No longer visible to the user, or no mail address."
+        )
     elif not _postpone(message, user, at):
         server.send(compose(message, with_texts(shown)))
         _settle(message, MessageState.SENT, at)
@@ -129,7 +139,9 @@ def _postpone(message: Message, user: User, at: datetime) -> bool:
 
 
 def call_webhook(*, message_id: int, at: datetime) -> None:
-    """Call one webhook if the call is still due and visible; a failure delays all calls of the webhook."""
+    """Call one webhook if the call is still due and visible;
+    a failure delays all calls of the webhook.
+    """
     try:
         with transaction.atomic():
             message = _locked(due_calls(at).filter(pk=message_id))
@@ -156,7 +168,10 @@ def _call(message: Message, at: datetime) -> None:
         if _postpone(message, hook.user, at):
             return
     elif not is_opg(hook.created_by):
-        reason = f"{hook.created_by}, who added it, is not in the OPG any more. Enable it to take it over."
+        reason = (
+            f"{hook.created_by}, who added it, is not in the OPG any more. Enable it to take it "
+            "over."
+        )
         disable_webhook(webhook=hook, by="opsportal", at=at, reason=reason)
         return
     webhook_posts.post_signed(
@@ -167,13 +182,19 @@ def _call(message: Message, at: datetime) -> None:
         delivery=str(message.pk),
     )
     _settle(message, MessageState.SENT, at)
-    Webhook.objects.filter(pk=hook.pk).update(failing_since=None, retry_at=None, failures=0, last_error="")
+    Webhook.objects.filter(pk=hook.pk).update(
+        failing_since=None, retry_at=None, failures=0, last_error=""
+    )
 
 
 def payload(event: Event, target: object) -> dict[str, object]:
-    """Return the body of a webhook's call for an event of a request, a hold, failures or the webhook itself."""
+    """Return the body of a webhook's call for an event of a request, a hold,
+    failures or the webhook itself.
+    """
     request = target if isinstance(target, Request) else None
-    path = target.get_absolute_url() if isinstance(target, Request | FailureGroup | Incident) else ""
+    path = (
+        target.get_absolute_url() if isinstance(target, Request | FailureGroup | Incident) else ""
+    )
     path = reverse("production:holds") if isinstance(target, Hold) else path
     return {
         "id": event.pk,
@@ -239,7 +260,12 @@ def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = 
     hook.retry_at, hook.last_error = at + timedelta(seconds=wait), why[:2000]
     hook.save(update_fields=["failures", "failing_since", "retry_at", "last_error"])
     if at - hook.failing_since >= timedelta(days=settings.WEBHOOK_GIVE_UP_DAYS):
-        disable_webhook(webhook=hook, by="opsportal", at=at, reason=f"{hook.host} failed for days: {hook.last_error}")
+        disable_webhook(
+            webhook=hook,
+            by="opsportal",
+            at=at,
+            reason=f"{hook.host} failed for days: {hook.last_error}",
+        )
 
 
 def _describe(error: Exception) -> str:
@@ -248,7 +274,9 @@ def _describe(error: Exception) -> str:
 
 def drop_old(*, at: datetime) -> int:
     """Delete old notifications and finished messages; those still waiting stay."""
-    done = Message.objects.filter(created_at__lt=at - KEEP_MESSAGES).exclude(state=MessageState.WAITING)
+    done = Message.objects.filter(created_at__lt=at - KEEP_MESSAGES).exclude(
+        state=MessageState.WAITING
+    )
     seen = Notification.objects.filter(at__lt=at - KEEP_NOTIFICATIONS, digest_at=None)
     seen = seen.filter(Q(message=None) | ~Q(message__state=MessageState.WAITING))
     return _delete(seen) + _delete(done)
@@ -257,7 +285,9 @@ def drop_old(*, at: datetime) -> int:
 def _delete(rows: QuerySet[Any]) -> int:
     """Delete rows in batches."""
     count = 0
-    while deleted := rows.model._default_manager.filter(pk__in=rows.order_by("pk").values("pk")[:10_000]).delete()[0]:
+    while deleted := rows.model._default_manager.filter(
+        pk__in=rows.order_by("pk").values("pk")[:10_000]
+    ).delete()[0]:
         count += deleted
     return count
 
@@ -265,5 +295,7 @@ def _delete(rows: QuerySet[Any]) -> int:
 @transaction.atomic
 def retry_messages(*, pks: Iterable[int], at: datetime) -> int:
     """Resend messages that are refused or waiting, at once; return how many."""
-    rows = Message.objects.filter(pk__in=list(pks), state__in=[MessageState.WAITING, MessageState.REFUSED])
+    rows = Message.objects.filter(
+        pk__in=list(pks), state__in=[MessageState.WAITING, MessageState.REFUSED]
+    )
     return rows.update(state=MessageState.WAITING, due_at=at, refusals=0)

@@ -1,4 +1,5 @@
-"""Where mail is written and sent: `compose` writes a message, `MailServer.send` hands it to the mail server.
+"""Where mail is written and sent: `compose` writes a message,
+`MailServer.send` hands it to the mail server.
 
 `delivery` decides which messages are due and retries those that fail.
 """
@@ -46,7 +47,10 @@ class MailServer:
             self._backend.close()
 
     def send(self, mail: EmailMultiAlternatives) -> None:
-        """Send one message to one user. Raises `Refused` if the server rejects it, else `OSError` as SMTP's errors."""
+        """Send one message to one user.
+
+        Raises `Refused` if the server rejects it, else `OSError` as SMTP's errors.
+        """
         try:
             self._backend.open()
             self._backend.send_messages([mail])
@@ -55,7 +59,9 @@ class MailServer:
                 code, text = error.smtp_code, error.smtp_error
             else:
                 code, text = next(iter(error.recipients.values()))
-            raise Refused(f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}") from error
+            raise Refused(
+                f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}"
+            ) from error
 
 
 def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
@@ -79,7 +85,9 @@ def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlterna
         "more": max(0, len(rows) - MAX_ITEMS),
         "settings_url": settings.PORTAL_URL + reverse("notifications:settings"),
         "list_url": settings.PORTAL_URL + reverse("notifications:list"),
-        "mute_url": settings.PORTAL_URL + reverse("notifications:request", args=[muted.key]) if muted else "",
+        "mute_url": settings.PORTAL_URL + reverse("notifications:request", args=[muted.key])
+        if muted
+        else "",
     }
     subject = f"[opsportal] {shown[0].event.target_label}"
     if message.digest:
@@ -104,6 +112,8 @@ def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[
     }
     if not message.digest and (row.request_id or row.hold_id):
         # The ID of no message: it groups the mails of a request or a hold into a thread.
-        root = f"<{f'request-{row.request_id}' if row.request_id else f'hold-{row.hold_id}'}@{host}>"
+        root = (
+            f"<{f'request-{row.request_id}' if row.request_id else f'hold-{row.hold_id}'}@{host}>"
+        )
         headers |= {"In-Reply-To": root, "References": root}
     return headers

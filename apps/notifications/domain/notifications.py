@@ -51,8 +51,12 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
-    """Set `text` of each row, in one query: the reason of its event, or the comment as it is now; withdrawn: empty."""
-    comments = {row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT}
+    """Set `text` of each row, in one query: the reason of its event, or the comment as it is now;
+    withdrawn: empty.
+    """
+    comments = {
+        row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT
+    }
     texts: dict[int, str] = {}
     if comments:
         texts = dict(Comment.objects.filter(pk__in=comments.values()).values_list("pk", "text"))
@@ -70,8 +74,8 @@ def unread_count(user: User) -> int:
 def notify(*, event: Event) -> int:
     """Create a notification for each user whom an event concerns, with its mails and calls.
 
-    Return the number of users notified: each once, however many requests a hold is over. Idempotent; does nothing if
-    what it is about is gone.
+    Return the number of users notified: each once, however many requests a hold is over.
+    Idempotent; does nothing if what it is about is gone.
     """
     target = target_of(event)
     if isinstance(target, Request):
@@ -84,20 +88,33 @@ def notify(*, event: Event) -> int:
     columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}
     if type(target) not in columns:
         return 0
-    return _notify(event, concerned_by_failures(event, target), (), **{columns[type(target)]: target})
+    return _notify(
+        event, concerned_by_failures(event, target), (), **{columns[type(target)]: target}
+    )
 
 
-def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target) -> int:
+def _notify(
+    event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target
+) -> int:
     notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
     users = User.objects.filter(pk__in=groups.keys() - notified, is_active=True).order_by("pk")
-    recipients = {user: groups[user.pk] for user in users.select_related("notification_preferences")}
+    recipients = {
+        user: groups[user.pk] for user in users.select_related("notification_preferences")
+    }
     notify_users(event, recipients, **about)
-    _queue_calls([_call(event, hook) for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)])
+    _queue_calls(
+        [
+            _call(event, hook)
+            for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)
+        ]
+    )
     return len(recipients)
 
 
 def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> None:
-    """Create notifications, the mails that are sent at once, and the calls of the users' webhooks."""
+    """Create notifications, the mails that are sent at once,
+    and the calls of the users' webhooks.
+    """
     rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
     hooks: dict[int | None, list[Webhook]] = {}
     for hook in Webhook.objects.filter(user__in=users, enabled=True):
@@ -105,12 +122,18 @@ def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> 
     rows, calls = [], []
     for user, group in users.items():
         row = Notification(user=user, event=event, group=group, at=event.at, **about)
-        when = rules[user.pk][Channel.MAIL, group] if mail_is_configured() and user.email else When.NEVER
+        when = (
+            rules[user.pk][Channel.MAIL, group]
+            if mail_is_configured() and user.email
+            else When.NEVER
+        )
         if when == When.DIGEST:
             row.digest_at = quiet[user.pk].next_digest(event.at)
         elif when == When.NOW:
             due = quiet[user.pk].allowed(event.at)
-            row.message = Message(channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due)
+            row.message = Message(
+                channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due
+            )
         rows.append(row)
         if rules[user.pk][Channel.WEBHOOK, group] == When.NOW:
             due = quiet[user.pk].allowed(event.at)
@@ -122,7 +145,9 @@ def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> 
 
 def _call(event: Event, hook: Webhook, due_at: datetime | None = None) -> Message:
     due = due_at or event.at
-    return Message(channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=event.at, due_at=due)
+    return Message(
+        channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=event.at, due_at=due
+    )
 
 
 def _queue_calls(calls: Iterable[Message]) -> None:

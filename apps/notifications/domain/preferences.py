@@ -1,4 +1,6 @@
-"""Notification preferences of a user: hours, rules by channel and group, and watched or muted requests."""
+"""Notification preferences of a user: hours, rules by channel and group,
+and watched or muted requests.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import time
@@ -26,7 +28,11 @@ def hours_of(user: User) -> Hours:
     chosen = preferences_of(user)
     try:
         zone = ZoneInfo(user.time_zone or settings.TIME_ZONE)
-    except (LookupError, OSError, ValueError):  # a zone that was removed from the list since it was chosen
+    except (
+        LookupError,
+        OSError,
+        ValueError,
+    ):  # a zone that was removed from the list since it was chosen
         zone = ZoneInfo(settings.TIME_ZONE)
     return Hours(zone, chosen.digest_hour, chosen.quiet_from, chosen.quiet_until)
 
@@ -41,8 +47,12 @@ def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
 
 
 def level_of(user: User, request: Request) -> str:
-    """Return how the user follows a request: `watching`, `muted`, or "" for the default of the roles."""
-    level = Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
+    """Return how the user follows a request: `watching`, `muted`,
+    or "" for the default of the roles.
+    """
+    level = (
+        Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
+    )
     return str(level or "")
 
 
@@ -62,7 +72,9 @@ def save_preferences(
     if (quiet_from is None) != (quiet_until is None):
         problems["quiet_until"] = ["Enter both times, or leave both empty."]
     elif quiet_from is not None and quiet_from == quiet_until:
-        problems["quiet_until"] = ["Start and end are the same. Leave both empty for no quiet hours."]
+        problems["quiet_until"] = [
+            "Start and end are the same. Leave both empty for no quiet hours."
+        ]
     if problems:
         raise InvalidFields(problems)
     values = {"digest_hour": digest_hour, "quiet_from": quiet_from, "quiet_until": quiet_until}
@@ -77,7 +89,10 @@ def save_preferences(
 
 @transaction.atomic
 def follow_request(*, request: Request, user: User, level: str) -> None:
-    """Watch or mute a request, or with an empty level return to the default. Raises `InvalidFields`."""
+    """Watch or mute a request, or with an empty level return to the default.
+
+    Raises `InvalidFields`.
+    """
     if level not in {"", *Level.values}:
         raise InvalidFields({"level": ["Choose watching, muted, or nothing."]})
     if level:

@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 
 @dataclass(frozen=True)
 class Hours:
-    """Quiet from one time to another, also across midnight; no quiet hours if both are equal or None."""
+    """Quiet from one time to another, also across midnight;
+    no quiet hours if both are equal or None.
+    """
 
     zone: ZoneInfo
     digest_hour: int = 8
@@ -34,10 +36,14 @@ class Hours:
         return self.allowed(self._next(at, time(self.digest_hour)))
 
     def _next(self, at: datetime, clock: time) -> datetime:
-        """Return the next moment after `at` at which the clock shows this; a skipped time is an hour later."""
+        """Return the next moment after `at` at which the clock shows this;
+        a skipped time is an hour later.
+        """
         today = at.astimezone(self.zone).date()
         moments = [
-            datetime.combine(today + timedelta(days=days), clock, self.zone).replace(fold=fold).astimezone(UTC)
+            datetime.combine(today + timedelta(days=days), clock, self.zone)
+            .replace(fold=fold)
+            .astimezone(UTC)
             for days in (0, 1, 2)
             for fold in (0, 1)
         ]

@@ -1,4 +1,6 @@
-"""Recipients of an event: the users whom it concerns, and the group of events it is for each of them."""
+"""Recipients of an event: the users whom it concerns,
+and the group of events it is for each of them.
+"""
 
 from collections.abc import Mapping
 
@@ -21,24 +23,33 @@ from apps.statusboard.models import Incident
 
 
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
-    """Return the users whom an event concerns with their group; without its actor and users who muted the request."""
+    """Return the users whom an event concerns with their group;
+    without its actor and users who muted the request.
+    """
     reasons: dict[int, set[Audience]] = {}
     for reason, people in _candidates(event, request).items():
         for pk in people:
             reasons.setdefault(pk, set()).add(reason)
-    for pk in Follow.objects.filter(request=request, level=Level.MUTED).values_list("user_id", flat=True):
+    for pk in Follow.objects.filter(request=request, level=Level.MUTED).values_list(
+        "user_id", flat=True
+    ):
         reasons.pop(pk, None)
     return _groups(event, reasons)
 
 
 def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Group]:
-    """Return the group of each user to notify: the first that applies. Who caused the event is not notified."""
+    """Return the group of each user to notify: the first that applies.
+
+    Who caused the event is not notified.
+    """
     actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
     group_by_audience = kind_of(event).notifies
 
     first_groups: dict[int, Group] = {}
     for user, audiences in reasons.items():
-        groups = [group_by_audience[audience] for audience in audiences if audience in group_by_audience]
+        groups = [
+            group_by_audience[audience] for audience in audiences if audience in group_by_audience
+        ]
         if groups and user not in actors:
             first_groups[user] = min(groups, key=list(Group).index)
     return first_groups
@@ -47,15 +58,20 @@ def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Gro
 def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[int]]:
     """Return the users whom a hold concerns with their group, and the experiments of its requests.
 
-    Each user counts once for all requests that the user has not muted. A constant number of queries.
+    Each user counts once for all requests that the user has not muted. A constant number of
+    queries.
     """
     under = requests_under(hold)
     rows = list(under.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
     liaisons: dict[int | None, set[int]] = {}
-    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list("experiment_id", "user_id"):
+    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list(
+        "experiment_id", "user_id"
+    ):
         liaisons.setdefault(experiment, set()).add(user)
     follows: dict[str, dict[int, set[int]]] = {level: {} for level in Level.values}
-    for level, pk, user in Follow.objects.filter(request__in=under).values_list("level", "request_id", "user_id"):
+    for level, pk, user in Follow.objects.filter(request__in=under).values_list(
+        "level", "request_id", "user_id"
+    ):
         follows[level].setdefault(pk, set()).add(user)
     reasons: dict[int, set[Audience]] = {}
     for pk, experiment, *requesters in rows:
@@ -72,15 +88,20 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
 
 
-def concerned_by_failures(event: Event, target: FailureGroup | Incident | WeeklyReport) -> dict[int, Group]:
-    """Return the users concerned by an event of a failure group, an incident or a weekly report, with their group.
+def concerned_by_failures(
+    event: Event, target: FailureGroup | Incident | WeeklyReport
+) -> dict[int, Group]:
+    """Return the users concerned by an event of a failure group, an incident or a weekly report,
+    with their group.
 
-    A failure group concerns the liaisons who may triage it: those of all experiments with jobs in it. A weekly report
-    concerns the liaisons of its experiment.
+    A failure group concerns the liaisons who may triage it: those of all experiments with jobs in
+    it. A weekly report concerns the liaisons of its experiment.
     """
     operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
     users_by_audience = {
-        Audience.OPERATORS: set(Membership.objects.filter(operators).values_list("user_id", flat=True))
+        Audience.OPERATORS: set(
+            Membership.objects.filter(operators).values_list("user_id", flat=True)
+        )
     }
     if isinstance(target, FailureGroup):
         owner = User.objects.filter(username=target.owner)
@@ -96,7 +117,9 @@ def concerned_by_failures(event: Event, target: FailureGroup | Incident | Weekly
     return _groups(event, reasons)
 
 
-def concerned_by_proposal(event: Event, proposal: KnownErrorChange | ExperimentPack) -> dict[int, Group]:
+def concerned_by_proposal(
+    event: Event, proposal: KnownErrorChange | ExperimentPack
+) -> dict[int, Group]:
     """Return who decides on a proposed known error or pack, and its author, with their group."""
     deciders = Membership.objects.filter(role__in=[Role.APPROVER, Role.ADMIN], experiment=None)
     reasons: dict[int, set[Audience]] = {}
@@ -110,7 +133,9 @@ def concerned_by_proposal(event: Event, proposal: KnownErrorChange | ExperimentP
 def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
     """Return the users who are liaisons of every one of these experiments."""
     liaisons: dict[int | None, set[int]] = {}
-    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list("experiment_id", "user_id"):
+    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list(
+        "experiment_id", "user_id"
+    ):
         liaisons.setdefault(experiment, set()).add(user)
 
     if not experiments or None in experiments:
@@ -124,12 +149,16 @@ def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
     members: dict[str, set[int]] = {}
     for role, pk in Membership.objects.filter(here).values_list("role", "user_id"):
         members.setdefault(role, set()).add(pk)
-    watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list("user_id", flat=True)
+    watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list(
+        "user_id", flat=True
+    )
     return {
         Audience.REQUESTER: requester,
         Audience.LIAISONS: members.get(Role.LIAISON, set()),
         Audience.APPROVERS: members.get(Role.APPROVER, set()) - requester,
-        Audience.SIGNERS: _signers(event, request) if Audience.SIGNERS in kind_of(event).notifies else set(),
+        Audience.SIGNERS: _signers(event, request)
+        if Audience.SIGNERS in kind_of(event).notifies
+        else set(),
         Audience.WATCHERS: set(watchers),
         Audience.MENTIONED: _named(event),
     }
@@ -140,7 +169,11 @@ def _named(event: Event) -> set[int]:
     data = event.data if isinstance(event.data, dict) else {}
     named = data.get(kind_of(event).mentions)
     names = [str(name) for name in named] if isinstance(named, list) else []
-    return set(User.objects.filter(username__in=names).values_list("pk", flat=True)) if names else set()
+    return (
+        set(User.objects.filter(username__in=names).values_list("pk", flat=True))
+        if names
+        else set()
+    )
 
 
 def _signers(event: Event, request: Request) -> set[int]:

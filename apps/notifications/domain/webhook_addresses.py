@@ -1,4 +1,6 @@
-"""URLs that a webhook may call: https, and hosts on the public internet, unless the settings allow others."""
+"""URLs that a webhook may call: https, and hosts on the public internet,
+unless the settings allow others.
+"""
 
 from urllib.parse import urlsplit
 
@@ -16,8 +18,14 @@ class BadAddress(Exception):
 
 
 def check_address(url: str) -> None:
-    """Raise `BadAddress` unless the URL is valid and its host, if it is an IP address, may be called."""
-    if len(url) > MAX_LENGTH or not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
+    """Raise `BadAddress` unless the URL is valid and its host, if it is an IP address,
+    may be called.
+    """
+    if (
+        len(url) > MAX_LENGTH
+        or not url.isascii()
+        or any(character <= " " or character == "\x7f" for character in url)
+    ):
         raise BadAddress(f"Enter a URL of at most {MAX_LENGTH} ASCII characters without blanks.")
     try:
         parts = urlsplit(url)

@@ -31,9 +31,13 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
         "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
     }
     # Of the answer only the status is read.
-    limits = Limits(connect=TIMEOUT_SECONDS, read=TIMEOUT_SECONDS, total=LIMIT_SECONDS, most_bytes=0)
+    limits = Limits(
+        connect=TIMEOUT_SECONDS, read=TIMEOUT_SECONDS, total=LIMIT_SECONDS, most_bytes=0
+    )
     try:
-        with send("POST", url, rule=address_rule(), limits=limits, headers=headers, body=body) as answer:
+        with send(
+            "POST", url, rule=address_rule(), limits=limits, headers=headers, body=body
+        ) as answer:
             if not 200 <= answer.status < 300:
                 raise Refusal(f"answered {answer.status}")
     except AddressRefused as error:

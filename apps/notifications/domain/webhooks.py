@@ -22,7 +22,9 @@ MAX_WEBHOOKS = 5
 
 
 def webhooks_for(user: User) -> QuerySet[Webhook]:
-    """Return the webhooks that the user may change: the user's own; for the OPG also those of experiments."""
+    """Return the webhooks that the user may change: the user's own;
+    for the OPG also those of experiments.
+    """
     mine = Q(user=user)
     if is_opg(user):
         mine |= Q(experiment__isnull=False)
@@ -44,7 +46,9 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
     except BadAddress as error:
         raise InvalidFields({"url": [str(error)]}) from None
     if Webhook.objects.filter(**owner).count() >= MAX_WEBHOOKS:
-        raise InvalidFields({"url": [f"You already have {MAX_WEBHOOKS} webhooks. Remove one first."]})
+        raise InvalidFields(
+            {"url": [f"You already have {MAX_WEBHOOKS} webhooks. Remove one first."]}
+        )
     nonce = get_random_string(32)
     hook = Webhook.objects.create(url=url, nonce=nonce, created_at=at, created_by=by, **owner)
     publish(kind="webhook.added", target=hook, by=by, at=at, data={"host": hook.host})
@@ -53,11 +57,16 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
 
 @transaction.atomic
 def enable_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
-    """Enable a webhook again; its waiting calls are sent now. From then on the user counts as who added it."""
+    """Enable a webhook again; its waiting calls are sent now.
+
+    From then on the user counts as who added it.
+    """
     Webhook.objects.filter(pk=webhook.pk).update(
         enabled=True, failing_since=None, retry_at=None, failures=0, last_error="", created_by=by
     )
-    Message.objects.filter(webhook=webhook, state=MessageState.WAITING, due_at__gt=at, attempts__gt=0).update(due_at=at)
+    Message.objects.filter(
+        webhook=webhook, state=MessageState.WAITING, due_at__gt=at, attempts__gt=0
+    ).update(due_at=at)
     publish(kind="webhook.enabled", target=webhook, by=by, at=at)
 
 
@@ -71,7 +80,9 @@ def remove_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
 @transaction.atomic
 def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime, reason: str) -> None:
     """Disable a webhook, and notify its owner; its calls wait until it is enabled again."""
-    if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False, last_error=reason):
+    if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(
+        enabled=False, last_error=reason
+    ):
         return
     event = publish(kind="webhook.disabled", target=webhook, by=by, at=at, reason=reason)
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)

@@ -14,7 +14,14 @@ from django.views.decorators.http import require_safe
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of
-from apps.notifications.domain.atom_feeds import SIZE, Entry, atom, events_of_experiment, hold_events_of, reader_of
+from apps.notifications.domain.atom_feeds import (
+    SIZE,
+    Entry,
+    atom,
+    events_of_experiment,
+    hold_events_of,
+    reader_of,
+)
 from apps.notifications.domain.notifications import visible_notifications
 from apps.production.models import Request
 
@@ -23,7 +30,9 @@ from apps.production.models import Request
 @require_safe
 def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
     user = _reader(token)
-    rows = visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
+    rows = (
+        visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
+    )
     entries = [(row.event, row.get_absolute_url()) for row in rows]
     return _answer(request, f"opsportal: {user}", reverse("notifications:list"), entries)
 
@@ -63,7 +72,9 @@ def _reader(token: str) -> User:
     return user
 
 
-def _answer(request: HttpRequest, title: str, path: str, entries: Sequence[Entry]) -> HttpResponseBase:
+def _answer(
+    request: HttpRequest, title: str, path: str, entries: Sequence[Entry]
+) -> HttpResponseBase:
     text, updated = atom(title=title, path=path, feed_path=request.path, entries=entries)
     response = HttpResponse(text, content_type="application/atom+xml; charset=utf-8")
     etag, modified = quote_etag(hashlib.sha256(text).hexdigest()[:32]), int(updated.timestamp())

@@ -15,7 +15,9 @@ from apps.notifications.models import Preferences
 
 
 class PreferencesForm(forms.ModelForm):
-    """Hours, and for each group of events when mail and webhook notify of it: fields such as `mail_turn`."""
+    """Hours, and for each group of events when mail and webhook notify of it:
+    fields such as `mail_turn`.
+    """
 
     digest_hour = forms.TypedChoiceField(
         coerce=int, choices=[(hour, f"{hour:02d}:00") for hour in range(24)], label="Digest at"
@@ -28,9 +30,15 @@ class PreferencesForm(forms.ModelForm):
 
     def __init__(self, data: Any = None, *, user: User) -> None:
         rules = rules_of([user])[user.pk]
-        super().__init__(data, instance=preferences_of(user), initial={_field(*key): rules[key] for key in rules})
+        super().__init__(
+            data, instance=preferences_of(user), initial={_field(*key): rules[key] for key in rules}
+        )
         for channel, group in rules:
-            choices = [choice for choice in When.choices if channel == Channel.MAIL or choice[0] != When.DIGEST]
+            choices = [
+                choice
+                for choice in When.choices
+                if channel == Channel.MAIL or choice[0] != When.DIGEST
+            ]
             label = f"{Group(group).label}, by {channel}"
             widget = forms.Select({"aria-label": label})
             self.fields[_field(channel, group)] = forms.ChoiceField(
@@ -39,12 +47,18 @@ class PreferencesForm(forms.ModelForm):
 
     def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
         """Return each group with its fields, one per channel, as the page shows them."""
-        return [(str(group.label), [self[_field(channel, group)] for channel in Channel]) for group in Group]
+        return [
+            (str(group.label), [self[_field(channel, group)] for channel in Channel])
+            for group in Group
+        ]
 
     def values(self) -> dict[str, Any]:
         """Return the arguments of `save_preferences`."""
         cleaned = self.cleaned_data
-        rules = {(channel, group): When(cleaned[_field(channel, group)]) for channel, group in product(Channel, Group)}
+        rules = {
+            (channel, group): When(cleaned[_field(channel, group)])
+            for channel, group in product(Channel, Group)
+        }
         return {name: cleaned[name] for name in self.Meta.fields} | {"rules": rules}
 
 
@@ -55,7 +69,11 @@ def _field(channel: str, group: str) -> str:
 class WebhookForm(forms.Form):
     url = forms.CharField(label="URL", max_length=MAX_LENGTH, widget=forms.URLInput)
     experiment = forms.ModelChoiceField(
-        Experiment.objects.none(), required=False, empty_label="me: my notifications", label="For", to_field_name="key"
+        Experiment.objects.none(),
+        required=False,
+        empty_label="me: my notifications",
+        label="For",
+        to_field_name="key",
     )
 
     def __init__(self, data: Any = None, *, user: User) -> None:

@@ -14,5 +14,7 @@ urlpatterns = [
     path("notifications/requests/<str:key>/", views.follow, name="request"),
     path("feeds/<str:token>/inbox.atom", feeds.inbox, name="feed-inbox"),
     path("feeds/<str:token>/requests/<str:key>.atom", feeds.of_request, name="feed-request"),
-    path("feeds/<str:token>/experiments/<str:key>.atom", feeds.of_experiment, name="feed-experiment"),
+    path(
+        "feeds/<str:token>/experiments/<str:key>.atom", feeds.of_experiment, name="feed-experiment"
+    ),
 ]

@@ -14,10 +14,24 @@ from apps.core.domain.event_kinds import what_happened
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
-from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
+from apps.notifications.domain.atom_feeds import (
+    addresses_of,
+    make_feed_address,
+    revoke_feed_address,
+)
 from apps.notifications.domain.mail import mail_is_configured
-from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications, with_texts
-from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
+from apps.notifications.domain.notifications import (
+    mark_read,
+    unread_count,
+    visible_notifications,
+    with_texts,
+)
+from apps.notifications.domain.preferences import (
+    follow_request,
+    hours_of,
+    level_of,
+    save_preferences,
+)
 from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import Level
 from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
@@ -28,7 +42,9 @@ from apps.production.models import Request
 def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     rows = visible_notifications(request.user).select_related("event", "request")
     only_unread = request.GET.get("show") == "unread"
-    page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
+    page = newest_first(
+        rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET
+    )
     context = {
         "page": page,
         "rows": [(row, what_happened(row.event)) for row in with_texts(page.rows)],
@@ -53,7 +69,9 @@ def read(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Mark a notification as read and go to what it is about."""
-    row = get_object_or_404(visible_notifications(request.user).select_related("request", "event"), pk=pk)
+    row = get_object_or_404(
+        visible_notifications(request.user).select_related("request", "event"), pk=pk
+    )
     if request.method == "GET":
         mark_read(user=request.user, at=timezone.now(), until=pk, only=pk)
     return redirect(row)
@@ -122,11 +140,18 @@ def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if request.method == "POST":
         level = request.POST.get("level", "")
         if level not in {"", *Level.values}:
-            messages.error(request, "Nothing was changed. Choose to watch or mute the request, or neither.")
+            messages.error(
+                request, "Nothing was changed. Choose to watch or mute the request, or neither."
+            )
             return redirect(production_request)
         follow_request(request=production_request, user=user, level=level)
-        confirmations = {"watching": "You are watching this request.", "muted": "You have muted this request."}
-        messages.success(request, confirmations.get(level, "You get the notifications of your roles."))
+        confirmations = {
+            "watching": "You are watching this request.",
+            "muted": "You have muted this request.",
+        }
+        messages.success(
+            request, confirmations.get(level, "You get the notifications of your roles.")
+        )
         return redirect(production_request)
 
     preferences = getattr(user, "notification_preferences", None)

@@ -1,4 +1,6 @@
-"""The health page of the portal itself, and the system checks of plugins and of the proxy in front."""
+"""The health page of the portal itself, and the system checks of plugins and of the proxy
+in front.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -74,14 +76,20 @@ def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
 
 
 def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
-    """Remind of TRUST_PROXY: in production a proxy is in front, and without it all users share the proxy's address."""
+    """Remind of TRUST_PROXY: in production a proxy is in front,
+    and without it all users share the proxy's address.
+    """
     if settings.DEBUG or settings.DEMO or settings.SECURE_PROXY_SSL_HEADER:
         return []
     problem = (
-        "TRUST_PROXY is not set: behind a proxy, all users share its address, so failed logins of one lock out"
+        "TRUST_PROXY is not set: behind a proxy, all users share its address, so failed "
+        "logins of one lock out"
         " others, and HTTPS is not recognised."
     )
-    hint = "Set TRUST_PROXY=true, and let the proxy set X-Forwarded-For and X-Forwarded-Proto: see docs/production.md."
+    hint = (
+        "Set TRUST_PROXY=true, and let the proxy set X-Forwarded-For and X-Forwarded-Proto: see "
+        "docs/production.md."
+    )
     return [checks.Warning(problem, hint=hint, id="opsportal.W001")]
 
 
@@ -92,16 +100,23 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
     if report.portal_error:
         problems.append(f"hand-over: {report.portal_error}")
     if report.missed:
-        problems.append(f"{report.missed} jobs were deleted before they could be read, since it started")
+        problems.append(
+            f"{report.missed} jobs were deleted before they could be read, since it started"
+        )
     if report.refused:
-        problems.append(f"the portal rejects {report.refused} jobs, which stay in the journal: {report.why_refused}")
+        problems.append(
+            f"the portal rejects {report.refused} jobs, which stay in the journal: "
+            f"{report.why_refused}"
+        )
     problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]
     problems += [f"incomplete: {path}" for path in report.incomplete]
     return {"name": heart.name, "at": heart.at, "report": report, "problems": problems}
 
 
 def _channel(channel: Channel) -> dict[str, Any]:
-    """Return how many messages of a channel wait, wait after a failure (`late`), and were refused."""
+    """Return how many messages of a channel wait, wait after a failure (`late`),
+    and were refused.
+    """
     messages = Message.objects.filter(channel=channel)
     waiting = messages.filter(state=MessageState.WAITING)
     failed = waiting.filter(attempts__gt=0)

@@ -59,7 +59,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class ServiceRow:
-    """A service of the board, the number of today's failed jobs whose verdict names it, and their list."""
+    """A service of the board, the number of today's failed jobs whose verdict names it,
+    and their list.
+    """
 
     row: Row
     jobs_hit: int
@@ -70,7 +72,11 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page."""
     services = services_today(user=user, at=at)
     monitored = [entry for entry in services if entry.row.has_own_state]
-    sick = [entry for entry in monitored if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED]
+    sick = [
+        entry
+        for entry in monitored
+        if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED
+    ]
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
     broken = broke_since_yesterday(user=user, at=at)
@@ -79,7 +85,9 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "services": services,
         "sick": [(entry, hours[entry.row.service.pk]) for entry in sick],
         "well": [entry for entry in monitored if entry.row.own == State.UP],
-        "unmonitored": [entry for entry in monitored if entry not in sick and entry.row.own != State.UP],
+        "unmonitored": [
+            entry for entry in monitored if entry not in sick and entry.row.own != State.UP
+        ],
         "can_run": can_run(user=user, at=at),
         "broken": broken,
         "offer": retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
@@ -95,7 +103,11 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
         "no_role": not scope_of(user).roles,
-        **why_failed(user=user, at=at, names={entry.row.service.slug: entry.row.service.name for entry in services}),
+        **why_failed(
+            user=user,
+            at=at,
+            names={entry.row.service.slug: entry.row.service.name for entry in services},
+        ),
     }
 
 
@@ -104,7 +116,11 @@ def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
     zone = timezone.get_current_timezone()
     midnight = datetime.combine(at.astimezone(zone), time(), zone)
     start, end = hour_of(midnight), hour_of(at) + timedelta(hours=1)
-    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).exclude(service="")
+    totals = (
+        CauseTotals.objects.visible_to(user)
+        .filter(hour__gte=start, hour__lt=end)
+        .exclude(service="")
+    )
     hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
     return [
         ServiceRow(row, jobs, _failed_jobs(start, end, service=row.service.slug) if jobs else "")
@@ -120,7 +136,9 @@ def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
 
 
 def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the top causes of the last 24 whole hours including this one; `names` of services are by slug."""
+    """Return the top causes of the last 24 whole hours including this one;
+    `names` of services are by slug.
+    """
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
@@ -130,10 +148,18 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     decided = sum(row.jobs for row in rows)
     waiting = max(0, (jobs["broken"] or 0) - decided)
     waits = waits_by_service(at)
-    causes = [_cause(row, names, start, end, waits.get(row.service.lower(), "")) for row in rows[:CAUSES]]
+    causes = [
+        _cause(row, names, start, end, waits.get(row.service.lower(), "")) for row in rows[:CAUSES]
+    ]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
-            Cause("Other causes", rest, f"{len(rows) - CAUSES} more", "unknown", reverse("diagnosis:failures"))
+            Cause(
+                "Other causes",
+                rest,
+                f"{len(rows) - CAUSES} more",
+                "unknown",
+                reverse("diagnosis:failures"),
+            )
         )
     if waiting:
         url = f"{reverse('jobs:list')}?state=any_failure"
@@ -141,10 +167,14 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     return {"causes": causes, "failed_jobs": decided + waiting, "all_jobs": jobs["all"] or 0}
 
 
-def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime, wait: str) -> Cause:
+def _cause(
+    row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime, wait: str
+) -> Cause:
     kind = VerdictKind(row.verdict)
     waits = wait and kind == VerdictKind.SERVICE and row.succeeded < row.jobs
     name = names.get(row.service, row.service)
     label = f"{name} · {row.cause}" if name and row.cause else row.cause or name or kind.label
-    url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
+    url = _failed_jobs(
+        start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-"
+    )
     return Cause(label, row.jobs, wait if waits else row.next_step, _SIGNS[kind], url)

@@ -1,4 +1,6 @@
-"""The top of the home page: can we run, what broke since yesterday, failed jobs per hour beside outages."""
+"""The top of the home page: can we run, what broke since yesterday,
+failed jobs per hour beside outages.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -40,7 +42,9 @@ SERIES = [
 
 @dataclass(frozen=True)
 class RunAnswer:
-    """Whether jobs can be submitted: the sign of the answer, its words, and the advice behind it."""
+    """Whether jobs can be submitted: the sign of the answer, its words,
+    and the advice behind it.
+    """
 
     sign: str
     words: str
@@ -49,7 +53,9 @@ class RunAnswer:
 
 @dataclass(frozen=True)
 class FailureChart:
-    """The chart of failed jobs, and how many outages of its time it does not mark: those that began first."""
+    """The chart of failed jobs, and how many outages of its time it does not mark:
+    those that began first.
+    """
 
     svg: SafeString
     outages_left_out: int
@@ -59,8 +65,9 @@ class FailureChart:
 class Broken:
     """Incidents since the evening before, also those that are over, and what they cost.
 
-    It `is_counted` unless an incident was never counted, or is to be counted again because jobs or verdicts came in.
-    `to_retry` is the incident with most failed jobs of which some were not retried.
+    It `is_counted` unless an incident was never counted, or is to be counted again because jobs or
+    verdicts came in. `to_retry` is the incident with most failed jobs of which some were not
+    retried.
     """
 
     since: datetime
@@ -80,13 +87,19 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
         return RunAnswer("degraded", f"Yes, except {_exceptions(against)}", advice)
     if advice.submit == "wait":
         return RunAnswer("degraded", "Yes, except what meets maintenance", advice)
-    return RunAnswer("degraded" if advice.reasons else "up", "Yes, with care" if advice.reasons else "Yes", advice)
+    return RunAnswer(
+        "degraded" if advice.reasons else "up",
+        "Yes, with care" if advice.reasons else "Yes",
+        advice,
+    )
 
 
 def _exceptions(reasons: Sequence[Reason]) -> str:
     """Return the jobs that these reasons are about, in words."""
     experiments = dict.fromkeys(name for reason in reasons for name in reason.experiment_names)
-    services = dict.fromkeys(name for reason in reasons if not reason.experiment_names for name in reason.service_names)
+    services = dict.fromkeys(
+        name for reason in reasons if not reason.experiment_names for name in reason.service_names
+    )
     parts = []
     if experiments:
         parts.append(f"jobs of {_name_some(list(experiments))}")
@@ -101,16 +114,29 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
-    """Return the incidents since yesterday at 18:00, those that made most jobs fail first. Two queries."""
+    """Return the incidents since yesterday at 18:00, those that made most jobs fail first.
+
+    Two queries.
+    """
     today = timezone.localtime(at).date()
     since = datetime.combine(today - timedelta(days=1), time(18), timezone.get_current_timezone())
     of_incident = {"incident": OuterRef("pk")}
-    counted = Exists(Impact.objects.filter(**of_incident)) & ~Exists(DirtyImpact.objects.filter(**of_incident))
-    incidents = Incident.objects.filter(merged_into=None).overlapping(since, at).annotate(is_counted=counted)
+    counted = Exists(Impact.objects.filter(**of_incident)) & ~Exists(
+        DirtyImpact.objects.filter(**of_incident)
+    )
+    incidents = (
+        Incident.objects.filter(merged_into=None)
+        .overlapping(since, at)
+        .annotate(is_counted=counted)
+    )
     rows = list(incidents.select_related("service")[:50])
     groups = ImpactGroup.objects.visible_to(user).filter(impact__incident__in=rows)
     left = F("confirmed") - F("succeeded") - F("retried")
-    sums = groups.order_by().values("impact__incident").annotate(victims=Sum("confirmed"), left=Sum(left))
+    sums = (
+        groups.order_by()
+        .values("impact__incident")
+        .annotate(victims=Sum("confirmed"), left=Sum(left))
+    )
     figures = list(sums.values_list("impact__incident", "victims", "left"))
     victims = {pk: confirmed for pk, confirmed, _ in figures}
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
@@ -121,10 +147,15 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
 
 
 def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
-    """Return the chart of failed jobs by hour and verdict, with outages as bands on the same axis. Three queries."""
+    """Return the chart of failed jobs by hour and verdict, with outages as bands on the same axis.
+
+    Three queries.
+    """
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=CHART_HOURS)
-    counts: dict[datetime, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VerdictKind.values, 0))
+    counts: dict[datetime, dict[str, int]] = defaultdict(
+        lambda: dict.fromkeys(VerdictKind.values, 0)
+    )
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).order_by()
     for hour, verdict, jobs in totals.values_list("hour", "verdict").annotate(Sum("jobs")):
         counts[hour][verdict] = jobs
@@ -138,17 +169,32 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
     for hour in hours:
         label = f"{timezone.localtime(hour):%a %H:%M}"
         if hour in counts:
-            bins.append(Bin(label, [counts[hour][series.name] for series in SERIES], _failed_jobs(hour)))
+            bins.append(
+                Bin(label, [counts[hour][series.name] for series in SERIES], _failed_jobs(hour))
+            )
         else:
             bins.append(Bin(label, [0] * len(SERIES), ""))
     most = max(bins, key=lambda hour_bin: sum(hour_bin.values))
-    sentence = f"Failed jobs per hour, last {CHART_HOURS} hours; most, {sum(most.values):,.0f}, at {most.label}"
+    sentence = (
+        f"Failed jobs per hour, last {CHART_HOURS} hours; most, {sum(most.values):,.0f}, at "
+        f"{most.label}"
+    )
 
-    outages = list(Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service"))
+    outages = list(
+        Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service")
+    )
     outages.sort(key=lambda outage: outage.started_at)
     newest = outages[-MOST_BANDS:]
     bands = _bands(newest, start, at)
-    svg = bars(bins, SERIES, sentence=sentence, heading="Hour", ticks=_ticks(hours), bands=bands, height=150)
+    svg = bars(
+        bins,
+        SERIES,
+        sentence=sentence,
+        heading="Hour",
+        ticks=_ticks(hours),
+        bands=bands,
+        height=150,
+    )
     return FailureChart(svg, outages_left_out=len(outages) - len(newest))
 
 

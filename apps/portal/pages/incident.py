@@ -1,4 +1,6 @@
-"""The page of an incident: what it cost, its course on one time axis, and what people wrote about it."""
+"""The page of an incident: what it cost, its course on one time axis,
+and what people wrote about it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,10 @@ from apps.statusboard.permissions import may_run_board
 from apps.submission.domain.retrying.offers import retry_offer
 
 #: Distances between the ticks of a time axis.
-_TICKS = tuple(timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080))
+_TICKS = tuple(
+    timedelta(minutes=minutes)
+    for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
+)
 #: Height of the plot of failed jobs in pixels.
 _HEIGHT = 96
 
@@ -92,7 +97,9 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
     started_at = min(member.started_at for member in members)
     ends = [member.ended_at for member in members if member.ended_at]
     ended_at = max(ends) if len(ends) == len(members) else None
-    same_service = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
+    same_service = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(
+        pk=incident.pk
+    )
     return {
         "at": at,
         "incident": incident,
@@ -103,7 +110,14 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
         "states": states_of_incident(incident, at),
         "impact": figures,
         "offer": retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
-        "course": _course(members, updates, figures, max(started_at, (ended_at or at) - LONGEST_SHOWN), ended_at, at),
+        "course": _course(
+            members,
+            updates,
+            figures,
+            max(started_at, (ended_at or at) - LONGEST_SHOWN),
+            ended_at,
+            at,
+        ),
         "updates": list(enumerate(updates, 1))[::-1],
         "logs": [note for note in notes if note.kind == NoteKind.LOG],
         "earlier": same_service.filter(started_at__lt=started_at).order_by("-started_at")[:3],
@@ -127,14 +141,19 @@ def _course(
     axis = _Axis(start, min((ended_at or at) + length / 4, at) if ended_at else at)
     if axis.end <= axis.start:
         axis = _Axis(start, start + timedelta(minutes=10))
-    rows = StateInterval.objects.filter(service=members[0].service_id).overlapping(axis.start, axis.end)
+    rows = StateInterval.objects.filter(service=members[0].service_id).overlapping(
+        axis.start, axis.end
+    )
     states = [
         axis.span(
             max(row.started_at, axis.start),
             row.ended_at,
             state=row.state,
             label=_label(row, axis),
-            title=f"{row.state} {_clock(row.started_at)} to {_clock(row.ended_at) if row.ended_at else 'now'}",
+            title=(
+                f"{row.state} {_clock(row.started_at)} to "
+                f"{_clock(row.ended_at) if row.ended_at else 'now'}"
+            ),
         )
         for row in rows.order_by("started_at")
     ]
@@ -161,13 +180,19 @@ def _label(row: StateInterval, axis: _Axis) -> str:
     share = (end - start) / (axis.end - axis.start)
     if share < 0.08:
         return ""
-    return f"{row.state} {round_duration((end - start).total_seconds())}" if share > 0.25 else row.state
+    return (
+        f"{row.state} {round_duration((end - start).total_seconds())}"
+        if share > 0.25
+        else row.state
+    )
 
 
 def _bars(
     bins: Bins | None, figures: ImpactFigures, axis: _Axis, started_at: datetime, over: datetime
 ) -> tuple[list[Bar], int]:
-    """Return the failed jobs by time, split at what is usual for one bin while the incident lasts."""
+    """Return the failed jobs by time, split at what is usual for one bin while the incident
+    lasts.
+    """
     if bins is None or not bins.failed:
         return [], 0
     highest = max(*bins.failed, 1)
@@ -197,9 +222,16 @@ def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
     for number, incident in enumerate(members):
         started_at = incident.started_at
         letter = chr(ord("a") + number % 26)
-        marks.append(Mark(axis.place(started_at), label=letter, title=f"{_clock(started_at)} {incident.title}"))
+        marks.append(
+            Mark(
+                axis.place(started_at), label=letter, title=f"{_clock(started_at)} {incident.title}"
+            )
+        )
         if incident.ended_at:
-            title = f"{_clock(incident.ended_at)} {incident.title}: {incident.get_resolution_display().lower()}"
+            title = (
+                f"{_clock(incident.ended_at)} {incident.title}: "
+                f"{incident.get_resolution_display().lower()}"
+            )
             marks.append(Mark(axis.place(incident.ended_at), label="✓", title=title, state="up"))
     return marks
 

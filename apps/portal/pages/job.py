@@ -39,13 +39,17 @@ class Step:
 
 
 def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the job page; `job_request` is None if unknown or not visible to the user."""
+    """Return the context of the job page; `job_request` is None if unknown or not visible to the
+    user.
+    """
     archived = archived_job_for(job)
     diagnosis = job_diagnosis(job, at)
     attempts = other_attempts(job)
     retry = find_retry(diagnosis.verdict) if diagnosis.verdict else None
     initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
-    requests = Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id)
+    requests = Request.objects.visible_to(user).filter(
+        key=job.request_key, experiment=job.experiment_id
+    )
     context: dict[str, Any] = {
         "job": job,
         "job_request": requests.first(),
@@ -53,7 +57,9 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "phases": phases_of(job),
         "steps": _steps(job, archived, diagnosis.verdict, attempts, retry),
         "diagnosis": diagnosis,
-        "experience": experience_of(diagnosis.verdict, user=user, at=at) if diagnosis.verdict else None,
+        "experience": experience_of(diagnosis.verdict, user=user, at=at)
+        if diagnosis.verdict
+        else None,
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
         "log": log_view(job),
@@ -69,12 +75,16 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     if archived:
         context["script"] = shown_script(archived)
         context["sees_environment"] = sees_environment(user, archived)
-        context["environment"] = shown_environment(archived) if context["sees_environment"] else None
+        context["environment"] = (
+            shown_environment(archived) if context["sees_environment"] else None
+        )
     return context
 
 
 def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
-    """Return for each required service whether it was out while the job ran; nothing if it never ran."""
+    """Return for each required service whether it was out while the job ran;
+    nothing if it never ran.
+    """
     if job.started_at is None:
         return []
     ids = [service.pk for service in needed_services(job)]
@@ -82,7 +92,11 @@ def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
 
 
 def _steps(
-    job: Job, archived: ArchivedJob | None, verdict: Verdict | None, attempts: Sequence[Job], retry: Job | None
+    job: Job,
+    archived: ArchivedJob | None,
+    verdict: Verdict | None,
+    attempts: Sequence[Job],
+    retry: Job | None,
 ) -> list[Step]:
     steps = [Step(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
@@ -92,12 +106,17 @@ def _steps(
     steps.append(Step(job.ended_at, _state(job)))
     steps.append(Step(job.collected_at, "collected from accounting"))
     if verdict:
-        steps.append(Step(verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"))
+        steps.append(
+            Step(verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}")
+        )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
     steps += [Step(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later]
     if retry:
         steps.append(Step(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
-    steps += [Step(event.at, what_was_done(event), event.actor, event.reason) for event in events_of(job)[:50]]
+    steps += [
+        Step(event.at, what_was_done(event), event.actor, event.reason)
+        for event in events_of(job)[:50]
+    ]
     return sorted(steps, key=lambda step: step.at)
 
 

@@ -23,12 +23,18 @@ from apps.statusboard.models import Service, StateInterval
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
-    "missed": ("Jobs deleted before they were read, since the start of the process.", CounterMetricFamily),
+    "missed": (
+        "Jobs deleted before they were read, since the start of the process.",
+        CounterMetricFamily,
+    ),
     "waiting": ("Jobs found in the spool but not read yet.", GaugeMetricFamily),
     "unreadable_count": ("Unreadable spool entries.", GaugeMetricFamily),
     "behind": ("Jobs in the journal, not yet handed over to the portal.", GaugeMetricFamily),
     "lag_seconds": ("Age of the oldest job not yet handed over.", GaugeMetricFamily),
-    "handed_over": ("Jobs handed over to the portal since the start of the process.", CounterMetricFamily),
+    "handed_over": (
+        "Jobs handed over to the portal since the start of the process.",
+        CounterMetricFamily,
+    ),
     "refused": ("Jobs in the journal that the portal rejects.", GaugeMetricFamily),
 }
 
@@ -41,18 +47,32 @@ class _Health(Collector):
 
     def collect(self) -> Iterator[Metric]:
         hearts = list(Heartbeat.objects.order_by("name"))
-        ok = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
+        ok = GaugeMetricFamily(
+            "opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"]
+        )
         for check in components(self.at, ask_queue=True):
             ok.add_metric([check.name], check.ok)
         age = GaugeMetricFamily(
-            "opsportal_heartbeat_age_seconds", "Time since the last heartbeat of a process.", labels=["process"]
+            "opsportal_heartbeat_age_seconds",
+            "Time since the last heartbeat of a process.",
+            labels=["process"],
         )
         for heart in hearts:
             age.add_metric([heart.name], (self.at - heart.at).total_seconds())
-        plugins = GaugeMetricFamily("opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"])
+        plugins = GaugeMetricFamily(
+            "opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"]
+        )
         for kind in loaded_plugins():
             plugins.add_metric([kind.group], len(kind.problems))
-        yield from (ok, age, plugins, *_captures(hearts), *_sinks(self.at), *_deliveries(), *_collections(self.at))
+        yield from (
+            ok,
+            age,
+            plugins,
+            *_captures(hearts),
+            *_sinks(self.at),
+            *_deliveries(),
+            *_collections(self.at),
+        )
         yield from _services(self.at)
 
 
@@ -61,8 +81,12 @@ def metrics_text(*, at: datetime) -> bytes:
 
 
 def _collections(at: datetime) -> Iterator[Metric]:
-    ok = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"])
-    age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"])
+    ok = GaugeMetricFamily(
+        "opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"]
+    )
+    age = GaugeMetricFamily(
+        "opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"]
+    )
     for collection in collections():
         ok.add_metric([collection.cluster.name], not collection.last_error)
         age.add_metric([collection.cluster.name], (at - collection.collected_until).total_seconds())
@@ -73,22 +97,36 @@ def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
     captures = [heart for heart in hearts if heart.name.startswith(CAPTURE)]
     # By cluster and host.
     places = [heart.name.removeprefix(CAPTURE).rpartition(" on ")[::2] for heart in captures]
-    reports = list(zip(places, (CaptureReport.from_detail(heart.detail) for heart in captures), strict=True))
+    reports = list(
+        zip(places, (CaptureReport.from_detail(heart.detail) for heart in captures), strict=True)
+    )
     for name, (text, family) in _OF_CAPTURE.items():
-        metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster", "host"])
+        metric = family(
+            f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster", "host"]
+        )
         for place, report in reports:
             metric.add_metric(place, getattr(report, name))
         yield metric
 
 
 def _sinks(at: datetime) -> Iterator[Metric]:
-    behind = GaugeMetricFamily("opsportal_sink_behind", "Jobs not yet written to the sink.", labels=["sink"])
-    lag = GaugeMetricFamily("opsportal_sink_lag_seconds", "Age of the oldest job not yet written.", labels=["sink"])
-    written = CounterMetricFamily("opsportal_sink_written", "Jobs written to the sink.", labels=["sink"])
-    retry = GaugeMetricFamily(
-        "opsportal_sink_retry_seconds", "Wait before the next retry; 0 if the sink is reachable.", labels=["sink"]
+    behind = GaugeMetricFamily(
+        "opsportal_sink_behind", "Jobs not yet written to the sink.", labels=["sink"]
     )
-    refused = GaugeMetricFamily("opsportal_sink_refused", "Jobs rejected by the sink (dead letters).", labels=["sink"])
+    lag = GaugeMetricFamily(
+        "opsportal_sink_lag_seconds", "Age of the oldest job not yet written.", labels=["sink"]
+    )
+    written = CounterMetricFamily(
+        "opsportal_sink_written", "Jobs written to the sink.", labels=["sink"]
+    )
+    retry = GaugeMetricFamily(
+        "opsportal_sink_retry_seconds",
+        "Wait before the next retry; 0 if the sink is reachable.",
+        labels=["sink"],
+    )
+    refused = GaugeMetricFamily(
+        "opsportal_sink_refused", "Jobs rejected by the sink (dead letters).", labels=["sink"]
+    )
     for health in sinks_health(at=at):
         label = [health.sink.name]
         behind.add_metric(label, health.behind)
@@ -98,8 +136,12 @@ def _sinks(at: datetime) -> Iterator[Metric]:
         refused.add_metric(label, health.refused)
     jobs, size_bytes = intake_size()
     yield from (behind, lag, written, retry, refused)
-    yield GaugeMetricFamily("opsportal_intake_jobs", "Captured jobs that some sink lacks.", value=jobs)
-    yield GaugeMetricFamily("opsportal_intake_bytes", "Their size in the database.", value=size_bytes)
+    yield GaugeMetricFamily(
+        "opsportal_intake_jobs", "Captured jobs that some sink lacks.", value=jobs
+    )
+    yield GaugeMetricFamily(
+        "opsportal_intake_bytes", "Their size in the database.", value=size_bytes
+    )
 
 
 def _deliveries() -> Iterator[Metric]:
@@ -113,17 +155,26 @@ def _deliveries() -> Iterator[Metric]:
 
 def _services(at: datetime) -> Iterator[Metric]:
     """Give each service's own state; one without a stored state is unknown. Three queries."""
-    state = GaugeMetricFamily("opsportal_service_state", "1 for the state of a service.", labels=["service", "state"])
-    age = GaugeMetricFamily(
-        "opsportal_service_state_age_seconds", "Time in this state; none if always.", labels=["service"]
+    state = GaugeMetricFamily(
+        "opsportal_service_state", "1 for the state of a service.", labels=["service", "state"]
     )
-    incidents = GaugeMetricFamily("opsportal_service_open_incidents", "Open incidents.", labels=["service"])
+    age = GaugeMetricFamily(
+        "opsportal_service_state_age_seconds",
+        "Time in this state; none if always.",
+        labels=["service"],
+    )
+    incidents = GaugeMetricFamily(
+        "opsportal_service_open_incidents", "Open incidents.", labels=["service"]
+    )
     current = {row.service_id: row for row in StateInterval.objects.current(at)}
     unresolved = Counter(open_incidents().values_list("service", flat=True))
     for service in Service.objects.order_by("slug"):
         row = current.get(service.pk)
         for possible_state in State:
-            state.add_metric([service.slug, possible_state], possible_state == (row.state if row else State.UNKNOWN))
+            state.add_metric(
+                [service.slug, possible_state],
+                possible_state == (row.state if row else State.UNKNOWN),
+            )
         if row and row.started_at > BEGINNING:
             age.add_metric([service.slug], (at - row.started_at).total_seconds())
         incidents.add_metric([service.slug], unresolved[service.pk])

@@ -55,7 +55,9 @@ from apps.statusboard.enums import State
 
 @dataclass(frozen=True)
 class Schedule:
-    """The deadline of a request against its expected end; lengths in days, from when it was approved."""
+    """The deadline of a request against its expected end; lengths in days,
+    from when it was approved.
+    """
 
     started_at: datetime
     forecast: Forecast
@@ -70,7 +72,11 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     """Return the schedule of an approved request that is still open."""
     if progress is None or request.approved_at is None or request.state in CLOSED:
         return None
-    start, now, forecast = timezone.localdate(request.approved_at), timezone.localdate(at), progress.forecast
+    start, now, forecast = (
+        timezone.localdate(request.approved_at),
+        timezone.localdate(at),
+        progress.forecast,
+    )
     end = forecast.end[1] if forecast.end else now
     due, slack = request.deadline or end, slack_of(request.deadline, forecast, today=now)
     return Schedule(
@@ -85,13 +91,16 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
 
 
 def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> dict[str, Any]:
-    """Return the schedule, and what needs attention: no note that a request is late once its schedule denies it.
+    """Return the schedule, and what needs attention:
+    no note that a request is late once its schedule denies it.
 
     The note follows a change within moments, the page at once.
     """
     schedule = schedule_of(request, progress, at)
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
-    attention = [row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late]
+    attention = [
+        row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late
+    ]
     return {"schedule": schedule, "attention": attention}
 
 
@@ -106,7 +115,11 @@ def next_by(request: Request, approval: Approval) -> str:
 
     waits = {state, *(row.kind for row in request.attention.all())} - {AttentionKind.LATE}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
-    named = {Role.LIAISON: f"liaisons of {request.experiment}", Role.APPROVER: "approvers", Role.SHIFTER: "shifters"}
+    named = {
+        Role.LIAISON: f"liaisons of {request.experiment}",
+        Role.APPROVER: "approvers",
+        Role.SHIFTER: "shifters",
+    }
     return " and ".join(named[role] for role in roles) or "the portal"
 
 
@@ -122,11 +135,17 @@ _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
 def _checks_now(request: Request, asked: bool) -> bool:
-    return request.state == RequestState.AWAITING_APPROVAL or (asked and request.state not in CLOSED)
+    return request.state == RequestState.AWAITING_APPROVAL or (
+        asked and request.state not in CLOSED
+    )
 
 
 def _work(
-    request: Request, progress: RequestNow | None, estimate: Estimate | None, approval: Approval, at: datetime
+    request: Request,
+    progress: RequestNow | None,
+    estimate: Estimate | None,
+    approval: Approval,
+    at: datetime,
 ) -> dict[str, Any]:
     """Return what a request needs, has used and has written, and what would end it earlier."""
     needs, holds = required_services(request, at), holds_over(request)
@@ -139,7 +158,13 @@ def _work(
         "outputs": outputs,
         "uses": uses_of(request, progress, estimate, outputs) if progress else [],
         "earlier": earlier_end(
-            request, approval=approval, estimate=estimate, holds=holds, needs=needs, progress=progress, at=at
+            request,
+            approval=approval,
+            estimate=estimate,
+            holds=holds,
+            needs=needs,
+            progress=progress,
+            at=at,
         ),
     }
 
@@ -147,17 +172,22 @@ def _work(
 def request_page(
     *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
 ) -> dict[str, Any]:
-    """Return the context of the page; `asked` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`.
+    """Return the context of the page; `asked` is the verb of the move whose form is open,
+    `PRIORITY` or `RESCHEDULE`.
 
     With `checks`, an open request is checked as of now; else only while it waits for approval.
-    `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
-    output. `level` and `feeds` say how the user follows it.
+    `step` is that move, if the user can make it. `progress` is set once the request is approved,
+    `quality` once it has output. `level` and `feeds` say how the user follows it.
     """
     prefetch_related_objects([request], "attention")
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises, reschedules = may_prioritise(user, request), may_reschedule(user, request)
-    threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
+    threads, line, written = (
+        threads_of(request),
+        line_of(request, user=user, at=at),
+        content_of(request),
+    )
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
@@ -167,7 +197,9 @@ def request_page(
         "object": request,
         "next_by": next_by(request, approval),
         **_schedule(request, progress, at),
-        "status": status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
+        "status": status_of(
+            request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)
+        ),
         "steps": steps_of(request),
         "events": events,
         "latest": events[: -1 - LATEST : -1],
@@ -188,7 +220,8 @@ def request_page(
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
         **_work(request, progress, estimate, approval, at),
-        "advice": estimate and request_advice(content=written, experiment=request.experiment, user=user, at=at),
+        "advice": estimate
+        and request_advice(content=written, experiment=request.experiment, user=user, at=at),
         "submission_warnings": warnings_now(request, written, at=at)
         if _checks_now(request, checks)
         else warnings_at_submission(events),
@@ -206,7 +239,9 @@ def request_page(
     }
 
 
-def _estimate(request: Request, written: RequestContent, start: Days | None, at: datetime) -> Estimate:
+def _estimate(
+    request: Request, written: RequestContent, start: Days | None, at: datetime
+) -> Estimate:
     """Return the estimate of an open request, with its end if it starts on these days."""
     estimate = estimate_for(written, request.experiment, at, without=request)
     return with_expected_end(estimate, request, start=start, at=at)

@@ -1,4 +1,7 @@
-"""What would end a request earlier: from the stored forecast, the queue and what prevents its jobs. Asks no cluster."""
+"""What would end a request earlier: from the stored forecast, the queue and what prevents its jobs.
+
+Asks no cluster.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +14,11 @@ from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
-from apps.production.domain.priority.shares import Prospect, prospects_if_approved, prospects_in_queue
+from apps.production.domain.priority.shares import (
+    Prospect,
+    prospects_if_approved,
+    prospects_in_queue,
+)
 from apps.production.domain.requests.status import RequiredService
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriority, RequestState
 from apps.production.models import Request
@@ -21,7 +28,9 @@ from apps.statusboard.enums import State
 
 @dataclass(frozen=True)
 class Change:
-    """A change that would end a request earlier; `end` and `days` are the end then and the days gained, if known."""
+    """A change that would end a request earlier; `end` and `days` are the end then and the days
+    gained, if known.
+    """
 
     what: str
     why: str = ""
@@ -40,14 +49,17 @@ def earlier_end(
     progress: RequestNow | None,
     at: datetime,
 ) -> list[Change]:
-    """Return the changes that would end an open request earlier, those that prevent its work first."""
+    """Return the changes that would end an open request earlier,
+    those that prevent its work first.
+    """
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
         return [*_signatures(request, approval, estimate, at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
     changes = [
-        Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold") for hold in holds
+        Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold")
+        for hold in holds
     ]
     changes += [_service(need) for need in needs if need.row.state == State.DOWN]
     if progress and state in IN_PRODUCTION:
@@ -59,8 +71,12 @@ def earlier_end(
     return changes
 
 
-def _signatures(request: Request, approval: Approval, estimate: Estimate | None, at: datetime) -> Iterator[Change]:
-    """Yield the missing signatures with the end if all signed now, then the higher classes that would end earlier."""
+def _signatures(
+    request: Request, approval: Approval, estimate: Estimate | None, at: datetime
+) -> Iterator[Change]:
+    """Yield the missing signatures with the end if all signed now,
+    then the higher classes that would end earlier.
+    """
     if not approval.missing:
         return
     classes = RequestedPriority.values
@@ -76,7 +92,9 @@ def _signatures(request: Request, approval: Approval, estimate: Estimate | None,
         yield from _classes(request, prospects[0], prospects[1:])
 
 
-def _classes(request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]) -> Iterator[Change]:
+def _classes(
+    request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]
+) -> Iterator[Change]:
     """Yield the higher classes in which a request would end earlier than now."""
     was, url = now[1].forecast.end, f"{request.get_absolute_url()}?do=priority#do"
     rank = now[1].rank
@@ -85,13 +103,23 @@ def _classes(request: Request, now: tuple[str, Prospect], higher: Sequence[tuple
         if then.rank < rank:
             days = (was[1] - end[1]).days if was and end and then.forecast.start else None
             text = f"{then.rank} instead of {now[1].rank} in the queue"
-            yield Change(f"Class {name} instead of {now[0]}", text, url, end[1] if end and days else None, days)
+            yield Change(
+                f"Class {name} instead of {now[0]}",
+                text,
+                url,
+                end[1] if end and days else None,
+                days,
+            )
             rank = then.rank
 
 
 def _service(need: RequiredService) -> Change:
     service = need.row.service
-    return Change(f"{service.name} up again", f"down, needed by {', '.join(need.stages)}", service.get_absolute_url())
+    return Change(
+        f"{service.name} up again",
+        f"down, needed by {', '.join(need.stages)}",
+        service.get_absolute_url(),
+    )
 
 
 def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
@@ -104,10 +132,14 @@ def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
         if stage.waiting and stage.waiting.held:
             jobs = f"{stage.waiting.held:,} held job{'s' if stage.waiting.held != 1 else ''}"
             address = reverse("jobs:list") + "?tab=held"
-            yield Change(f"Release {jobs} of {stage.row.stage}", "held in the batch system", address)
+            yield Change(
+                f"Release {jobs} of {stage.row.stage}", "held in the batch system", address
+            )
         if stage.located is False and stage.row.wanted and stage.row.completed >= stage.row.wanted:
             yield Change(
-                f"Locate the output of {stage.row.stage}", "the request waits for its catalogue entry", submissions
+                f"Locate the output of {stage.row.stage}",
+                "the request waits for its catalogue entry",
+                submissions,
             )
     for cluster in progress.queue_unknown:
         yield Change(f"{cluster} answers again", "its queue is unknown", reverse("jobs:list"))

@@ -1,4 +1,6 @@
-"""What a request was estimated to use and has used so far, and the datasets that its stages have written."""
+"""What a request was estimated to use and has used so far,
+and the datasets that its stages have written.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +35,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a stage so far: files and events as reported, else by the catalogue; the size by the catalogue."""
+    """The output of a stage so far: files and events as reported, else by the catalogue;
+    the size by the catalogue.
+    """
 
     stage: StageNow
     dataset: str
@@ -43,12 +47,16 @@ class Output:
 
     @property
     def is_known(self) -> bool:
-        return any(value is not None for value in (self.files, self.events, self.size)) or bool(self.stage.located)
+        return any(value is not None for value in (self.files, self.events, self.size)) or bool(
+            self.stage.located
+        )
 
 
 def outputs_of(progress: RequestNow) -> list[Output]:
     """Return what each stage has written; empty if nothing is known of any."""
-    named = [(stage, stage.row.asked.output_dataset) for stage in progress.stages if stage.row.asked]
+    named = [
+        (stage, stage.row.asked.output_dataset) for stage in progress.stages if stage.row.asked
+    ]
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = [_output(stage, name, datasets.get(name)) for stage, name in named]
     return outputs if any(output.is_known for output in outputs) else []
@@ -67,7 +75,9 @@ def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
     )
 
 
-def uses_of(request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]) -> list[Use]:
+def uses_of(
+    request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]
+) -> list[Use]:
     """Return the use of a request whose jobs have finished or that has output, else nothing."""
     requested = [stage for stage in progress.stages if stage.row.asked]
     used = sum(stage.core_hours_used for stage in requested) * 3600
@@ -103,7 +113,9 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
         stage_estimate = estimates.get(history.name)
         if history.completed and stage_estimate is not None and stage_estimate.past_jobs:
             rows = _of_stage(history, stage_estimate)
-            excess = max(((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0)
+            excess = max(
+                ((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0
+            )
             by_excess.append((excess, rows))
 
     by_excess.sort(key=lambda stage: -stage[0])
@@ -113,7 +125,16 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
 def _of_stage(row: StageHistory, guess: StageEstimate) -> list[Use]:
     rows = []
     if guess.wall_used and row.wall_seconds:
-        rows.append(Use(f"{row.name} time per job", "time", guess.wall_used[_MEDIAN], row.wall_seconds[_MEDIAN]))
+        rows.append(
+            Use(
+                f"{row.name} time per job",
+                "time",
+                guess.wall_used[_MEDIAN],
+                row.wall_seconds[_MEDIAN],
+            )
+        )
     if guess.memory_used and row.memory_bytes:
-        rows.append(Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST]))
+        rows.append(
+            Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST])
+        )
     return [row for row in rows if row.estimated]

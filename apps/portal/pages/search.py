@@ -1,4 +1,6 @@
-"""Search over jobs, arrays, requests, scripts, known errors, hosts, users, services and clusters."""
+"""Search over jobs, arrays, requests, scripts, known errors, hosts, users,
+services and clusters.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -40,7 +42,9 @@ class Error:
 
 @dataclass(frozen=True)
 class Found:
-    """Results by kind; `jobs_url` is the list of all jobs found, `scripts_url` that of all scripts with the words."""
+    """Results by kind; `jobs_url` is the list of all jobs found,
+    `scripts_url` that of all scripts with the words.
+    """
 
     jobs: list[Job] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -52,7 +56,14 @@ class Found:
     scripts_url: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.requests or self.services or self.clusters or self.errors or self.scripts)
+        return bool(
+            self.jobs
+            or self.requests
+            or self.services
+            or self.clusters
+            or self.errors
+            or self.scripts
+        )
 
     def single_url(self) -> str:
         """Return the URL of the result if there is exactly one, else an empty text."""
@@ -68,8 +79,9 @@ class Found:
 def find(*, query: str, user: User, at: datetime) -> Found:
     """Search jobs, scripts, requests, known errors, services and clusters.
 
-    Jobs are found by ID, host and user. A request key, a job ID or the name of a service returns only its own page; a
-    host is found with or without its domain. Every query is limited and uses an index.
+    Jobs are found by ID, host and user. A request key, a job ID or the name of a service returns
+    only its own page; a host is found with or without its domain. Every query is limited and uses
+    an index.
     """
     query = query.strip()
     if not query:
@@ -100,7 +112,8 @@ def _jobs_url(**query: str) -> str:
 
 
 def _jobs(query: str, user: User) -> tuple[list[Job], str]:
-    """Return the jobs with this ID, else tasks of the array, else the newest on the host or of the user.
+    """Return the jobs with this ID, else tasks of the array,
+    else the newest on the host or of the user.
 
     Also return the URL of the list of all of them; it is empty for jobs with this ID.
     """
@@ -108,7 +121,9 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
     if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
         return with_id, ""
 
-    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):  # an array has any number of tasks: not sorted
+    if tasks := list(
+        jobs.filter(spool_id=query)[:SHOWN]
+    ):  # an array has any number of tasks: not sorted
         return tasks, _jobs_url(job=query)
 
     newest = jobs.order_by("-ended_at", "-pk")
@@ -119,8 +134,12 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
     return of_user, _jobs_url(user=query) if of_user else ""
 
 
-def _scripts(query: str, user: User, *, by_id: bool) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
-    """Return the archived job with this id, else the newest with these words in their script; and the URL of all."""
+def _scripts(
+    query: str, user: User, *, by_id: bool
+) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
+    """Return the archived job with this id, else the newest with these words in their script;
+    and the URL of all.
+    """
     rows = archived_jobs(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
         return [(row, []) for row in same], ""
@@ -150,4 +169,7 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")
-    return [Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}") for name, n in most_first[:SHOWN]]
+    return [
+        Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}")
+        for name, n in most_first[:SHOWN]
+    ]

@@ -35,7 +35,10 @@ def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) ->
         "service": service,
         "row": row,
         "hours": hours,
-        "availability": [("Last 7 days", availability(hours)), (f"Last {DAYS} days", row.availability)],
+        "availability": [
+            ("Last 7 days", availability(hours)),
+            (f"Last {DAYS} days", row.availability),
+        ],
         "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
         "windows": windows_of(service)[:20],
         "parts": service.children.all(),
@@ -51,5 +54,7 @@ def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
     """Return what needs a service in open requests that the user may see, most requests first."""
     requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
     stages = Stage.objects.filter(services=service, request__in=requests)
-    rows = stages.values_list("request__experiment__key", "kind").annotate(found=Count("request", distinct=True))
+    rows = stages.values_list("request__experiment__key", "kind").annotate(
+        found=Count("request", distinct=True)
+    )
     return [Need(*row) for row in rows.order_by("-found", "request__experiment__key", "kind")[:50]]

@@ -1,4 +1,6 @@
-"""The context of every page: places, links across apps, and the strip shown when something is wrong."""
+"""The context of every page: places, links across apps,
+and the strip shown when something is wrong.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +102,11 @@ HELP = [
 ]
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
-    "request": [("Jobs", "submission:request"), ("Quality", "quality:request"), ("Report", "progress:request-report")],
+    "request": [
+        ("Jobs", "submission:request"),
+        ("Quality", "quality:request"),
+        ("Report", "progress:request-report"),
+    ],
     "group": [("Retry jobs…", "submission:retry-jobs")],
     "failures": [("Retries", "submission:retry-batches")],
     "account": [
@@ -109,11 +115,16 @@ PAGE_LINKS = {
         ("Portal health", "portal:health"),
     ],
 }
-_OUTSIDE_OPG = {page: [link for link in links if link[1] != "portal:health"] for page, links in PAGE_LINKS.items()}
+_OUTSIDE_OPG = {
+    page: [link for link in links if link[1] != "portal:health"]
+    for page, links in PAGE_LINKS.items()
+}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, queried only if a template uses them, links, strip and unread notifications."""
+    """Return the places and, queried only if a template uses them, links,
+    strip and unread notifications.
+    """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
@@ -124,13 +135,19 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     ]
     place = next(((name, url) for name, url, is_current in places if is_current), None)
     tabs = SECTIONS.get(place[1] if place else "", [])
-    sections = [(name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}) for name, url in tabs]
+    sections = [
+        (name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}) for name, url in tabs
+    ]
     return {
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],
         "help": next(document for start, document in HELP if path.startswith(start)),
         "actions": SimpleLazyObject(
-            lambda: [(name, reverse(url)) for name, url in ACTIONS if url not in OFFERED_TO or OFFERED_TO[url](user)]
+            lambda: [
+                (name, reverse(url))
+                for name, url in ACTIONS
+                if url not in OFFERED_TO or OFFERED_TO[url](user)
+            ]
         ),
         "up": [place] if place and path != reverse(place[1]) else [],
         "page_links": SimpleLazyObject(lambda: _page_links(request, user)),
@@ -140,7 +157,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, str]]]:
-    """Return the links to higher apps; that of a failure group says what its dry run would retry."""
+    """Return the links to higher apps; that of a failure group says what its dry run would
+    retry.
+    """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     match = request.resolver_match
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):

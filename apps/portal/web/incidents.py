@@ -21,7 +21,12 @@ from apps.statusboard.domain.incident_corrections import (
     reopen_incident,
     split_incident,
 )
-from apps.statusboard.domain.incident_notes import acknowledge_incident, add_log, post_update, write_post_mortem
+from apps.statusboard.domain.incident_notes import (
+    acknowledge_incident,
+    add_log,
+    post_update,
+    write_post_mortem,
+)
 from apps.statusboard.domain.incidents import close_incident, update_incident
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.models import Incident
@@ -64,7 +69,9 @@ def incident_detail(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpResponse:
-    """Do one thing; problems show beside the form, a conflict as a message on the current incident."""
+    """Do one thing; problems show beside the form, a conflict as a message on the current
+    incident.
+    """
     if verb not in ACTIONS:
         raise Http404
     if not may_run_board(request.user):
@@ -73,7 +80,9 @@ def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpRe
     form = _form(verb, incident, request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            ACTIONS[verb][2](incident=incident, by=request.user, at=timezone.now(), **form.cleaned_data)
+            ACTIONS[verb][2](
+                incident=incident, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
             messages.success(request, f"Saved “{incident}”.")
     else:
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
@@ -81,7 +90,9 @@ def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpRe
 
 
 def _incident(pk: int) -> Incident:
-    return get_object_or_404(Incident.objects.select_related("service__source", "source", "merged_into"), pk=pk)
+    return get_object_or_404(
+        Incident.objects.select_related("service__source", "source", "merged_into"), pk=pk
+    )
 
 
 def _page(
@@ -94,18 +105,31 @@ def _page(
         for verb in verbs:
             is_tried = tried is not None and tried[0] == verb
             form = tried[1] if tried and is_tried else _form(verb, incident)
-            is_possible = {"merge": bool(list(context["others"])), "divide": incident.merged_into_id is None}
+            is_possible = {
+                "merge": bool(list(context["others"])),
+                "divide": incident.merged_into_id is None,
+            }
             if is_possible.get(verb, True):
                 moves.append((verb, ACTIONS[verb][0], form, is_tried))
-    return render(request, "portal/incident.html", {**context, "moves": moves}, status=400 if tried else 200)
+    return render(
+        request, "portal/incident.html", {**context, "moves": moves}, status=400 if tried else 200
+    )
 
 
 def _form(verb: str, incident: Incident, data: Any = None) -> forms.Form:
     kind = ACTIONS[verb][1]
-    names = ("state", "title", "text", "url", "started_at", "ended_at") if verb in ("update", "correct") else ()
+    names = (
+        ("state", "title", "text", "url", "started_at", "ended_at")
+        if verb in ("update", "correct")
+        else ()
+    )
     values = {name: getattr(incident, name) for name in names}
     if verb == "correct":  # a control for local time cannot show a time before all zones
-        values = {name: max(value, BEGINNING) if value else None for name, value in values.items() if "_at" in name}
+        values = {
+            name: max(value, BEGINNING) if value else None
+            for name, value in values.items()
+            if "_at" in name
+        }
     if verb == "post-mortem":
         values = {"text": incident.post_mortem}
     more = {"incident": incident} if verb == "merge" else {}

@@ -19,7 +19,13 @@ from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.requests.reschedule import reschedule
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.web.forms.moves import PriorityForm, ReasonForm, RescheduleForm, ReviewForm, SuccessorForm
+from apps.production.web.forms.moves import (
+    PriorityForm,
+    ReasonForm,
+    RescheduleForm,
+    ReviewForm,
+    SuccessorForm,
+)
 from apps.production.web.lookup import request_or_404
 
 
@@ -31,20 +37,28 @@ def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
-    """Make one move; problems show beside the form, a conflict as a message on the current request."""
+    """Make one move; problems show beside the form,
+    a conflict as a message on the current request.
+    """
     if verb not in SERVICES:
         raise Http404
     production_request = request_or_404(request.user, key)
-    needed = any(step.reason_needed for step in transitions_from(production_request.state, Verb(verb)))
+    needed = any(
+        step.reason_needed for step in transitions_from(production_request.state, Verb(verb))
+    )
     form = _form_of(verb)(request.POST, reason_needed=needed)
     if not form.is_valid():
         return _page(request, production_request, asked=verb, form=form)
 
     fields = dict(form.cleaned_data)
     if "successor" in fields:
-        fields["successor"] = Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
+        fields["successor"] = (
+            Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
+        )
     with show_errors(request, form):
-        SERVICES[Verb(verb)](request=production_request, by=request.user, at=timezone.now(), **fields)
+        SERVICES[Verb(verb)](
+            request=production_request, by=request.user, at=timezone.now(), **fields
+        )
         messages.success(request, move_message(production_request, verb))
     if form.errors.keys() & form.fields.keys():
         return _page(request, production_request, asked=verb, form=form)
@@ -59,8 +73,12 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = PriorityForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            set_priority(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"{production_request} has priority {production_request.level}.")
+            set_priority(
+                request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
+            messages.success(
+                request, f"{production_request} has priority {production_request.level}."
+            )
     if form.errors:
         return _page(request, production_request, asked=PRIORITY, form=form)
     return redirect(production_request)
@@ -73,7 +91,9 @@ def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = RescheduleForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            reschedule(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+            reschedule(
+                request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
             message = f"{production_request} is rescheduled."
             if requested := form.cleaned_data["requested_class"]:
                 message += f" Class {requested} is requested."
@@ -83,10 +103,14 @@ def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return redirect(production_request)
 
 
-def _page(request: AuthenticatedRequest, production_request: Request, *, asked: str, form: Any = None) -> HttpResponse:
+def _page(
+    request: AuthenticatedRequest, production_request: Request, *, asked: str, form: Any = None
+) -> HttpResponse:
     """Render the page with the open form; a submitted one with its problems."""
     checks = request.GET.get("checks") == "now"
-    page = request_page(request=production_request, user=request.user, at=timezone.now(), asked=asked, checks=checks)
+    page = request_page(
+        request=production_request, user=request.user, at=timezone.now(), asked=asked, checks=checks
+    )
     if form is None:
         return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
     if page["step"] is None and not page["sets_priority"] and not page["reschedules"]:
@@ -100,17 +124,26 @@ def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
     production_request = page["object"]
     step = page["step"]
     if step is not None:
-        return _form_of(step.verb)(initial={"version": production_request.version}, reason_needed=step.reason_needed)
+        return _form_of(step.verb)(
+            initial={"version": production_request.version}, reason_needed=step.reason_needed
+        )
     if page["sets_priority"]:
         class_request = page["class_request"]
-        level = {"priority": production_request.priority, "priority_class": production_request.priority_class}
+        level = {
+            "priority": production_request.priority,
+            "priority_class": production_request.priority_class,
+        }
         if class_request is not None:
             level["priority_class"] = class_request.data["requested"]
         return PriorityForm(initial={"version": production_request.version, **level})
     if page["reschedules"]:
-        return RescheduleForm(initial={"version": production_request.version, "deadline": production_request.deadline})
+        return RescheduleForm(
+            initial={"version": production_request.version, "deadline": production_request.deadline}
+        )
     return None
 
 
 def _form_of(verb: str) -> type[ReasonForm]:
-    return {Verb.SUPERSEDE.value: SuccessorForm, Verb.REQUEST_CHANGES.value: ReviewForm}.get(verb, ReasonForm)
+    return {Verb.SUPERSEDE.value: SuccessorForm, Verb.REQUEST_CHANGES.value: ReviewForm}.get(
+        verb, ReasonForm
+    )

@@ -21,7 +21,9 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
     zone = timezone.get_current_timezone()
     day = read_query(request, "day", _day, expected="a date such as 2026-11-22")
-    incidents = newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET, size=10)
+    incidents = newest_first(
+        incidents_of(service, day, zone), by="started_at", query=request.GET, size=10
+    )
     context = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
     return render(request, "portal/service.html", {**context, "day": day, "page": incidents})
 

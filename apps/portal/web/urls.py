@@ -10,7 +10,9 @@ urlpatterns = [
     path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
     path("services/incidents/<int:pk>/", incidents.incident_detail, name="incident"),
-    path("services/incidents/<int:pk>/<slug:verb>/", incidents.act_on_incident, name="incident-act"),
+    path(
+        "services/incidents/<int:pk>/<slug:verb>/", incidents.act_on_incident, name="incident-act"
+    ),
     path("services/<slug:slug>/", services.service_detail, name="service"),
     # After the pages of production, which have the same prefix.
     path("requests/<str:key>/", requests.request_detail, name="request"),

@@ -54,7 +54,9 @@ def search(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def health(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the health of the portal to the OPG only: it contains paths and error messages of hosts."""
+    """Show the health of the portal to the OPG only:
+    it contains paths and error messages of hosts.
+    """
     if not is_opg(request.user):
         raise PermissionDenied
     return render(request, "portal/health.html", health_page(at=timezone.now()))
@@ -65,7 +67,9 @@ def health(request: AuthenticatedRequest) -> HttpResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return the figures of the health page for Prometheus, with METRICS_TOKEN or to the OPG."""
     token = bearer_token(request.headers.get("Authorization", ""))
-    by_token = settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
+    by_token = settings.METRICS_TOKEN and hmac.compare_digest(
+        token.encode(), settings.METRICS_TOKEN.encode()
+    )
     if by_token or is_opg(request.user):
         from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -75,4 +79,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         raise PermissionDenied
     challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
-    return HttpResponse("Token required: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge)
+    return HttpResponse(
+        "Token required: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge
+    )

@@ -1,4 +1,6 @@
-"""What the web server loads before the first request, which would wait for it, and what it warns of at start."""
+"""What the web server loads before the first request, which would wait for it,
+and what it warns of at start.
+"""
 
 import logging
 from importlib import import_module
@@ -17,7 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def load_ahead() -> None:
-    """Load plugins, subscribers, tasks, URLs and templates; a broken template fails on its own page.
+    """Load plugins, subscribers, tasks, URLs and templates;
+    a broken template fails on its own page.
 
     Other parts of the portal load numpy, Redis' client and single sign-on only where they use them.
     """

@@ -1,4 +1,6 @@
-"""Admin actions that ask for a reason and call a domain function for each row as the logged-in user."""
+"""Admin actions that ask for a reason and call a domain function for each row as the logged-in
+user.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,8 +39,13 @@ class ReasonAction:
         self.__name__ = self.name
         self.short_description = f"{self.label}…"
 
-    def act(self, row: Any, *, by: User, at: datetime, reason: str, version: int | None, extra: str) -> str:
-        """Act on a row at the `version` shown and return the result as text. Raises a `DomainError`."""
+    def act(
+        self, row: Any, *, by: User, at: datetime, reason: str, version: int | None, extra: str
+    ) -> str:
+        """Act on a row at the `version` shown and return the result as text.
+
+        Raises a `DomainError`.
+        """
         raise NotImplementedError
 
     def refusal(self, row: Any, user: User) -> str:
@@ -50,8 +57,12 @@ class ReasonAction:
         refusals = [self.refusal(row, user) for row in rows]
         return [(not refusal, refusal or self.outcome) for refusal in refusals]
 
-    def __call__(self, model_admin: ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        """Return the page that asks for a reason or, once it is given, act and go back to the list."""
+    def __call__(
+        self, model_admin: ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]
+    ) -> HttpResponse | None:
+        """Return the page that asks for a reason or, once it is given,
+        act and go back to the list.
+        """
         if chosen.count() > MOST_AT_ONCE:
             model_admin.message_user(request, f"At most {MOST_AT_ONCE} at once.", messages.ERROR)
             return None
@@ -62,20 +73,29 @@ class ReasonAction:
         for row in rows:
             version = number_in(request.POST, f"version-{row.pk}")
             try:
-                result = self.act(row, by=user_of(request), at=timezone.now(), version=version, **answers)
+                result = self.act(
+                    row, by=user_of(request), at=timezone.now(), version=version, **answers
+                )
                 level = messages.SUCCESS
             except DomainError as error:
                 result = str(error)
                 level = messages.ERROR
-            model_admin.message_user(request, result if str(row) in result else f"{row}: {result}", level)
+            model_admin.message_user(
+                request, result if str(row) in result else f"{row}: {result}", level
+            )
         return None
 
-    def _ask(self, model_admin: ModelAdmin, request: HttpRequest, rows: Sequence[Any]) -> HttpResponse:
+    def _ask(
+        self, model_admin: ModelAdmin, request: HttpRequest, rows: Sequence[Any]
+    ) -> HttpResponse:
         outlook = self.outlook(rows, user_of(request), timezone.now())
         context = {
             **model_admin.admin_site.each_context(request),
             "title": f"{self.label}: reason",
-            "rows": [(row, possible, outcome) for row, (possible, outcome) in zip(rows, outlook, strict=True)],
+            "rows": [
+                (row, possible, outcome)
+                for row, (possible, outcome) in zip(rows, outlook, strict=True)
+            ],
             "any_possible": any(possible for possible, _ in outlook),
             "action": self,
             "checkbox": ACTION_CHECKBOX_NAME,

@@ -28,7 +28,13 @@ class _WithEvents(PortalAdmin):
         """Publish the event once members and groups are saved."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
-        publish(kind=self.saved_kind, target=form.instance, by=user_of(request), at=timezone.now(), data=data)
+        publish(
+            kind=self.saved_kind,
+            target=form.instance,
+            by=user_of(request),
+            at=timezone.now(),
+            data=data,
+        )
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         publish(kind=self.deleted_kind, target=obj, by=user_of(request), at=timezone.now())
@@ -38,10 +44,15 @@ class _WithEvents(PortalAdmin):
 class Retire(ReasonAction):
     name, label = "retire", "Retire"
 
-    def outlook(self, rows: Sequence[ApprovalGroup], user: User, at: datetime) -> list[tuple[bool, str]]:
+    def outlook(
+        self, rows: Sequence[ApprovalGroup], user: User, at: datetime
+    ) -> list[tuple[bool, str]]:
         if not may_change_groups(user):
             return [(False, "you do not have permission to change groups.")] * len(rows)
-        return [(False, "already retired.") if row.retired_at else (True, retirement_of(row, at).words) for row in rows]
+        return [
+            (False, "already retired.") if row.retired_at else (True, retirement_of(row, at).words)
+            for row in rows
+        ]
 
     def act(self, row: ApprovalGroup, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).words}"
@@ -49,7 +60,9 @@ class Retire(ReasonAction):
 
 @admin.register(ApprovalGroup)
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
-    """A group with signatures or delegations is retired instead of deleted: the history names it."""
+    """A group with signatures or delegations is retired instead of deleted:
+    the history names it.
+    """
 
     saved_kind, deleted_kind = "approval_group.saved", "approval_group.deleted"
     actions = [Retire()]
@@ -66,7 +79,9 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
         """For a group in use, say what to do instead."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
-        uses = [Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)]
+        uses = [
+            Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)
+        ]
         used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
         if used:
             advice = "has signatures or delegations. Use the action “Retire…” of the list instead."

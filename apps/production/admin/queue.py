@@ -19,7 +19,9 @@ from apps.production.permissions import may_set_shares
 class ShareForm(forms.ModelForm):
     """A weight and the reason for it."""
 
-    weight = forms.IntegerField(min_value=0, max_value=MAX_WEIGHT, help_text="Relative to the other experiments.")
+    weight = forms.IntegerField(
+        min_value=0, max_value=MAX_WEIGHT, help_text="Relative to the other experiments."
+    )
     reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
 
     class Meta:
@@ -29,7 +31,9 @@ class ShareForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         """Require a share for at least one experiment, as the domain function does."""
         data: dict[str, Any] = dict(super().clean() or {})
-        experiment = data.get("experiment") or self.instance.experiment_id and self.instance.experiment
+        experiment = (
+            data.get("experiment") or self.instance.experiment_id and self.instance.experiment
+        )
         if experiment and "weight" in data:
             weights = {**read_shares().weights, experiment.pk: data["weight"]}
             if not any(weights.values()):
@@ -46,7 +50,9 @@ class ExperimentShareAdmin(PortalAdmin):
     list_display = ["experiment", "weight", "by", "at"]
     search_fields = ["experiment__key", "by"]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: ExperimentShare | None = None) -> tuple[str, ...]:
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: ExperimentShare | None = None
+    ) -> tuple[str, ...]:
         return ("experiment",) if obj else ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -55,8 +61,12 @@ class ExperimentShareAdmin(PortalAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return may_set_shares(user_of(request)) and super().has_change_permission(request, obj)
 
-    def save_model(self, request: HttpRequest, obj: ExperimentShare, form: Any, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: ExperimentShare, form: Any, change: bool
+    ) -> None:
         """Write the row, its event and the scores."""
         cleaned = form.cleaned_data
         weights = {obj.experiment_id: cleaned["weight"]}
-        set_shares(weights=weights, by=user_of(request), at=timezone.now(), reason=cleaned["reason"])
+        set_shares(
+            weights=weights, by=user_of(request), at=timezone.now(), reason=cleaned["reason"]
+        )

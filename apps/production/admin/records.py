@@ -144,7 +144,15 @@ class _OfStage(ReadOnlyAdmin):
 
 @admin.register(StageCounts)
 class StageCountsAdmin(_OfStage):
-    list_display = ["request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "reports"]
+    list_display = [
+        "request_of",
+        "stage_name",
+        "files_in",
+        "events_in",
+        "files_out",
+        "events_out",
+        "reports",
+    ]
     search_fields = ["stage__request__key", "stage__name"]
 
 
@@ -162,7 +170,17 @@ class StageAcceptanceAdmin(_OfStage):
 
 @admin.register(OutputReport)
 class OutputReportAdmin(_OfStage):
-    list_display = ["key", "request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "by", "at"]
+    list_display = [
+        "key",
+        "request_of",
+        "stage_name",
+        "files_in",
+        "events_in",
+        "files_out",
+        "events_out",
+        "by",
+        "at",
+    ]
     list_filter = ["counted", *_OfStage.list_filter]
     search_fields = ["key", *_OfStage.search_fields]
 

@@ -1,4 +1,6 @@
-"""Requests in the admin: read-only, with the moves of the workflow as actions; and workflow types."""
+"""Requests in the admin: read-only, with the moves of the workflow as actions;
+and workflow types.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +23,11 @@ from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.lifecycle.transitions import transitions_from
-from apps.production.domain.types.declaration import DeclarationError, builtin_texts, read_declaration
+from apps.production.domain.types.declaration import (
+    DeclarationError,
+    builtin_texts,
+    read_declaration,
+)
 from apps.production.domain.types.versions import newest_version, save_workflow
 from apps.production.enums import Actor, Verb
 from apps.production.models import Request, Stage, WorkflowType
@@ -29,7 +35,16 @@ from apps.production.models import Request, Stage, WorkflowType
 
 class StageInline(admin.TabularInline):
     model = Stage
-    fields = ["position", "name", "release", "configuration", "events", "jobs", "memory_bytes", "wall_seconds"]
+    fields = [
+        "position",
+        "name",
+        "release",
+        "configuration",
+        "events",
+        "jobs",
+        "memory_bytes",
+        "wall_seconds",
+    ]
 
 
 class Move(ReasonAction):
@@ -52,21 +67,46 @@ class Move(ReasonAction):
 
     def _outlook(self, row: Request, user: User, *, signs: bool) -> tuple[bool, str]:
         now = f"“{row.get_state_display()}”"
-        steps = [step for step in transitions_from(row.state, self.verb) if not refusal_of(step, row, offered=True)]
+        steps = [
+            step
+            for step in transitions_from(row.state, self.verb)
+            if not refusal_of(step, row, offered=True)
+        ]
         if not steps:
             return False, f"its state is {now}."
         who = steps[0].actor
         signs = signs and who in {Actor.SIGNER, Actor.DECIDER}
-        if not signs and (who is Actor.SIGNER or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, row)):
+        if not signs and (
+            who is Actor.SIGNER
+            or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, row)
+        ):
             return False, f"required role: {who.label}."
-        return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
+        return (
+            True,
+            (
+                f"{now} becomes "
+                f"“{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
+            ),
+        )
 
 
 @admin.register(Request)
 class RequestAdmin(ReadOnlyAdmin):
-    """Requests are edited on their form. Actions move them with the permissions of the logged-in user."""
+    """Requests are edited on their form.
 
-    list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
+    Actions move them with the permissions of the logged-in user.
+    """
+
+    list_display = [
+        "key",
+        "title",
+        "experiment",
+        "state",
+        "priority",
+        "deadline",
+        "created_by",
+        "created_at",
+    ]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
     search_fields = ["key", "title", "campaign", "created_by__username"]
     date_hierarchy = "created_at"
@@ -77,9 +117,19 @@ class RequestAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
         """Join what the page of one request shows; so many joins are slow to plan for the list."""
         requests = super().get_queryset(request)
-        if request.resolver_match and request.resolver_match.url_name == "production_request_changelist":
+        if (
+            request.resolver_match
+            and request.resolver_match.url_name == "production_request_changelist"
+        ):
             return requests
-        others = ("workflow__type", "submitted_by", "approved_by", "closed_by", "superseded_by", "cloned_from")
+        others = (
+            "workflow__type",
+            "submitted_by",
+            "approved_by",
+            "closed_by",
+            "superseded_by",
+            "cloned_from",
+        )
         return requests.select_related("experiment", "created_by", *others)
 
     @admin.display(description="activity")
@@ -104,14 +154,18 @@ class DeclarationForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         newest = newest_version(self.instance.key) if self.instance.pk else None
-        self.fields["declaration"].initial = newest.declaration if newest else builtin_texts()["general"]
+        self.fields["declaration"].initial = (
+            newest.declaration if newest else builtin_texts()["general"]
+        )
 
     def clean_declaration(self) -> str:
         text = str(self.cleaned_data["declaration"]).replace("\r\n", "\n")
         try:
             read_declaration(text, key=self.cleaned_data.get("key", "new"))
         except DeclarationError as error:
-            raise forms.ValidationError([f"{place}: {what}" for place, what in error.problems]) from None
+            raise forms.ValidationError(
+                [f"{place}: {what}" for place, what in error.problems]
+            ) from None
         return text
 
 
@@ -125,11 +179,16 @@ class WorkflowTypeAdmin(PortalAdmin):
     list_filter = ["enabled", "experiment"]
     search_fields = ["key"]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: WorkflowType | None = None) -> tuple[str, ...]:
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: WorkflowType | None = None
+    ) -> tuple[str, ...]:
         return ("key",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: WorkflowType, form: Any, change: bool) -> None:
         obj.save()
         save_workflow(
-            workflow_type=obj, declaration=form.cleaned_data["declaration"], by=user_of(request), at=timezone.now()
+            workflow_type=obj,
+            declaration=form.cleaned_data["declaration"],
+            by=user_of(request),
+            at=timezone.now(),
         )

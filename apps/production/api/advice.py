@@ -17,7 +17,9 @@ _LONGEST_HOURS = LONGEST // timedelta(hours=1)
 
 
 class AdviceReasonSerializer(serializers.Serializer[Any]):
-    submit = serializers.ChoiceField(choices=["yes", "no", "wait"], help_text="What this reason alone advises.")
+    submit = serializers.ChoiceField(
+        choices=["yes", "no", "wait"], help_text="What this reason alone advises."
+    )
     text = serializers.CharField()
     until = serializers.DateTimeField(allow_null=True)
     service = serializers.CharField(source="service.slug", default=None, allow_null=True)
@@ -32,13 +34,19 @@ class AdviceSerializer(serializers.Serializer[Any]):
 
 
 class AdviceView(ApiView):
-    """Whether to submit jobs now: no while a needed service is down, wait if a job would meet maintenance."""
+    """Whether to submit jobs now: no while a needed service is down,
+    wait if a job would meet maintenance.
+    """
 
     @extend_schema(
         responses=AdviceSerializer,
         parameters=[
-            OpenApiParameter("stage", str, description="Name or kind of a stage. Default: any service counts."),
-            OpenApiParameter("length", float, description="Length of the jobs in hours. Default: 0."),
+            OpenApiParameter(
+                "stage", str, description="Name or kind of a stage. Default: any service counts."
+            ),
+            OpenApiParameter(
+                "length", float, description="Length of the jobs in hours. Default: 0."
+            ),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -18,7 +18,12 @@ from apps.core.api.conditional import Guarded
 from apps.core.api.moments import MomentField
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, PriorityWriter, ReasonWriter
-from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
+from apps.production.domain.approvals.delegations import (
+    delegate,
+    delegations_of,
+    may_delegate,
+    revoke_delegation,
+)
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.requirements import Slot, approval_of
 from apps.production.domain.content.stages import with_stages
@@ -30,25 +35,43 @@ MAX_SHOWN = 100
 
 
 class SignWriter(PriorityWriter):
-    """Sign for all your groups whose signature is missing, or the one named; set the priority in the same step."""
+    """Sign for all your groups whose signature is missing, or the one named;
+    set the priority in the same step.
+    """
 
     group = serializers.CharField(required=False, allow_blank=True, default="", max_length=100)
 
 
 class SignatureReader(serializers.ModelSerializer[Signature]):
     by = serializers.CharField(source="by.username", read_only=True)
-    for_user = serializers.CharField(source="for_user.username", read_only=True, allow_null=True, default=None)
+    for_user = serializers.CharField(
+        source="for_user.username", read_only=True, allow_null=True, default=None
+    )
 
     class Meta:
         model = Signature
-        fields = ["id", "by", "for_user", "at", "version", "withdrawn_at", "withdrawn_by", "withdrawn_reason"]
+        fields = [
+            "id",
+            "by",
+            "for_user",
+            "at",
+            "version",
+            "withdrawn_at",
+            "withdrawn_by",
+            "withdrawn_reason",
+        ]
         read_only_fields = fields
 
 
 class SlotReader(serializers.Serializer[Slot]):
-    """A required signature. `earlier` is one that is no longer valid; `changes` are the changes since then."""
+    """A required signature.
 
-    group = serializers.CharField(source="group.name", allow_null=True, default=None, help_text="null: an approver.")
+    `earlier` is one that is no longer valid; `changes` are the changes since then.
+    """
+
+    group = serializers.CharField(
+        source="group.name", allow_null=True, default=None, help_text="null: an approver."
+    )
     signature = SignatureReader(allow_null=True)
     people = serializers.ListField(child=serializers.CharField(), help_text="Users who can sign.")
     mine = serializers.SerializerMethodField(help_text="Whether you can sign.")
@@ -78,7 +101,10 @@ class TurnReader(serializers.Serializer[InboxItem]):
     for_users = serializers.ListField(child=serializers.CharField())
 
 
-@extend_schema(responses=TurnReader(many=True), description="Requests that wait for you, nearest deadline first.")
+@extend_schema(
+    responses=TurnReader(many=True),
+    description="Requests that wait for you, nearest deadline first.",
+)
 class InboxViewSet(ApiViewSet[Request]):
     """The inbox."""
 
@@ -97,23 +123,42 @@ class InboxViewSet(ApiViewSet[Request]):
 class DelegationReader(serializers.ModelSerializer[Delegation]):
     from_user = serializers.CharField(source="from_user.username", read_only=True)
     to_user = serializers.CharField(source="to_user.username", read_only=True)
-    group = serializers.CharField(source="group.name", read_only=True, allow_null=True, default=None)
+    group = serializers.CharField(
+        source="group.name", read_only=True, allow_null=True, default=None
+    )
     role = serializers.ChoiceField(choices=Role.choices, read_only=True, allow_blank=True)
 
     class Meta:
         model = Delegation
-        fields = ["id", "from_user", "to_user", "group", "role", "from_at", "until_at", "created_at", "revoked_at"]
+        fields = [
+            "id",
+            "from_user",
+            "to_user",
+            "group",
+            "role",
+            "from_at",
+            "until_at",
+            "created_at",
+            "revoked_at",
+        ]
         read_only_fields = fields
 
 
 class DelegationWriter(serializers.Serializer[Any]):
-    """Your delegate: for one group, as an approver, or, with neither, for everything you can sign."""
+    """Your delegate: for one group, as an approver, or, with neither,
+    for everything you can sign.
+    """
 
     to_user = serializers.CharField(max_length=150)
     group = serializers.SlugRelatedField(
-        "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
+        "name",
+        queryset=ApprovalGroup.objects.filter(retired_at=None),
+        required=False,
+        allow_null=True,
     )
-    role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
+    role = serializers.ChoiceField(
+        choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True
+    )
     from_at = MomentField(required=False, help_text="Default: now.")
     until_at = MomentField()
 
@@ -128,7 +173,9 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
     def get_queryset(self) -> QuerySet[Delegation]:
         return delegations_of(self.request.user)
 
-    @command(DelegationWriter, DelegationReader, code=201, allowed=lambda user, _: may_delegate(user))
+    @command(
+        DelegationWriter, DelegationReader, code=201, allowed=lambda user, _: may_delegate(user)
+    )
     def create(self, *, to_user: str, at: datetime, **fields: Any) -> Delegation:
         """Let another user sign for you during a period."""
         delegatee = User.objects.filter(username=to_user, is_active=True).first()
@@ -146,7 +193,9 @@ class SignatureRoutes(RequestRoutes):
     @extend_schema(responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def signatures(self, request: ApiRequest, key: str) -> Response:
-        """Required signatures: given, missing, who can sign, and changes since an earlier signature."""
+        """Required signatures: given, missing, who can sign,
+        and changes since an earlier signature.
+        """
         return self._slots(self.get_object())
 
     @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True), filters=False)

@@ -21,9 +21,15 @@ class CampaignReader(serializers.Serializer[Any]):
     done = serializers.IntegerField(help_text="Fully or partially done.")
     attention = serializers.IntegerField(help_text="Open requests that need attention.")
     jobs = serializers.IntegerField(help_text="Requested jobs of all stages.")
-    part_done = serializers.FloatField(allow_null=True, help_text="Part of these jobs that has completed, 0 to 1.")
-    deadline = serializers.DateField(allow_null=True, help_text="The next one of the open requests.")
-    expected_end = serializers.DateField(allow_null=True, help_text="The last one of the open requests, if known.")
+    part_done = serializers.FloatField(
+        allow_null=True, help_text="Part of these jobs that has completed, 0 to 1."
+    )
+    deadline = serializers.DateField(
+        allow_null=True, help_text="The next one of the open requests."
+    )
+    expected_end = serializers.DateField(
+        allow_null=True, help_text="The last one of the open requests, if known."
+    )
 
 
 class CampaignsView(ApiView):

@@ -28,8 +28,12 @@ def _range(help_text: str) -> RangeReader:
 
 class StageEstimateReader(serializers.Serializer[Any]):
     name = serializers.CharField()
-    past_jobs = serializers.IntegerField(help_text="Completed jobs that the figures are based on; 0: none.")
-    requests = serializers.ListField(child=serializers.CharField(), help_text="Requests of those jobs.")
+    past_jobs = serializers.IntegerField(
+        help_text="Completed jobs that the figures are based on; 0: none."
+    )
+    requests = serializers.ListField(
+        child=serializers.CharField(), help_text="Requests of those jobs."
+    )
     alike = serializers.CharField(help_text="What those jobs have in common.")
     scaled = serializers.BooleanField(help_text="Whether times are scaled by events per job.")
     wall_seconds = _range("Per job.")
@@ -44,7 +48,9 @@ class EstimateReader(serializers.Serializer[Any]):
     """Cost of a request; a total is null unless known for every stage."""
 
     past_jobs = serializers.IntegerField()
-    without = serializers.ListField(child=serializers.CharField(), help_text="Stages without past jobs.")
+    without = serializers.ListField(
+        child=serializers.CharField(), help_text="Stages without past jobs."
+    )
     core_seconds = _range("All stages.")
     disk_bytes = _range("All outputs.")
     days = _range("Stages run one after the other.")
@@ -56,16 +62,24 @@ class EstimateReader(serializers.Serializer[Any]):
     finish = serializers.ListField(
         child=serializers.DateField(),
         allow_null=True,
-        help_text="Expected end: earliest, likely and latest day; if `begins` is null, for a start today.",
+        help_text=(
+            "Expected end: earliest, likely and latest day; if `begins` is null, for a start today."
+        ),
     )
-    priority_class = serializers.CharField(help_text="The class that `begins` and `finish` were computed for.")
-    assumption = serializers.CharField(help_text="What they assume, such as `if approved now`; empty if nothing.")
+    priority_class = serializers.CharField(
+        help_text="The class that `begins` and `finish` were computed for."
+    )
+    assumption = serializers.CharField(
+        help_text="What they assume, such as `if approved now`; empty if nothing."
+    )
     stages = StageEstimateReader(many=True)
 
 
 class FixReader(serializers.Serializer[Any]):
     text = serializers.CharField(source="label")
-    values = serializers.DictField(child=serializers.JSONField(), help_text="New values by field path.")
+    values = serializers.DictField(
+        child=serializers.JSONField(), help_text="New values by field path."
+    )
 
 
 class FindingReader(serializers.Serializer[Any]):
@@ -88,7 +102,11 @@ _REFUSALS = {400: OpenApiResponse(description="The body is invalid: problems by 
 
 
 class CheckRequest(ApiView):
-    @extend_schema(operation_id="requests_check", request=NewRequestWriter, responses={200: CheckedReader, **_REFUSALS})
+    @extend_schema(
+        operation_id="requests_check",
+        request=NewRequestWriter,
+        responses={200: CheckedReader, **_REFUSALS},
+    )
     def post(self, request: ApiRequest) -> Response:
         """Check and estimate a request without saving it."""
         return Response(CheckedReader(_checked(request)).data)
@@ -96,7 +114,9 @@ class CheckRequest(ApiView):
 
 class EstimateRequest(ApiView):
     @extend_schema(
-        operation_id="requests_estimate", request=NewRequestWriter, responses={200: EstimateReader, **_REFUSALS}
+        operation_id="requests_estimate",
+        request=NewRequestWriter,
+        responses={200: EstimateReader, **_REFUSALS},
     )
     def post(self, request: ApiRequest) -> Response:
         """Estimate a request from past jobs, without saving it."""
@@ -105,4 +125,6 @@ class EstimateRequest(ApiView):
 
 def _checked(request: ApiRequest) -> CheckReport:
     sent = valid(NewRequestWriter(data=request.data, context={"request": request}))
-    return check_report(sent.content(), experiment=sent.validated_data["experiment"], at=timezone.now())
+    return check_report(
+        sent.content(), experiment=sent.validated_data["experiment"], at=timezone.now()
+    )

@@ -23,7 +23,9 @@ class CommentReader(serializers.ModelSerializer[Comment]):
 
     thread = serializers.IntegerField(source="thread_id", allow_null=True)
     by = serializers.CharField(source="by.username")
-    resolved_by = serializers.CharField(source="resolved_by.username", allow_null=True, default=None)
+    resolved_by = serializers.CharField(
+        source="resolved_by.username", allow_null=True, default=None
+    )
 
     class Meta:
         model = Comment
@@ -50,7 +52,9 @@ class CommentText(serializers.Serializer[Any]):
 
 
 class CommentWriter(CommentText):
-    """A comment on a field (its path) or on the whole request; or an answer (id of any comment of the thread)."""
+    """A comment on a field (its path) or on the whole request;
+    or an answer (id of any comment of the thread).
+    """
 
     field = serializers.CharField(required=False, allow_blank=True, default="", max_length=120)
     thread = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
@@ -73,18 +77,28 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Comment]:
-        return self._visible_request().comments.select_related("by", "resolved_by", "thread", "request").order_by("id")
+        return (
+            self._visible_request()
+            .comments.select_related("by", "resolved_by", "thread", "request")
+            .order_by("id")
+        )
 
     def about(self) -> Comment | Request:
         return self.get_object() if self.detail else self._visible_request()
 
     @command(CommentWriter, CommentReader, code=201)
-    def create(self, production_request: Request, *, field: str, thread: int | None, **fields: Any) -> Comment:
+    def create(
+        self, production_request: Request, *, field: str, thread: int | None, **fields: Any
+    ) -> Comment:
         """Comment on the request or one of its fields, or answer."""
-        first = production_request.comments.filter(pk=thread).first() if thread is not None else None
+        first = (
+            production_request.comments.filter(pk=thread).first() if thread is not None else None
+        )
         if thread is not None and first is None:
             raise InvalidFields({"thread": ["This request has no such comment."]})
-        return discussion.write_comment(request=production_request, path=field, thread=first, **fields)
+        return discussion.write_comment(
+            request=production_request, path=field, thread=first, **fields
+        )
 
     @command(CommentText, CommentReader, refused=_REFUSED, allowed=_is_own)
     def partial_update(self, comment: Comment, **fields: Any) -> Comment:

@@ -23,7 +23,9 @@ class YamlParser(parsers.BaseParser):
 
     media_type = "application/yaml"
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, str]:
+    def parse(
+        self, stream: Any, media_type: str | None = None, parser_context: Any = None
+    ) -> dict[str, str]:
         try:
             return {"yaml": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError:
@@ -37,7 +39,9 @@ class YamlRenderer(renderers.BaseRenderer):
     format = "yaml"
     charset = "utf-8"
 
-    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
         if isinstance(data, str):
             return data.encode()
         renderer_context["response"]["Content-Type"] = "application/json"
@@ -55,7 +59,9 @@ class YamlRoutes(RequestRoutes):
     @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
     def yaml(self, request: ApiRequest, key: str) -> Response:
         """Return the request in YAML, the format of `import/`."""
-        return Response(export_request(self.get_object()), content_type="application/yaml; charset=utf-8")
+        return Response(
+            export_request(self.get_object()), content_type="application/yaml; charset=utf-8"
+        )
 
     @allowed_by(lambda user, _: may_create(user))
     @extend_schema(
@@ -65,7 +71,9 @@ class YamlRoutes(RequestRoutes):
             400: OpenApiResponse(description="All problems, by field path and line."),
         },
     )
-    @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
+    @action(
+        detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser]
+    )
     def import_yaml(self, request: ApiRequest) -> Response:
         """Create a draft from YAML. Liaisons of the experiment only."""
         if not may_create(request.user):  # before the text is parsed

@@ -21,7 +21,12 @@ from apps.production.api.serializers import ChangeReader, RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import check_report
-from apps.production.domain.content.revisions import compare, content_at, last_reviewed, revisions_of
+from apps.production.domain.content.revisions import (
+    compare,
+    content_at,
+    last_reviewed,
+    revisions_of,
+)
 from apps.production.domain.content.serialization import plain
 from apps.production.domain.content.stages import content_of
 from apps.production.models import RequestRevision
@@ -87,19 +92,36 @@ class HistoryRoutes(RequestRoutes):
         rows: Any = revisions_of(self.get_object())
         return Response(RevisionReader(rows, many=True).data)
 
-    @extend_schema(responses=RevisionDetail, parameters=[OpenApiParameter("number", int, OpenApiParameter.PATH)])
-    @action(detail=True, methods=["get"], url_path="revisions/(?P<number>[0-9]{1,18})", pagination_class=None)
+    @extend_schema(
+        responses=RevisionDetail,
+        parameters=[OpenApiParameter("number", int, OpenApiParameter.PATH)],
+    )
+    @action(
+        detail=True,
+        methods=["get"],
+        url_path="revisions/(?P<number>[0-9]{1,18})",
+        pagination_class=None,
+    )
     def revision(self, request: ApiRequest, key: str, number: str) -> Response:
         """Content of the request at a version."""
-        revision = self.get_object().revisions.select_related("request__workflow__type").filter(pk=number).first()
+        revision = (
+            self.get_object()
+            .revisions.select_related("request__workflow__type")
+            .filter(pk=number)
+            .first()
+        )
         if revision is None:
             raise NotFound
         return Response(RevisionDetail(revision).data)
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("old", int, description="Id of a version. Default: the last that was reviewed."),
-            OpenApiParameter("new", int, description="Id of a version. Default: the current request."),
+            OpenApiParameter(
+                "old", int, description="Id of a version. Default: the last that was reviewed."
+            ),
+            OpenApiParameter(
+                "new", int, description="Id of a version. Default: the current request."
+            ),
         ],
         responses=ComparisonReader,
         filters=False,
@@ -147,5 +169,7 @@ class Rules(StrictView):
         """List the rules that requests are checked by, most severe first."""
         rows = []
         for severity, _, rules in rules_by_severity():
-            rows += [{"rule": name, "severity": severity, "description": text} for name, text in rules]
+            rows += [
+                {"rule": name, "severity": severity, "description": text} for name, text in rules
+            ]
         return Response(RuleReader(rows, many=True).data)

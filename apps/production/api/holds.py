@@ -25,7 +25,18 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 
     class Meta:
         model = Hold
-        fields = ["id", "level", "what", "experiment", "request", "stage", "reason", "by", "at", "lifted_at"]
+        fields = [
+            "id",
+            "level",
+            "what",
+            "experiment",
+            "request",
+            "stage",
+            "reason",
+            "by",
+            "at",
+            "lifted_at",
+        ]
 
     def get_level(self, hold: Hold) -> str:
         return holds.hold_level(hold)
@@ -38,16 +49,22 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 
 
 class HoldWriter(serializers.Serializer[Any]):
-    """Scope of the hold: a stage (with its request), an experiment or, with neither, all production."""
+    """Scope of the hold: a stage (with its request), an experiment or, with neither,
+    all production.
+    """
 
     experiment = ExperimentField(required=False, allow_null=True, default=None)
     request = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
-    stage = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10_000)
+    stage = serializers.IntegerField(
+        required=False, allow_null=True, default=None, min_value=1, max_value=10_000
+    )
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class LiftWriter(serializers.Serializer[Any]):
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=MAX_REASON
+    )
 
 
 @extend_schema(description="Active holds that you can see.")

@@ -24,7 +24,9 @@ from apps.production.models import Request
 class RelatedReader(serializers.Serializer[Any]):
     """A related request and its relation to this one."""
 
-    relation = serializers.CharField(source="words", help_text="Such as “Split into”, “Cloned from”.")
+    relation = serializers.CharField(
+        source="words", help_text="Such as “Split into”, “Cloned from”."
+    )
     request = serializers.CharField(source="request.key")
     state = serializers.CharField(source="request.state")
     title = serializers.CharField(source="request.title")
@@ -36,7 +38,9 @@ class SplitWriter(ReasonWriter):
 
     by = serializers.ChoiceField(choices=[way.value for way in SplitUnit])
     size = serializers.IntegerField(min_value=1, max_value=10**12)
-    preview = serializers.BooleanField(default=False, help_text="Only return the result; change nothing.")
+    preview = serializers.BooleanField(
+        default=False, help_text="Only return the result; change nothing."
+    )
 
 
 class CombineWriter(ReasonWriter):
@@ -45,7 +49,9 @@ class CombineWriter(ReasonWriter):
     others = serializers.ListField(
         child=serializers.CharField(max_length=24), min_length=1, max_length=MAX_COMBINED - 1
     )
-    preview = serializers.BooleanField(default=False, help_text="Only return the result; change nothing.")
+    preview = serializers.BooleanField(
+        default=False, help_text="Only return the result; change nothing."
+    )
 
 
 class PartReader(serializers.Serializer[Any]):
@@ -69,7 +75,9 @@ _ANSWERS: dict[int, Any] = {
     400: OpenApiResponse(description="Problems by field."),
     403: OpenApiResponse(description="You do not have permission."),
     404: OpenApiResponse(description="Not found, or you do not have access."),
-    409: OpenApiResponse(description="Jobs were submitted, or the request has changed. Nothing was changed."),
+    409: OpenApiResponse(
+        description="Jobs were submitted, or the request has changed. Nothing was changed."
+    ),
 }
 
 
@@ -85,7 +93,9 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(request=SplitWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
-        """Split a request without submitted jobs into drafts by runs, files or events, which supersede it."""
+        """Split a request without submitted jobs into drafts by runs, files or events,
+        which supersede it.
+        """
         production_request = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
         how: dict[str, Any] = {"by_what": SplitUnit(sent["by"]), "size": sent["size"]}
@@ -93,7 +103,9 @@ class LinkRoutes(RequestRoutes):
         keys = None
         if not sent["preview"]:
             more = {"reason": sent["reason"], "version": sent["version"]}
-            made = links.split_request(request=production_request, by=request.user, at=timezone.now(), **how, **more)
+            made = links.split_request(
+                request=production_request, by=request.user, at=timezone.now(), **how, **more
+            )
             keys = [part.key for part in made]
         parts = [(part.words, part.content) for part in planned.parts]
         return _rearranged(parts, planned.notes, keys)
@@ -102,12 +114,16 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:
-        """Combine this request with others without submitted jobs into one draft, which supersedes them."""
+        """Combine this request with others without submitted jobs into one draft,
+        which supersedes them.
+        """
         production_request = self._allowed(self.get_object())
         sent = self.given(CombineWriter)
         preview = sent.pop("preview")
         version = sent.pop("version")
-        others = self._named([name for name in sent.pop("others") if name != production_request.key])
+        others = self._named(
+            [name for name in sent.pop("others") if name != production_request.key]
+        )
         requests = [production_request, *map(self._allowed, others)]
 
         planned = links.plan_combined(requests=requests)
@@ -121,19 +137,26 @@ class LinkRoutes(RequestRoutes):
     def _named(self, keys: list[str]) -> list[Request]:
         requests = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
         if unknown := [key for key in keys if key not in requests]:
-            raise InvalidFields({"others": [f"{key}: not found, or you do not have access." for key in unknown]})
+            raise InvalidFields(
+                {"others": [f"{key}: not found, or you do not have access." for key in unknown]}
+            )
         return [requests[key] for key in dict.fromkeys(keys)]
 
     def _allowed(self, production_request: Request) -> Request:
         if not links.may_rearrange(self.request.user, production_request):
             raise NotAllowed(
-                f"Only liaisons of {production_request.experiment} and, once it is submitted, approvers can do this."
+                f"Only liaisons of {production_request.experiment} and, once it is submitted, "
+                "approvers can do this."
             )
         return production_request
 
 
-def _rearranged(parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None) -> Response:
-    """Tell the note and content of each request that was made under these keys; without any, would be."""
+def _rearranged(
+    parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None
+) -> Response:
+    """Tell the note and content of each request that was made under these keys; without any,
+    would be.
+    """
     told = [
         {"request": key, "note": note, "content": plain(content)}
         for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True)

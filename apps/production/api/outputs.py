@@ -13,7 +13,10 @@ from apps.production.models import OutputReport, Request, Stage, StageLocation
 
 
 class OutputWriter(serializers.Serializer[Any]):
-    """Input and output of one job, or of several counted together. Sending a `key` again replaces its report."""
+    """Input and output of one job, or of several counted together.
+
+    Sending a `key` again replaces its report.
+    """
 
     key = serializers.CharField(
         required=False, allow_blank=True, default="", help_text="Required. For example the job id."
@@ -47,7 +50,9 @@ class _StageView(ApiView):
         visible = Stage.objects.filter(request__in=Request.objects.visible_to(self.request.user))
         position = min(self.kwargs["number"], 10_000) - 1
         stage: Stage = get_object_or_404(
-            visible.select_related("request__experiment"), request__key=self.kwargs["key"], position=position
+            visible.select_related("request__experiment"),
+            request__key=self.kwargs["key"],
+            position=position,
         )
         return stage
 
@@ -66,5 +71,10 @@ class Outputs(_StageView):
 class Located(_StageView):
     @extend_schema(request=LocatedWriter, responses={200: LocatedReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
-        """Report that the outputs of the stage are in the catalogue. Repeating it changes nothing."""
-        return Response(LocatedReader(counts.mark_located(stage=self.stage(), **self.given(LocatedWriter))).data)
+        """Report that the outputs of the stage are in the catalogue.
+
+        Repeating it changes nothing.
+        """
+        return Response(
+            LocatedReader(counts.mark_located(stage=self.stage(), **self.given(LocatedWriter))).data
+        )

@@ -24,7 +24,9 @@ from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
 from apps.production.permissions import may_move, may_set_shares
 
-_MISSING = {404: OpenApiResponse(description="Not found, you do not have access, or it has no score.")}
+_MISSING = {
+    404: OpenApiResponse(description="Not found, you do not have access, or it has no score.")
+}
 MAX_ROWS = 1_000
 
 
@@ -36,7 +38,9 @@ class TermReader(serializers.Serializer[Any]):
 
 
 class StartReader(serializers.Serializer[Any]):
-    """Eight of ten such requests start between `early` and `late`; null if unknown, with the reason in `basis`."""
+    """Eight of ten such requests start between `early` and `late`; null if unknown,
+    with the reason in `basis`.
+    """
 
     early = serializers.DateField(allow_null=True)
     likely = serializers.DateField(allow_null=True)
@@ -45,7 +49,9 @@ class StartReader(serializers.Serializer[Any]):
 
 
 class LineReader(serializers.Serializer[Any]):
-    """Score of a request by term, and its rank; `rank` and `expected_start` are null outside the queue."""
+    """Score of a request by term, and its rank; `rank` and `expected_start` are null outside the
+    queue.
+    """
 
     key = serializers.CharField(source="request.key")
     experiment = serializers.CharField(source="request.experiment.key")
@@ -76,7 +82,9 @@ class PartReader(serializers.Serializer[Any]):
     """The page of the queue to read."""
 
     after = serializers.IntegerField(required=False, default=0, min_value=0, max_value=10**9)
-    page_size = serializers.IntegerField(required=False, default=100, min_value=1, max_value=MAX_ROWS)
+    page_size = serializers.IntegerField(
+        required=False, default=100, min_value=1, max_value=MAX_ROWS
+    )
 
 
 class UndoWriter(serializers.Serializer[Any]):
@@ -90,14 +98,18 @@ class MoveWriter(UndoWriter):
     """The new rank. With `seen_rank`, refused if the request has another rank now."""
 
     to_rank = serializers.IntegerField(min_value=1, max_value=10**9)
-    seen_rank = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10**9)
+    seen_rank = serializers.IntegerField(
+        required=False, allow_null=True, default=None, min_value=1, max_value=10**9
+    )
 
 
 class LevelReader(serializers.Serializer[Any]):
     """A priority to try out; fields not sent keep their current value."""
 
     priority_class = serializers.ChoiceField(choices=RequestedPriority.choices, required=False)
-    priority = serializers.IntegerField(required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
+    priority = serializers.IntegerField(
+        required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY
+    )
 
 
 class WhatIfReader(serializers.Serializer[Any]):
@@ -113,7 +125,9 @@ class QueueViewSet(OfRequests):
     def list(self, request: ApiRequest) -> Response:
         """Read the queue. Ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
-        lines = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
+        lines = queue_lines(
+            user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"]
+        )
         return Response(QueueReader(lines).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
@@ -175,7 +189,9 @@ class SharesReader(serializers.Serializer[Any]):
 class WeightsWriter(serializers.Serializer[Any]):
     """Weights by experiment key; others stay unchanged."""
 
-    weights = serializers.DictField(child=serializers.IntegerField(min_value=0, max_value=MAX_WEIGHT))
+    weights = serializers.DictField(
+        child=serializers.IntegerField(min_value=0, max_value=MAX_WEIGHT)
+    )
 
 
 class SharesWriter(WeightsWriter):

@@ -67,7 +67,9 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
 
 
 @extend_schema_view(
-    list=extend_schema(description="Requests that you can see, newest first, without their stages."),
+    list=extend_schema(
+        description="Requests that you can see, newest first, without their stages."
+    ),
     retrieve=extend_schema(description="One request with its stages."),
 )
 class RequestViewSet(
@@ -87,7 +89,9 @@ class RequestViewSet(
         visible = Request.objects.visible_to(self.request.user)
         if self.action != "list":
             return with_stages(visible)
-        return with_people(visible).annotate(due=Coalesce("deadline", date.max))  # without a deadline: last
+        return with_people(visible).annotate(
+            due=Coalesce("deadline", date.max)
+        )  # without a deadline: last
 
     def get_serializer_class(self) -> type[RequestRow]:
         return RequestRow if self.action == "list" else RequestReader
@@ -112,7 +116,10 @@ class RequestViewSet(
     @allowed_by(is_liaison_of)
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
-        """Replace a request: fields not sent are emptied. A material change needs new signatures."""
+        """Replace a request: fields not sent are emptied.
+
+        A material change needs new signatures.
+        """
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
     @allowed_by(is_liaison_of)
@@ -122,11 +129,17 @@ class RequestViewSet(
         return self._save(None)
 
     submit = _move_by(Verb.SUBMIT, "Submit a complete request for approval.")
-    approve = _move_by(Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter)
-    request_changes = _move_by(Verb.REQUEST_CHANGES, "Return a request to its liaisons. Requires a reason.")
+    approve = _move_by(
+        Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter
+    )
+    request_changes = _move_by(
+        Verb.REQUEST_CHANGES, "Return a request to its liaisons. Requires a reason."
+    )
     reject = _move_by(Verb.REJECT, "Reject a request. Requires a reason.")
     test = _move_by(Verb.TEST, "Start the test of a queued request.")
-    fail_test = _move_by(Verb.FAIL_TEST, "Return a request to the queue after a failed test. Requires a reason.")
+    fail_test = _move_by(
+        Verb.FAIL_TEST, "Return a request to the queue after a failed test. Requires a reason."
+    )
     start = _move_by(Verb.START, "Start production.")
     hold = _move_by(Verb.HOLD, "Put a request on hold: no new jobs start. Requires a reason.")
     release = _move_by(Verb.RELEASE, "Release a request that is on hold.")
@@ -134,10 +147,14 @@ class RequestViewSet(
     review = _move_by(Verb.REVIEW, "Pass it to data quality.")
     resume = _move_by(Verb.RESUME, "Return it to production. Requires a reason.")
     done = _move_by(Verb.DONE, "Close a request that was produced.")
-    done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that was produced in part. Requires a reason.")
+    done_partial = _move_by(
+        Verb.DONE_PARTIAL, "Close a request that was produced in part. Requires a reason."
+    )
     cancel = _move_by(Verb.CANCEL, "Cancel a request. Requires a reason once it is submitted.")
     supersede = _move_by(
-        Verb.SUPERSEDE, "Replace it by another request, the `successor`. Requires a reason.", SuccessorWriter
+        Verb.SUPERSEDE,
+        "Replace it by another request, the `successor`. Requires a reason.",
+        SuccessorWriter,
     )
 
     @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_approve)
@@ -152,7 +169,9 @@ class RequestViewSet(
 
     def _save(self, base: RequestContent | None) -> Response:
         production_request = self.get_object()
-        sent = valid(ChangedRequestWriter(data=self.request.data, context={"request": self.request}))
+        sent = valid(
+            ChangedRequestWriter(data=self.request.data, context={"request": self.request})
+        )
         saved = save_draft(
             request=production_request,
             content=sent.content(content_of(production_request) if base is None else base),

@@ -37,7 +37,9 @@ class StageReader(serializers.ModelSerializer[Stage]):
         read_only_fields = fields
 
     def to_representation(self, stage: Stage) -> dict[str, Any]:
-        """Skip the fields' own conversion, which takes most of the time for a list with hundreds of stages."""
+        """Skip the fields' own conversion, which takes most of the time for a list with hundreds
+        of stages.
+        """
         shown = {name: getattr(stage, name) for name in self.Meta.fields}
         return {**shown, "services": [service.slug for service in stage.services.all()]}
 
@@ -52,26 +54,44 @@ class AttentionReader(serializers.ModelSerializer[Attention]):
 
 
 class RequestRow(serializers.ModelSerializer[Request]):
-    """A request as lists tell it; its own address has what it is for, its arguments and its stages too."""
+    """A request as lists tell it; its own address has what it is for,
+    its arguments and its stages too.
+    """
 
     experiment = serializers.CharField(source="experiment.key", read_only=True)
     created_by = serializers.CharField(source="created_by.username", read_only=True)
-    submitted_by = serializers.CharField(source="submitted_by.username", read_only=True, allow_null=True, default=None)
-    approved_by = serializers.CharField(source="approved_by.username", read_only=True, allow_null=True, default=None)
-    closed_by = serializers.CharField(source="closed_by.username", read_only=True, allow_null=True, default=None)
+    submitted_by = serializers.CharField(
+        source="submitted_by.username", read_only=True, allow_null=True, default=None
+    )
+    approved_by = serializers.CharField(
+        source="approved_by.username", read_only=True, allow_null=True, default=None
+    )
+    closed_by = serializers.CharField(
+        source="closed_by.username", read_only=True, allow_null=True, default=None
+    )
     workflow = serializers.CharField(source="workflow.type.key", read_only=True)
-    superseded_by = serializers.CharField(source="superseded_by.key", read_only=True, allow_null=True, default=None)
+    superseded_by = serializers.CharField(
+        source="superseded_by.key", read_only=True, allow_null=True, default=None
+    )
     workflow_version = serializers.IntegerField(source="workflow.number", read_only=True)
     priority_class = serializers.ChoiceField(
-        choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
+        choices=RequestedPriority.choices,
+        read_only=True,
+        allow_blank=True,
+        help_text="Empty until the OPG sets it.",
     )
     attention = AttentionReader(many=True, read_only=True)
-    rank = serializers.SerializerMethodField(help_text="Rank in the queue, 1 is next; null outside the queue.")
+    rank = serializers.SerializerMethodField(
+        help_text="Rank in the queue, 1 is next; null outside the queue."
+    )
     expected_end_assumption = serializers.SerializerMethodField(
         help_text="What `expected_end` assumes, such as `if it started today`; empty if nothing."
     )
     slack_days = serializers.SerializerMethodField(
-        help_text="Days from the expected end to the deadline, negative if it is late; null if unknown or closed."
+        help_text=(
+            "Days from the expected end to the deadline, negative if it is late; null if unknown "
+            "or closed."
+        )
     )
 
     class Meta:
@@ -129,13 +149,25 @@ class RequestRow(serializers.ModelSerializer[Request]):
 
 
 class RequestReader(RequestRow):
-    """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
+    """A request; write it with the `version` you have read,
+    so that nothing of others is overwritten.
+    """
 
     stages = StageReader(many=True, read_only=True)
-    points = serializers.SerializerMethodField(help_text="Points of the parameter scan; 1 without one.")
+    points = serializers.SerializerMethodField(
+        help_text="Points of the parameter scan; 1 without one."
+    )
 
     class Meta(RequestRow.Meta):
-        fields = [*RequestRow.Meta.fields, "purpose", "priority_reason", "scan", "points", "arguments", "stages"]
+        fields = [
+            *RequestRow.Meta.fields,
+            "purpose",
+            "priority_reason",
+            "scan",
+            "points",
+            "arguments",
+            "stages",
+        ]
         read_only_fields = fields
 
     def get_points(self, request: Request) -> int:
@@ -143,7 +175,9 @@ class RequestReader(RequestRow):
 
 
 def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the field of a common argument of requests or stages, which `read_plain` parses and checks."""
+    """Return the field of a common argument of requests or stages,
+    which `read_plain` parses and checks.
+    """
     schema = argument.schema()
     if not argument.kind.is_text and "type" in schema and schema["type"] != "array":
         schema["oneOf"] = [{"type": schema.pop("type")}, {"type": "string"}]
@@ -173,7 +207,10 @@ class StageWriter(serializers.Serializer[Any]):
     """A stage; without `input_dataset` it reads the output of the previous stage."""
 
     def get_fields(self) -> Any:
-        kind = {"type": "string", "description": "Key of a stage of the workflow type. Default: the first."}
+        kind = {
+            "type": "string",
+            "description": "Key of a stage of the workflow type. Default: the first.",
+        }
         own = {"kind": _as_sent(kind), "arguments": _as_sent(_ARGUMENTS)}
         return {**own, **{name: _field(argument) for name, argument in CORE.items()}}
 
@@ -188,13 +225,24 @@ class RequestWriter(serializers.Serializer[Any]):
         return {**own, **{name: _field(argument) for name, argument in REQUEST.items()}}
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
-        """Return the content sent, with the fields of `base` where nothing was sent. Raises `InvalidFields`."""
-        sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
+        """Return the content sent, with the fields of `base` where nothing was sent.
+
+        Raises `InvalidFields`.
+        """
+        sent = {
+            name: value
+            for name, value in self.validated_data.items()
+            if name not in {"experiment", "version"}
+        }
         workflow = sent.pop("workflow", None) or (base or RequestContent()).workflow
         read, problems = read_plain(sent, workflow)
         if problems:
             raise InvalidFields({**check_shape(read, basic_facts(timezone.now())), **problems})
-        return replace(base or RequestContent(), workflow=workflow, **{name: getattr(read, name) for name in sent})
+        return replace(
+            base or RequestContent(),
+            workflow=workflow,
+            **{name: getattr(read, name) for name in sent},
+        )
 
 
 class ExperimentField(serializers.SlugRelatedField[Experiment]):
@@ -215,17 +263,24 @@ class NewRequestWriter(RequestWriter):
     """A new draft of an experiment."""
 
     experiment = ExperimentField()
-    workflow = serializers.CharField(required=False, max_length=40, help_text=f"{_WORKFLOW} Default: general.")
+    workflow = serializers.CharField(
+        required=False, max_length=40, help_text=f"{_WORKFLOW} Default: general."
+    )
 
     def validate_workflow(self, key: str) -> Workflow:
-        version = newest_versions(visible_types(self.context["request"].user).filter(key=key)).first()
+        version = newest_versions(
+            visible_types(self.context["request"].user).filter(key=key)
+        ).first()
         if version is None:
             raise serializers.ValidationError(f"Workflow type “{key}” does not exist.")
         return workflow_of(version)
 
 
 class ChangedRequestWriter(NewRequestWriter):
-    """A draft; `version` is the version you have read. Experiment and type are fixed once it is submitted."""
+    """A draft; `version` is the version you have read.
+
+    Experiment and type are fixed once it is submitted.
+    """
 
     experiment = ExperimentField(required=False)
     workflow = serializers.CharField(required=False, max_length=40, help_text=_WORKFLOW)
@@ -241,7 +296,9 @@ class ChangeReader(serializers.Serializer[Any]):
 class ReasonWriter(serializers.Serializer[Any]):
     """The reason. With `version`, refused if the request has changed since."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=MAX_REASON
+    )
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
 
 
@@ -267,5 +324,9 @@ class PriorityWriter(ReasonWriter):
         choices=RequestedPriority.choices, required=False, allow_null=True, default=None
     )
     priority = serializers.IntegerField(
-        required=False, allow_null=True, default=None, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY
+        required=False,
+        allow_null=True,
+        default=None,
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
     )

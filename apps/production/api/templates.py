@@ -31,7 +31,9 @@ from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request, RequestTemplate
 from apps.production.permissions import is_liaison_of, may_create
 
-_REFUSED = {403: OpenApiResponse(description="Only liaisons of the experiment and the OPG can do this.")}
+_REFUSED = {
+    403: OpenApiResponse(description="Only liaisons of the experiment and the OPG can do this.")
+}
 
 
 class DraftReader(serializers.Serializer[Any]):
@@ -64,12 +66,22 @@ class TemplateReader(serializers.ModelSerializer[RequestTemplate]):
 
     class Meta:
         model = RequestTemplate
-        fields = ["id", "name", "experiment", "workflow", "workflow_version", "saved_at", "saved_by"]
+        fields = [
+            "id",
+            "name",
+            "experiment",
+            "workflow",
+            "workflow_version",
+            "saved_at",
+            "saved_by",
+        ]
         read_only_fields = fields
 
 
 class TemplateDetail(TemplateReader):
-    """With the content of a new request under the current workflow type, and notes on what could not be copied."""
+    """With the content of a new request under the current workflow type,
+    and notes on what could not be copied.
+    """
 
     content = serializers.SerializerMethodField()
     notes = serializers.SerializerMethodField()
@@ -93,9 +105,17 @@ class CloneRoutes(RequestRoutes):
         made, notes = clone_request(request=production_request, **fields)
         return {"request": made, "notes": notes}
 
-    @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names", allowed=is_liaison_of)
+    @command(
+        NextNamesWriter,
+        RequestReader,
+        refused=_REFUSED,
+        url_path="next-names",
+        allowed=is_liaison_of,
+    )
     def next_names(self, production_request: Request, **fields: Any) -> Request:
-        """Rename outputs of a clone to the next version where the original request writes the same names."""
+        """Rename outputs of a clone to the next version where the original request writes the
+        same names.
+        """
         return take_next_names(request=production_request, **fields)
 
 
@@ -120,7 +140,9 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
     @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED, allowed=_may_save)
     def create(self, *, request: str, **fields: Any) -> RequestTemplate:
         """Save a request as a template, without its deadline."""
-        production_request = Request.objects.visible_to(self.request.user).filter(key=request).first()
+        production_request = (
+            Request.objects.visible_to(self.request.user).filter(key=request).first()
+        )
         if production_request is None:
             raise InvalidFields({"request": ["Not found, or you do not have access."]})
         return save_template(request=production_request, **fields)
@@ -135,7 +157,9 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
         """Delete it; requests created from it stay."""
         delete_template(template=template, **fields)
 
-    @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft", allowed=is_liaison_of)
+    @command(
+        reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft", allowed=is_liaison_of
+    )
     def make_draft(self, template: RequestTemplate, **fields: Any) -> dict[str, Any]:
         """Create a draft from it. Liaisons of the experiment only."""
         refitted = content_from(template)

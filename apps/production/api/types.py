@@ -14,7 +14,10 @@ from apps.production.models import WorkflowVersion
 
 
 class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
-    """The newest version of a type. `request` and each of `stages` are JSON Schemas of `arguments` and fields."""
+    """The newest version of a type.
+
+    `request` and each of `stages` are JSON Schemas of `arguments` and fields.
+    """
 
     key = serializers.CharField(source="type.key")
     request = serializers.SerializerMethodField()
@@ -30,11 +33,16 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
 
     @extend_schema_field(OpenApiTypes.OBJECT)
     def get_stages(self, version: WorkflowVersion) -> dict[str, Any]:
-        return {kind.key: {"title": kind.title, **_schema(kind.arguments)} for kind in workflow_of(version).stages}
+        return {
+            kind.key: {"title": kind.title, **_schema(kind.arguments)}
+            for kind in workflow_of(version).stages
+        }
 
 
 @extend_schema(description="Newest version of each workflow type that you can see.")
-class WorkflowViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]):
+class WorkflowViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]
+):
     serializer_class = WorkflowReader
     pagination_class = None
     lookup_field = "type__key"

@@ -1,4 +1,6 @@
-"""Advice whether to submit jobs now: from outages, maintenance windows and announcements, for jobs of some length."""
+"""Advice whether to submit jobs now: from outages, maintenance windows and announcements,
+for jobs of some length.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +14,13 @@ from apps.accounts.permissions import NOBODY, Scope, scope_of
 from apps.production.domain.content.model import RequestContent
 from apps.production.models import Request, Stage
 from apps.statusboard.enums import Effect, State
-from apps.statusboard.models import Announcement, AnnouncementQuerySet, DowntimeWindow, Service, StateInterval
+from apps.statusboard.models import (
+    Announcement,
+    AnnouncementQuerySet,
+    DowntimeWindow,
+    Service,
+    StateInterval,
+)
 
 Submit = Literal["yes", "no", "wait"]
 #: The longest job that is advised on; a longer one counts as this long.
@@ -21,7 +29,8 @@ LONGEST = timedelta(days=60)
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that speaks against submitting, or that one should know; `submit` is what it alone advises.
+    """One thing that speaks against submitting, or that one should know;
+    `submit` is what it alone advises.
 
     It is about all jobs, unless it names experiments or services.
     """
@@ -44,33 +53,51 @@ class Advice:
 
 
 _ORDER: dict[Submit, int] = {"no": 0, "wait": 1, "yes": 2}
-_UNPLANNED = {State.DOWN: "no", State.MAINTENANCE: "wait", State.DEGRADED: "yes", State.UNKNOWN: "yes"}
+_UNPLANNED = {
+    State.DOWN: "no",
+    State.MAINTENANCE: "wait",
+    State.DEGRADED: "yes",
+    State.UNKNOWN: "yes",
+}
 
 
 def services_of_stage(stage: str, user: User) -> set[int]:
-    """Return the services that stages of this name or kind need, in requests that the user may see."""
+    """Return the services that stages of this name or kind need,
+    in requests that the user may see.
+    """
     stages = Stage.objects.filter(request__in=Request.objects.visible_to(user))
     named = stages.filter(name__iexact=stage) | stages.filter(kind__iexact=stage)
     return set(named.exclude(services=None).values_list("services", flat=True).distinct())
 
 
-def submit_advice(*, user: User, at: datetime, length: timedelta, services: Collection[int] | None = None) -> Advice:
-    """Advise on jobs of a length that start at `at` and need these services, or any service (None). Three queries.
+def submit_advice(
+    *, user: User, at: datetime, length: timedelta, services: Collection[int] | None = None
+) -> Advice:
+    """Advise on jobs of a length that start at `at` and need these services, or any service (None).
 
-    Down and “do not submit” mean no; maintenance that such a job would meet means wait; degraded and unknown are
-    reasons to know. The end of an unplanned outage is not known.
+    Three queries.
+
+    Down and “do not submit” mean no; maintenance that such a job would meet means wait; degraded
+    and unknown are reasons to know. The end of an unplanned outage is not known.
     """
     announcements = Announcement.objects.visible_to(user)
     return _advice(
-        announcements, at, length, None if services is None else dict.fromkeys(services, length), scope_of(user)
+        announcements,
+        at,
+        length,
+        None if services is None else dict.fromkeys(services, length),
+        scope_of(user),
     )
 
 
-def request_advice(*, content: RequestContent, experiment: Experiment | None, user: User, at: datetime) -> Advice:
+def request_advice(
+    *, content: RequestContent, experiment: Experiment | None, user: User, at: datetime
+) -> Advice:
     """Advise on the jobs of a request as if they started at `at`. Five queries.
 
-    Each service counts for the longest jobs that need it, by the time limits of the stages. Announcements count that
-    are for everybody or for the experiment; without one, those that the user can see.
+    Each service counts for the longest jobs that need it, by the time limits of the stages.
+    Announcements count that are for everybody or for the experiment; without one, those that the
+    user can see.
     """
     needed: dict[str, timedelta] = {}
     for stage in content.stages:
@@ -93,7 +120,8 @@ def _advice(
     lengths: Mapping[int, timedelta] | None,
     scope: Scope = NOBODY,
 ) -> Advice:
-    """Advise on jobs by the services that they need and how long those run that need it; None for any service.
+    """Advise on jobs by the services that they need and how long those run that need it;
+    None for any service.
 
     With a scope, the advice is on all jobs in it.
     """
@@ -109,27 +137,46 @@ def _advice(
 
 
 def _announced(
-    announcements: AnnouncementQuerySet, at: datetime, services: Collection[int] | None, scope: Scope
+    announcements: AnnouncementQuerySet,
+    at: datetime,
+    services: Collection[int] | None,
+    scope: Scope,
 ) -> list[Reason]:
-    """Return the announcements not to submit that concern any of these services, or any at all (None)."""
+    """Return the announcements not to submit that concern any of these services,
+    or any at all (None).
+    """
     current = announcements.current(at).filter(do_not_submit=True)
     reasons = []
     for announcement in current.prefetch_related("services", "experiments"):
         named_services = list(announcement.services.all())
         named_experiments = list(announcement.experiments.all())
-        if services is not None and named_services and not {service.pk for service in named_services} & set(services):
+        if (
+            services is not None
+            and named_services
+            and not {service.pk for service in named_services} & set(services)
+        ):
             continue
 
         service_names = tuple(service.name for service in named_services)
-        covers_scope = not scope.sees_all and scope.experiments <= {experiment.pk for experiment in named_experiments}
-        experiment_names = () if covers_scope else tuple(experiment.name for experiment in named_experiments)
+        covers_scope = not scope.sees_all and scope.experiments <= {
+            experiment.pk for experiment in named_experiments
+        }
+        experiment_names = (
+            () if covers_scope else tuple(experiment.name for experiment in named_experiments)
+        )
         text = f"“{announcement.title}”: do not submit."
-        reasons.append(Reason("no", text, announcement.ends_at, None, service_names, experiment_names))
+        reasons.append(
+            Reason("no", text, announcement.ends_at, None, service_names, experiment_names)
+        )
     return reasons
 
 
 def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
-    rows = StateInterval.objects.current(at).exclude(state=State.UP).select_related("service", "window")
+    rows = (
+        StateInterval.objects.current(at)
+        .exclude(state=State.UP)
+        .select_related("service", "window")
+    )
     if services is None:
         # A service that is not monitored is no news, unless the jobs need it.
         rows = rows.exclude(state=State.UNKNOWN, cause="not_monitored")
@@ -151,9 +198,15 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
     return reasons
 
 
-def _planned(at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None) -> list[Reason]:
-    """Return the windows that start while a job that starts now and needs one of their services still runs."""
-    rows = DowntimeWindow.objects.filter(starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None)
+def _planned(
+    at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None
+) -> list[Reason]:
+    """Return the windows that start while a job that starts now and needs one of their services
+    still runs.
+    """
+    rows = DowntimeWindow.objects.filter(
+        starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None
+    )
     if lengths is not None:
         rows = rows.filter(services__in=lengths).distinct().prefetch_related("services")
 

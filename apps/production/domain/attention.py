@@ -1,4 +1,6 @@
-"""What needs attention: the stored kinds of each request, kept up by `progress`, with an event for each change."""
+"""What needs attention: the stored kinds of each request, kept up by `progress`,
+with an event for each change.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Need:
-    """Since when a request needs attention of some kind, and why, in words that follow `Stuck: `."""
+    """Since when a request needs attention of some kind, and why, in words that follow `Stuck:
+    `.
+    """
 
     since: datetime
     words: str
@@ -32,7 +36,8 @@ Needs = Mapping[AttentionKind, Need]
 
 
 def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
-    """Whether what needs attention differs from what is stored: in its kinds, in words, or since when it is stuck.
+    """Whether what needs attention differs from what is stored: in its kinds, in words,
+    or since when it is stuck.
 
     Other kinds keep the time at which they began.
     """
@@ -45,8 +50,15 @@ def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
 
 @transaction.atomic
 def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
-    """Store what needs attention now; publish each kind that is new or over. Return whether anything changed."""
-    current = Request.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=request.pk)
+    """Store what needs attention now; publish each kind that is new or over.
+
+    Return whether anything changed.
+    """
+    current = (
+        Request.objects.select_for_update(of=("self",))
+        .select_related("experiment")
+        .get(pk=request.pk)
+    )
     rows = {AttentionKind(row.kind): row for row in Attention.objects.filter(request=current)}
     if not is_news({kind: Need(row.since, row.words) for kind, row in rows.items()}, needs):
         return False
@@ -60,7 +72,12 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
     for row in rows.values():
         row.delete()
         if current.state not in CLOSED:
-            _publish("request.recovered", row, at, f"It is no longer marked as “{row.get_kind_display()}”.")
+            _publish(
+                "request.recovered",
+                row,
+                at,
+                f"It is no longer marked as “{row.get_kind_display()}”.",
+            )
     return True
 
 

@@ -19,10 +19,12 @@ _DONE = (RequestState.DONE, RequestState.DONE_PARTIAL)
 
 @dataclass
 class Campaign:
-    """Totals of the requests with one campaign name; rejected, cancelled and superseded ones are only in `dropped`.
+    """Totals of the requests with one campaign name; rejected,
+    cancelled and superseded ones are only in `dropped`.
 
-    `jobs` are those requested, `completed` those of them that have completed. `deadline` is the next and
-    `expected_end` the last of the open requests. `phases` counts requests by the state shown to users.
+    `jobs` are those requested, `completed` those of them that have completed. `deadline` is the
+    next and `expected_end` the last of the open requests. `phases` counts requests by the state
+    shown to users.
     """
 
     name: str
@@ -43,12 +45,16 @@ class Campaign:
 
     @property
     def part_done(self) -> float | None:
-        """Return the part of the requested jobs that has completed, 0 to 1; None if none are requested."""
+        """Return the part of the requested jobs that has completed, 0 to 1;
+        None if none are requested.
+        """
         return self.completed / self.jobs if self.jobs else None
 
     @property
     def is_private(self) -> bool:
-        """Whether no request of it was ever submitted: its name is the business of those who write the drafts."""
+        """Whether no request of it was ever submitted: its name is the business of those who
+        write the drafts.
+        """
         return not self.dropped and set(self.phases) == {PHASES[RequestState.DRAFT][0]}
 
     @property
@@ -74,20 +80,30 @@ class Campaign:
         self.attention += row["marked"]
         self.without_end += row["without_end"]
         self.deadline = min((day for day in (self.deadline, row["due"]) if day), default=None)
-        self.expected_end = max((day for day in (self.expected_end, row["end"]) if day), default=None)
+        self.expected_end = max(
+            (day for day in (self.expected_end, row["end"]) if day), default=None
+        )
 
 
 def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
-    """Return the campaigns of these requests; those of drafts alone only where the user is a liaison."""
-    mine = Experiment.objects.filter(pk__in=[pk for role, pk in scope_of(user).roles if role == Role.LIAISON])
+    """Return the campaigns of these requests; those of drafts alone only where the user is a
+    liaison.
+    """
+    mine = Experiment.objects.filter(
+        pk__in=[pk for role, pk in scope_of(user).roles if role == Role.LIAISON]
+    )
     keys = set(mine.values_list("key", flat=True))
     sees_drafts = is_liaison(user)
     campaigns = campaigns_of(requests)
-    return [row for row in campaigns if not row.is_private or sees_drafts or row.experiment_key in keys]
+    return [
+        row for row in campaigns if not row.is_private or sees_drafts or row.experiment_key in keys
+    ]
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
-    """Return the campaigns of these requests in one query, the one with the newest request first."""
+    """Return the campaigns of these requests in one query,
+    the one with the newest request first.
+    """
     campaigns: dict[tuple[str, str], Campaign] = {}
     for row in _by_state(requests.exclude(campaign="")):
         key, name = row["experiment__key"], row["campaign"]

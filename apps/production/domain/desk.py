@@ -1,4 +1,7 @@
-"""The approver's desk: requests that wait for a user's signature, and what decides about each. Reads only."""
+"""The approver's desk: requests that wait for a user's signature, and what decides about each.
+
+Reads only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +20,11 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
-from apps.production.domain.priority.shares import Prospect, forecasts_if_approved, prospects_if_approved
+from apps.production.domain.priority.shares import (
+    Prospect,
+    forecasts_if_approved,
+    prospects_if_approved,
+)
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.models import Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
@@ -30,7 +37,10 @@ _IN_HEADING = ("title", ".name")
 
 @dataclass(frozen=True)
 class DeskRow:
-    """A request to decide on, with its estimate. The end and the slack are those if it is approved now."""
+    """A request to decide on, with its estimate.
+
+    The end and the slack are those if it is approved now.
+    """
 
     request: Request
     content: RequestContent
@@ -52,7 +62,11 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     pks = signable(user, at)
     # Estimates need no services: only the open request is read with everything.
     stages = Prefetch("stages", Stage.objects.order_by("position"))
-    rows = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type").prefetch_related(stages)
+    rows = (
+        Request.objects.filter(pk__in=pks)
+        .select_related("experiment", "workflow__type")
+        .prefetch_related(stages)
+    )
     requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
 
     # Counted apart: grouping would sort whole requests, of which most are not listed.
@@ -61,20 +75,28 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     again = set(submissions.filter(times__gt=1).values_list("request", flat=True))
 
     contents = {request.pk: content_of(request, services=False) for request in requests}
-    estimates = estimates_of({request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at)
-    forecasts = forecasts_if_approved([(request, estimates[request.pk]) for request in requests], at=at)
+    estimates = estimates_of(
+        {request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at
+    )
+    forecasts = forecasts_if_approved(
+        [(request, estimates[request.pk]) for request in requests], at=at
+    )
     today = timezone.localdate(at)
     desk_rows = []
     for request, forecast in zip(requests, forecasts, strict=True):
         estimate = estimates[request.pk].with_forecast(forecast)
         slack = slack_of(request.deadline, forecast, today=today)
-        desk_rows.append(DeskRow(request, contents[request.pk], estimate, slack, request.pk in again))
+        desk_rows.append(
+            DeskRow(request, contents[request.pk], estimate, slack, request.pk in again)
+        )
     return Desk(desk_rows, len(pks) - len(desk_rows))
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a request: its text, what it was at the last review if it changed, and the threads about it."""
+    """A field of a request: its text, what it was at the last review if it changed,
+    and the threads about it.
+    """
 
     path: str
     label: str
@@ -104,9 +126,9 @@ class FieldGroup:
 class Sheet:
     """One request on the desk, for the user who decides on it.
 
-    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet. `prospects` by
-    class are rank and end that it would have if it were approved now. `removed` are the names of stages that are no
-    longer there.
+    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet.
+    `prospects` by class are rank and end that it would have if it were approved now. `removed` are
+    the names of stages that are no longer there.
     """
 
     row: DeskRow
@@ -145,7 +167,11 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
         _groups(request, content, old, threads),
         reviewed,
         len(differences),
-        [change["old"] for change in differences if not change["new"] and change["path"].count(".") == 1],
+        [
+            change["old"]
+            for change in differences
+            if not change["new"] and change["path"].count(".") == 1
+        ],
         [thread for thread in threads if not thread.first.field],
         approval_of(request, user, at),
         warnings_in(report, at=at),

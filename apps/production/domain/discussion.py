@@ -36,7 +36,9 @@ class Thread:
     @property
     def is_open(self) -> bool:
         """Whether the thread is unresolved; a withdrawn comment without replies is not open."""
-        return self.first.resolved_at is None and (self.first.withdrawn_at is None or bool(self.answers))
+        return self.first.resolved_at is None and (
+            self.first.withdrawn_at is None or bool(self.answers)
+        )
 
     @property
     def comments(self) -> list[Comment]:
@@ -77,17 +79,29 @@ def people_for(request: Request, names: Iterable[str]) -> list[User]:
     """Return the users among these usernames who can see the request."""
     sees = Q(memberships__experiment=request.experiment_id)
     sees |= Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
-    return list(User.objects.filter(sees, username__in=list(names), is_active=True).distinct().order_by("username"))
+    return list(
+        User.objects.filter(sees, username__in=list(names), is_active=True)
+        .distinct()
+        .order_by("username")
+    )
 
 
 def mentions_in(text: str) -> list[str]:
     """Return the names mentioned as `@name` in a text, without duplicates."""
-    return list(dict.fromkeys(name.rstrip(".@+-") for name in _MENTION.findall(text)))[:MAX_MENTIONS]
+    return list(dict.fromkeys(name.rstrip(".@+-") for name in _MENTION.findall(text)))[
+        :MAX_MENTIONS
+    ]
 
 
 @transaction.atomic
 def write_comment(
-    *, request: Request, text: str, by: User, at: datetime, path: str = "", thread: Comment | None = None
+    *,
+    request: Request,
+    text: str,
+    by: User,
+    at: datetime,
+    path: str = "",
+    thread: Comment | None = None,
 ) -> Comment:
     """Comment on a request or one of its fields, or reply in a thread, which reopens it.
 
@@ -97,22 +111,36 @@ def write_comment(
     label = dict(fields_of(request)).get(path)
     problems = _problems(text)
     if thread is not None:
-        thread = Comment.objects.select_for_update(of=("self",)).get(pk=thread.thread_id or thread.pk)
+        thread = Comment.objects.select_for_update(of=("self",)).get(
+            pk=thread.thread_id or thread.pk
+        )
         path = thread.field
         label = thread.place
     if label is None or (thread is not None and thread.request_id != request.pk):
         problems["field"] = ["This request has no such field."]
 
-    Request.objects.select_for_update().get(pk=request.pk)  # keeps the limits under concurrent writes
+    Request.objects.select_for_update().get(
+        pk=request.pk
+    )  # keeps the limits under concurrent writes
     if request.comments.count() >= MAX_COMMENTS:
-        problems.setdefault("text", []).append(f"This request has reached the maximum of {MAX_COMMENTS:,} comments.")
+        problems.setdefault("text", []).append(
+            f"This request has reached the maximum of {MAX_COMMENTS:,} comments."
+        )
     if Comment.objects.filter(by=by, at__gt=at - RATE_TIME).count() >= RATE:
-        problems.setdefault("text", []).append(f"You wrote {RATE} comments within ten minutes. Try again later.")
+        problems.setdefault("text", []).append(
+            f"You wrote {RATE} comments within ten minutes. Try again later."
+        )
     if problems:
         raise InvalidFields(problems)
 
     comment = Comment.objects.create(
-        request=request, thread=thread, field=path, place=(label or "")[:200], text=text.strip(), by=by, at=at
+        request=request,
+        thread=thread,
+        field=path,
+        place=(label or "")[:200],
+        text=text.strip(),
+        by=by,
+        at=at,
     )
     if thread is not None and thread.resolved_at is not None:
         Comment.objects.filter(pk=thread.pk).update(resolved_by=None, resolved_at=None)
@@ -122,19 +150,31 @@ def write_comment(
 
 @transaction.atomic
 def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comment:
-    """Edit one's own comment; newly mentioned users are notified. Raises `NotAllowed`, `InvalidFields`."""
+    """Edit one's own comment; newly mentioned users are notified.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
     comment = _own(comment, by)
     if problems := _problems(text):
         raise InvalidFields(problems)
     before, comment.text, comment.edited_at = mentions_in(comment.text), text.strip(), at
     comment.save(update_fields=["text", "edited_at"])
-    _publish("request.comment_edited", comment, by, at, mentioned=[n for n in mentions_in(text) if n not in before])
+    _publish(
+        "request.comment_edited",
+        comment,
+        by,
+        at,
+        mentioned=[n for n in mentions_in(text) if n not in before],
+    )
     return comment
 
 
 @transaction.atomic
 def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
-    """Withdraw one's own comment: its text is deleted, its place stays. Raises `NotAllowed`, `InvalidTransition`."""
+    """Withdraw one's own comment: its text is deleted, its place stays.
+
+    Raises `NotAllowed`, `InvalidTransition`.
+    """
     comment = _own(comment, by)
     comment.text, comment.withdrawn_at = "", at
     comment.save(update_fields=["text", "withdrawn_at"])
@@ -156,7 +196,9 @@ def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool =
 
 
 def _own(comment: Comment, by: User) -> Comment:
-    current: Comment = Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
+    current: Comment = (
+        Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
+    )
     _may_see(current.request, by)
     if current.by_id != by.pk:
         raise NotAllowed("Only the author can change a comment.")
@@ -178,7 +220,9 @@ def _problems(text: str) -> dict[str, list[str]]:
     return {"text": ["Remove the NUL character."]} if "\0" in text else {}
 
 
-def _publish(kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()) -> None:
+def _publish(
+    kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()
+) -> None:
     """Publish an event without the text: events are permanent, but comments can be withdrawn."""
     data = {
         "comment": comment.pk,

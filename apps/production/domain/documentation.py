@@ -1,4 +1,6 @@
-"""The generated parts of docs/requests.md and docs/checks.md: states, moves and rules, from their tables."""
+"""The generated parts of docs/requests.md and docs/checks.md: states, moves and rules,
+from their tables.
+"""
 
 from collections.abc import Iterator
 
@@ -14,14 +16,20 @@ def state_diagram() -> Iterator[str]:
         yield f"    {state.value}: {state.label}"
     yield f"    [*] --> {RequestState.DRAFT.value}"
     for step in TRANSITIONS:
-        yield f"    {step.old.value} --> {step.new.value}: {step.verb.label.lower()} ({step.actor.value})"
+        yield (
+            f"    {step.old.value} --> {step.new.value}: {step.verb.label.lower()} "
+            f"({step.actor.value})"
+        )
     for state in RequestState:
         if state in CLOSED:
             yield f"    {state.value} --> [*]"
     yield from ("```", "", "| from | move | to | who | reason |", "| --- | --- | --- | --- | --- |")
     for step in TRANSITIONS:
         reason = "required" if step.reason_needed else "optional"
-        yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | {reason} |"
+        yield (
+            f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | "
+            f"{reason} |"
+        )
 
 
 def rule_tables() -> Iterator[str]:

@@ -10,7 +10,9 @@ from apps.production.models import DEFAULT_WEIGHT
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of production that each experiment should have (weights) and used (core-seconds), by primary key."""
+    """The share of production that each experiment should have (weights) and used (core-seconds),
+    by primary key.
+    """
 
     weights: Mapping[int, int]
     used: Mapping[int, int]
@@ -26,15 +28,28 @@ class Shares:
         return self.used.get(experiment_id, 0) / everything if everything else None
 
     def cores(self, experiment_id: int) -> float | None:
-        """Return the share in the mean number of cores that all requests used; None if there was no use."""
+        """Return the share in the mean number of cores that all requests used;
+        None if there was no use.
+        """
         seconds = self.used_days * 86_400
-        return self.share(experiment_id) * sum(self.used.values()) / seconds if self.used and seconds else None
+        return (
+            self.share(experiment_id) * sum(self.used.values()) / seconds
+            if self.used and seconds
+            else None
+        )
 
 
 def read_shares() -> Shares:
     """Read all shares in one query."""
     rows = list(Experiment.objects.select_related("share", "shareuse"))
-    weights = {row.pk: row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT for row in rows}
+    weights = {
+        row.pk: row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT for row in rows
+    }
     uses = [row.shareuse for row in rows if hasattr(row, "shareuse")]
     used = {use.experiment_id: use.core_seconds for use in uses}
-    return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
+    return Shares(
+        weights,
+        used,
+        max((use.days for use in uses), default=0),
+        min((u.as_of for u in uses), default=None),
+    )

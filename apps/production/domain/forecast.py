@@ -1,4 +1,7 @@
-"""The forecast of a request. That of an approved one is stored by `progress`; all pages and the API show it."""
+"""The forecast of a request.
+
+That of an approved one is stored by `progress`; all pages and the API show it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +40,13 @@ class Expected:
 
     def as_data(self) -> list[str | None]:
         """Return it as JSON stores it: three times, then the basis."""
-        return [*(moment.isoformat() if moment else None for moment in (self.at, self.early, self.late)), self.basis]
+        return [
+            *(
+                moment.isoformat() if moment else None
+                for moment in (self.at, self.early, self.late)
+            ),
+            self.basis,
+        ]
 
     @classmethod
     def from_data(cls, data: list[str | None]) -> "Expected":
@@ -47,10 +56,13 @@ class Expected:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a request starts and ends; None where that is unknown or past. `basis` says what it rests on, or why not.
+    """When a request starts and ends; None where that is unknown or past.
 
-    `at` is when it was computed; `stages` are the ends of the stages of a running request by name, `part_done` is
-    the part of its jobs that have completed, 0 to 1. It holds for a priority class, and under an `assumption`.
+    `basis` says what it rests on, or why not.
+
+    `at` is when it was computed; `stages` are the ends of the stages of a running request by name,
+    `part_done` is the part of its jobs that have completed, 0 to 1. It holds for a priority class,
+    and under an `assumption`.
     """
 
     start: Days | None = None
@@ -85,18 +97,26 @@ class Forecast:
 
 
 def expected_class(request: Request) -> str:
-    """Return the class that a request has or, before its approval, would have if it were approved as requested."""
+    """Return the class that a request has or, before its approval,
+    would have if it were approved as requested.
+    """
     if request.state in SIGNED:
         return request.priority_class or RequestedPriority.NORMAL
     return request.priority_class or request.requested_priority
 
 
 def end_after(start: Days, low: float, mid: float, high: float) -> Days | None:
-    """Return the days on which work ends that starts on these and takes so many; None if that is too far away."""
+    """Return the days on which work ends that starts on these and takes so many;
+    None if that is too far away.
+    """
     if mid > FAR_DAYS:
         return None
     early, likely, late = start
-    return early + timedelta(days=low), likely + timedelta(days=mid), late + timedelta(days=min(high, 2 * FAR_DAYS))
+    return (
+        early + timedelta(days=low),
+        likely + timedelta(days=mid),
+        late + timedelta(days=min(high, 2 * FAR_DAYS)),
+    )
 
 
 def forecast_of(request: Request) -> Forecast | None:
@@ -105,7 +125,9 @@ def forecast_of(request: Request) -> Forecast | None:
         return None
     start, end = request.expected_start, request.expected_end
     return Forecast(
-        (request.expected_start_early or start, start, request.expected_start_late or start) if start else None,
+        (request.expected_start_early or start, start, request.expected_start_late or start)
+        if start
+        else None,
         (request.expected_end_early or end, end, request.expected_end_late or end) if end else None,
         request.forecast_basis,
         request.forecast_at,
@@ -120,4 +142,8 @@ def _assumption(request: Request) -> str:
     """Return what the stored end of a request assumes."""
     if request.state == RequestState.TESTING:
         return TEST_PASSES
-    return STARTED_TODAY if request.state == RequestState.QUEUED and request.expected_start is None else ""
+    return (
+        STARTED_TODAY
+        if request.state == RequestState.QUEUED and request.expected_start is None
+        else ""
+    )

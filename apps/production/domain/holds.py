@@ -1,4 +1,7 @@
-"""Holds: no new jobs start for a stage, a request, an experiment, or at all. The queue keeps its order."""
+"""Holds: no new jobs start for a stage, a request, an experiment, or at all.
+
+The queue keeps its order.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,7 +68,11 @@ def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHo
 
 
 def open_holds() -> QuerySet[Hold]:
-    return Hold.objects.filter(lifted_at=None).select_related("experiment", "stage__request", "by").order_by("at", "pk")
+    return (
+        Hold.objects.filter(lifted_at=None)
+        .select_related("experiment", "stage__request", "by")
+        .order_by("at", "pk")
+    )
 
 
 def visible_holds(user: User) -> QuerySet[Hold]:
@@ -75,12 +82,15 @@ def visible_holds(user: User) -> QuerySet[Hold]:
 
 def past_holds(user: User) -> QuerySet[Hold]:
     """Return the last lifted holds that a user can see."""
-    lifted = Hold.objects.exclude(lifted_at=None).select_related("experiment", "stage__request", "by", "lifted_by")
+    lifted = Hold.objects.exclude(lifted_at=None).select_related(
+        "experiment", "stage__request", "by", "lifted_by"
+    )
     return _visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
 
 
 def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
-    """Return the stage with this number, from 1, of a request; None if neither key nor number is given.
+    """Return the stage with this number, from 1, of a request;
+    None if neither key nor number is given.
 
     Raises `InvalidFields` if there is none that the user can see, or only one of both is given.
     """
@@ -89,28 +99,42 @@ def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
     stages = Stage.objects.select_related("request__experiment")
     stage = stages.filter(request__key=key, position=(number or 0) - 1).first()
     if stage is None or not scope_of(user).sees(stage.request.experiment_id):
-        raise InvalidFields({"stage": ["Stage not found. Enter the key of the request and the number of the stage."]})
+        raise InvalidFields(
+            {
+                "stage": [
+                    "Stage not found. Enter the key of the request and the number of the stage."
+                ]
+            }
+        )
     return stage
 
 
 def wide_holds(user: User) -> list[ActiveHold]:
-    """Return the active holds on all production and on experiments that a user can see, for banners."""
+    """Return the active holds on all production and on experiments that a user can see,
+    for banners.
+    """
     return [_active(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
 def experiments_on_hold() -> set[int | None]:
     """Return the experiments on hold as a whole; None stands for all production."""
-    return set(Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True))
+    return set(
+        Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True)
+    )
 
 
 def requests_under(hold: Hold) -> QuerySet[Request]:
-    """Return the submitted, open requests affected by a hold on an experiment or on all production."""
+    """Return the submitted, open requests affected by a hold on an experiment or on all
+    production.
+    """
     under = Request.objects.exclude(state__in=CLOSED | EDITABLE)
     return under.filter(experiment=hold.experiment_id) if hold.experiment_id else under
 
 
 def sees_hold(user: User, hold: Hold) -> bool:
-    """Whether a user can see a hold: members of its experiment can; a global hold, anyone with a role."""
+    """Whether a user can see a hold: members of its experiment can; a global hold,
+    anyone with a role.
+    """
     scope, experiment = scope_of(user), hold_experiment_id(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
@@ -131,19 +155,32 @@ def may_lift(user: User, hold: Hold) -> bool:
 
 @transaction.atomic
 def place_hold(
-    *, by: User, at: datetime, reason: str, experiment: Experiment | None = None, stage: Stage | None = None
+    *,
+    by: User,
+    at: datetime,
+    reason: str,
+    experiment: Experiment | None = None,
+    stage: Stage | None = None,
 ) -> Hold:
     """Stop new jobs of all production, an experiment, or one stage. Running jobs continue.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already on hold or the
-    stage's request is not open.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already
+    on hold or the stage's request is not open.
     """
-    if not may_hold(by, stage.request.experiment_id if stage else experiment.pk if experiment else None):
+    if not may_hold(
+        by, stage.request.experiment_id if stage else experiment.pk if experiment else None
+    ):
         raise NotAllowed("Only approvers and shifters can place this hold.")
     if stage and stage.request.state in CLOSED | EDITABLE:
         state = stage.request.get_state_display()
         raise InvalidTransition(f"{stage.request} is “{state}”. Its stages cannot be put on hold.")
-    hold = Hold(experiment=None if stage else experiment, stage=stage, reason=checked_reason(reason), by=by, at=at)
+    hold = Hold(
+        experiment=None if stage else experiment,
+        stage=stage,
+        reason=checked_reason(reason),
+        by=by,
+        at=at,
+    )
     try:
         with transaction.atomic():
             hold.save()
@@ -188,8 +225,14 @@ def event_target(hold: Hold) -> Request | Hold:
 
 def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
     """Return the active holds on a request or these stages, widest first."""
-    of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=list(stages))
-    return sorted(open_holds().filter(of), key=lambda hold: (_LEVELS.index(hold_level(hold)), hold.pk))
+    of = (
+        Q(experiment=None, stage=None)
+        | Q(experiment=request.experiment_id)
+        | Q(stage__in=list(stages))
+    )
+    return sorted(
+        open_holds().filter(of), key=lambda hold: (_LEVELS.index(hold_level(hold)), hold.pk)
+    )
 
 
 def _active(hold: Hold) -> ActiveHold:

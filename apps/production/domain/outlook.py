@@ -1,4 +1,6 @@
-"""Reasons not to submit jobs now: announcements that advise against it, and services that are down."""
+"""Reasons not to submit jobs now: announcements that advise against it,
+and services that are down.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +23,9 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Announcements that advise against submitting, and services that are down, by their primary key, at a time."""
+    """Announcements that advise against submitting, and services that are down,
+    by their primary key, at a time.
+    """
 
     at: datetime
     advice: Sequence[Announcement]
@@ -42,7 +46,9 @@ class Outlook:
         return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down." if names else ""
 
     def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
-        """Return why no jobs of an experiment that need these services should be submitted now, by primary keys."""
+        """Return why no jobs of an experiment that need these services should be submitted now,
+        by primary keys.
+        """
         announcement = self._announcement_against(experiment, services)
         if announcement:
             return Obstacle(announcement=announcement)
@@ -50,20 +56,30 @@ class Outlook:
         return Obstacle(disruption=down[0]) if down else None
 
     def find_obstacle_of_stage(self, stage: Stage) -> Obstacle | None:
-        """Return why no jobs of a stage should be submitted now; None also if its request ignores advice."""
+        """Return why no jobs of a stage should be submitted now;
+        None also if its request ignores advice.
+        """
         if self._is_ignored_by(stage.request):
             return None
-        return self.find_obstacle(stage.request.experiment_id, {service.pk for service in stage.services.all()})
+        return self.find_obstacle(
+            stage.request.experiment_id, {service.pk for service in stage.services.all()}
+        )
 
     def _is_ignored_by(self, request: Request) -> bool:
         return request.ignores_advice_until is not None and request.ignores_advice_until > self.at
 
-    def _announcement_against(self, experiment: int | None, services: Collection[int]) -> Announcement | None:
-        """Return the first announcement that applies; one without experiments or services is about all of them."""
+    def _announcement_against(
+        self, experiment: int | None, services: Collection[int]
+    ) -> Announcement | None:
+        """Return the first announcement that applies; one without experiments or services is
+        about all of them.
+        """
         for announcement in self.advice:
             experiments = {row.pk for row in announcement.experiments.all()}
             about = {service.pk for service in announcement.services.all()}
-            if (not experiments or experiment in experiments) and (not about or not about.isdisjoint(services)):
+            if (not experiments or experiment in experiments) and (
+                not about or not about.isdisjoint(services)
+            ):
                 return announcement
         return None
 
@@ -82,13 +98,21 @@ class Outlook:
 
 def outlook(at: datetime) -> Outlook:
     """Read the outlook at a time, in a fixed number of queries."""
-    advice = Announcement.objects.current(at).filter(do_not_submit=True).prefetch_related("experiments", "services")
+    advice = (
+        Announcement.objects.current(at)
+        .filter(do_not_submit=True)
+        .prefetch_related("experiments", "services")
+    )
     down = {disruption.service.pk: disruption for disruption in disruptions(at, (State.DOWN,))}
     return Outlook(at, list(advice), down)
 
 
 def reasons_against(requests: Collection[Request], at: datetime) -> dict[int, str]:
-    """Return why jobs of requests should not be submitted now, by primary key, where there is a reason. Few queries."""
+    """Return why jobs of requests should not be submitted now, by primary key,
+    where there is a reason.
+
+    Few queries.
+    """
     now = outlook(at)
     if not (now.advice or now.down):
         return {}

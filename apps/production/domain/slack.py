@@ -1,4 +1,7 @@
-"""The slack of a request: how long before its deadline it ends. All pages, mails and the API take it from here."""
+"""The slack of a request: how long before its deadline it ends.
+
+All pages, mails and the API take it from here.
+"""
 
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +18,8 @@ TIGHT_DAYS = 5
 class Slack:
     """Whole days from the end of a request to its deadline; negative if it is late.
 
-    `end` is the expected end, in this class and under this assumption; without it the deadline has passed.
+    `end` is the expected end, in this class and under this assumption; without it the deadline has
+    passed.
     """
 
     days: int
@@ -38,17 +42,23 @@ class Slack:
 
     @property
     def basis(self) -> str:
-        """Return the end and what it was computed for: `Expected 5 Dec 2026 in class high, if approved now`."""
+        """Return the end and what it was computed for: `Expected 5 Dec 2026 in class high,
+        if approved now`.
+        """
         if self.end is None:
             return "The deadline has passed; the expected end is unknown"
         in_class = f" in class {self.priority_class}" if self.priority_class else ""
-        return f"Expected {self.end:%-d %b %Y}{in_class}{f', {self.assumption}' if self.assumption else ''}"
+        return (
+            "Expected "
+            f"{self.end:%-d %b %Y}{in_class}{f', {self.assumption}' if self.assumption else ''}"
+        )
 
 
 def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slack | None:
     """Return the slack of an open request that is expected to end on a day; None if it is unknown.
 
-    A request that is open today cannot end before today, and is not late on the day of its deadline.
+    A request that is open today cannot end before today, and is not late on the day of its
+    deadline.
     """
     if deadline is None or (end is None and today <= deadline):
         return None
@@ -57,7 +67,9 @@ def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slac
 
 def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -> Slack | None:
     """Return the slack of an open request by its forecast, with what that was computed for."""
-    slack = slack_until(deadline, forecast.end[1] if forecast and forecast.end else None, today=today)
+    slack = slack_until(
+        deadline, forecast.end[1] if forecast and forecast.end else None, today=today
+    )
     if slack is None or forecast is None:
         return slack
     return Slack(slack.days, slack.end, forecast.priority_class, forecast.assumption)

@@ -1,4 +1,6 @@
-"""The time of the first job of a request, tests included: from then on it cannot be split or combined."""
+"""The time of the first job of a request, tests included:
+from then on it cannot be split or combined.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,5 +13,9 @@ def record_work_start(*, requests: Iterable[int], at: datetime) -> None:
 
     Call it in the transaction that stores the jobs. Rows are locked by primary key, as everywhere.
     """
-    new = Request.objects.select_for_update().filter(pk__in=requests, work_began_at=None).order_by("pk")
+    new = (
+        Request.objects.select_for_update()
+        .filter(pk__in=requests, work_began_at=None)
+        .order_by("pk")
+    )
     Request.objects.filter(pk__in=list(new.values_list("pk", flat=True))).update(work_began_at=at)

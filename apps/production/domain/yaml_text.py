@@ -1,7 +1,8 @@
 """Reading YAML as plain data, with the line of each value.
 
-Data is built in one pass over the parser's events, so that nothing too large or too deep is ever built. Values are
-those of JSON: no tags, references, dates or merge keys, no `yes` for true, no `08:00` for 480.
+Data is built in one pass over the parser's events, so that nothing too large or too deep is ever
+built. Values are those of JSON: no tags, references, dates or merge keys, no `yes` for true, no
+`08:00` for 480.
 """
 
 import re
@@ -65,9 +66,13 @@ def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        last = text.count("\n", 0, len(text.rstrip())) + 1  # the parser reports missing parts at the end
+        last = (
+            text.count("\n", 0, len(text.rstrip())) + 1
+        )  # the parser reports missing parts at the end
         line = min(mark.line + 1, last) if mark else 0
-        return Parsed(None, {}, [Fault(line, f"Invalid YAML: {' '.join(str(what).split())[:200]}.")])
+        return Parsed(
+            None, {}, [Fault(line, f"Invalid YAML: {' '.join(str(what).split())[:200]}.")]
+        )
 
 
 class _TooMuch(Exception):
@@ -140,7 +145,9 @@ class _Builder:
 
     def _scalar(self, event: Any, line: int, path: str) -> Any:
         if event.tag not in {None, "!"}:
-            self.faults.append(Fault(line, "Tags (!name) are not supported. Write only the value.", path))
+            self.faults.append(
+                Fault(line, "Tags (!name) are not supported. Write only the value.", path)
+            )
             return None
         if not event.implicit[0]:  # in quotes, or a block
             return event.value

@@ -12,8 +12,21 @@ from apps.production.models.discussion import Comment
 from apps.production.models.estimates import StageHistory
 from apps.production.models.holds import Hold
 from apps.production.models.lineage import RequestLink, RequestTemplate, TemplateQuerySet
-from apps.production.models.outputs import DatasetPart, OutputReport, StageAcceptance, StageCounts, StageLocation
-from apps.production.models.queue import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentShare, QueueEntry, QueueState, ShareUse
+from apps.production.models.outputs import (
+    DatasetPart,
+    OutputReport,
+    StageAcceptance,
+    StageCounts,
+    StageLocation,
+)
+from apps.production.models.queue import (
+    DEFAULT_WEIGHT,
+    MAX_WEIGHT,
+    ExperimentShare,
+    QueueEntry,
+    QueueState,
+    ShareUse,
+)
 from apps.production.models.requests import (
     MAX_PRIORITY,
     MIN_PRIORITY,

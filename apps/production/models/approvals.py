@@ -12,14 +12,23 @@ REMIND_AFTER_DAYS = 3
 
 
 class ApprovalGroup(models.Model):
-    """Users of whom one must sign: the members, and all users with its role for the experiment of the request."""
+    """Users of whom one must sign: the members, and all users with its role for the experiment
+    of the request.
+    """
 
     name = models.CharField(max_length=100, unique=True)
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all experiments."
+        "accounts.Experiment",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: all experiments.",
     )
     role = models.CharField(
-        max_length=16, choices=Role, blank=True, help_text="All users with this role belong to the group."
+        max_length=16,
+        choices=Role,
+        blank=True,
+        help_text="All users with this role belong to the group.",
     )
     members = models.ManyToManyField(
         settings.AUTH_USER_MODEL,
@@ -39,13 +48,24 @@ class ApprovalGroup(models.Model):
 
 
 class ApprovalRule(models.Model):
-    """The groups that must sign requests of a type or experiment. All groups of all matching rules must sign."""
+    """The groups that must sign requests of a type or experiment.
+
+    All groups of all matching rules must sign.
+    """
 
     workflow = models.ForeignKey(
-        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all types."
+        "production.WorkflowType",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: all types.",
     )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all experiments."
+        "accounts.Experiment",
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: all experiments.",
     )
     groups = models.ManyToManyField(
         ApprovalGroup,
@@ -54,7 +74,8 @@ class ApprovalRule(models.Model):
         help_text="All of them must sign. Without groups, one approver is enough.",
     )
     remind_after_days = models.PositiveSmallIntegerField(
-        default=REMIND_AFTER_DAYS, help_text="Send one reminder to the users a request waits for. 0: never."
+        default=REMIND_AFTER_DAYS,
+        help_text="Send one reminder to the users a request waits for. 0: never.",
     )
     enabled = models.BooleanField(default=True)
 
@@ -66,18 +87,28 @@ class ApprovalRule(models.Model):
 
 
 def _person(related_name: str = "+", **more: Any) -> Any:
-    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name=related_name, **more)
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name=related_name, **more
+    )
 
 
 class Signature(models.Model):
-    """A user's approval of the content of a request at `version`, for a group, or as an approver if no rule matches.
+    """A user's approval of the content of a request at `version`, for a group,
+    or as an approver if no rule matches.
 
-    `made_by` and `sent_by` copy its author and submitter, so that a constraint can compare them with the signer.
+    `made_by` and `sent_by` copy its author and submitter, so that a constraint can compare them
+    with the signer.
     """
 
-    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="signatures")
-    group = models.ForeignKey(ApprovalGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    group_name = models.CharField(max_length=100, blank=True, help_text="Name at that time; empty: an approver.")
+    request = models.ForeignKey(
+        "production.Request", on_delete=models.CASCADE, related_name="signatures"
+    )
+    group = models.ForeignKey(
+        ApprovalGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    group_name = models.CharField(
+        max_length=100, blank=True, help_text="Name at that time; empty: an approver."
+    )
     by = _person()
     for_user = _person(null=True, blank=True)
     made_by = _person()
@@ -104,7 +135,11 @@ class Signature(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(for_user=None)
-                | ~(Q(for_user=F("made_by")) | Q(for_user=F("sent_by"), sent_by__isnull=False) | Q(for_user=F("by"))),
+                | ~(
+                    Q(for_user=F("made_by"))
+                    | Q(for_user=F("sent_by"), sent_by__isnull=False)
+                    | Q(for_user=F("by"))
+                ),
                 name="signature_not_for_requester",
             ),
         ]
@@ -141,9 +176,15 @@ class Delegation(models.Model):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.CheckConstraint(condition=~Q(from_user=F("to_user")), name="delegation_to_another"),
-            models.CheckConstraint(condition=Q(until_at__gt=F("from_at")), name="delegation_ends_later"),
-            models.CheckConstraint(condition=Q(group=None) | Q(role=""), name="delegation_of_one_thing"),
+            models.CheckConstraint(
+                condition=~Q(from_user=F("to_user")), name="delegation_to_another"
+            ),
+            models.CheckConstraint(
+                condition=Q(until_at__gt=F("from_at")), name="delegation_ends_later"
+            ),
+            models.CheckConstraint(
+                condition=Q(group=None) | Q(role=""), name="delegation_of_one_thing"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -153,13 +194,17 @@ class Delegation(models.Model):
 class Reminder(models.Model):
     """A reminder was sent for the wait of a request in a state since some time; at most one."""
 
-    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="reminders")
+    request = models.ForeignKey(
+        "production.Request", on_delete=models.CASCADE, related_name="reminders"
+    )
     state = models.CharField(max_length=24)
     since = models.DateTimeField()
     at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["request", "state", "since"], name="reminder_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "state", "since"], name="reminder_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.request_id} {self.state} since {self.since}"

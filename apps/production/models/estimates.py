@@ -13,7 +13,9 @@ class StageHistory(models.Model):
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="history")
-    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="+", db_index=False)
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     name = models.CharField(max_length=64, help_text="Lower case.")
     release = models.CharField(max_length=100, blank=True)
     configuration = models.CharField(max_length=300, blank=True)
@@ -25,14 +27,22 @@ class StageHistory(models.Model):
     completed_wall_seconds = models.FloatField()
     wall_seconds = ArrayField(models.FloatField())
     memory_bytes = ArrayField(models.FloatField())
-    per_day = ArrayField(models.FloatField(), help_text="Jobs completed per day, over days with any.")
+    per_day = ArrayField(
+        models.FloatField(), help_text="Jobs completed per day, over days with any."
+    )
     last_ended_at = models.DateTimeField()
     last_completed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         verbose_name_plural = "stage histories"
-        constraints = [models.UniqueConstraint(fields=["request", "name"], name="stage_history_once")]
-        indexes = [models.Index(fields=["experiment", "name", "-last_ended_at"], name="stage_history_alike")]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "name"], name="stage_history_once")
+        ]
+        indexes = [
+            models.Index(
+                fields=["experiment", "name", "-last_ended_at"], name="stage_history_alike"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.request_id}: {self.name}"

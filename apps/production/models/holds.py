@@ -8,14 +8,23 @@ from apps.production.models.requests import Stage
 
 
 class Hold(models.Model):
-    """No new jobs for all production, an experiment, or one stage. A whole request is put on hold by its state."""
+    """No new jobs for all production, an experiment, or one stage.
 
-    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True)
-    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="holds")
+    A whole request is put on hold by its state.
+    """
+
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True
+    )
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="holds"
+    )
     reason = models.TextField()
     at = models.DateTimeField()
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    reminded_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last reminder.")
+    reminded_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last reminder."
+    )
     lifted_at = models.DateTimeField(null=True, blank=True)
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -25,13 +34,19 @@ class Hold(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(experiment=None) | Q(stage=None), name="hold_level"),
             models.CheckConstraint(
-                condition=Q(lifted_at=None, lifted_by=None) | Q(lifted_at__isnull=False, lifted_by__isnull=False),
+                condition=Q(lifted_at=None, lifted_by=None)
+                | Q(lifted_at__isnull=False, lifted_by__isnull=False),
                 name="hold_lifted_pair",
             ),
             models.UniqueConstraint(
-                fields=["experiment", "stage"], condition=Q(lifted_at=None), nulls_distinct=False, name="hold_once"
+                fields=["experiment", "stage"],
+                condition=Q(lifted_at=None),
+                nulls_distinct=False,
+                name="hold_once",
             ),
         ]
 
     def __str__(self) -> str:
-        return f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "All production")
+        return (
+            f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "All production")
+        )

@@ -16,7 +16,9 @@ class RequestTemplate(models.Model):
     """Initial content of new requests. It names its workflow version, which may no longer exist."""
 
     name = models.CharField(max_length=80)
-    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.CASCADE, related_name="request_templates")
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, related_name="request_templates"
+    )
     workflow_key = models.CharField(max_length=40)
     workflow_number = models.PositiveIntegerField()
     content = models.JSONField(help_text="Content as `plain` writes it.")
@@ -26,14 +28,19 @@ class RequestTemplate(models.Model):
     objects = TemplateQuerySet["RequestTemplate"].as_manager()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["experiment", "name"], name="template_name_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "name"], name="template_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name
 
 
 class RequestLink(models.Model):
-    """How a request was made from an earlier one of its experiment. Clones and successors are fields instead."""
+    """How a request was made from an earlier one of its experiment.
+
+    Clones and successors are fields instead.
+    """
 
     kind = models.CharField(max_length=16, choices=LinkKind)
     earlier = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_on")

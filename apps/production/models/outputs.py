@@ -7,11 +7,17 @@ from apps.production.models.requests import Request, Stage
 
 
 class OutputReport(models.Model):
-    """Files and events that a stage read and wrote, as reported for one or more jobs. Empty: not reported."""
+    """Files and events that a stage read and wrote, as reported for one or more jobs.
 
-    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_reports", db_index=False)
+    Empty: not reported.
+    """
+
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, related_name="output_reports", db_index=False
+    )
     key = models.CharField(
-        max_length=200, help_text="Chosen by the reporter. The same key replaces the earlier report."
+        max_length=200,
+        help_text="Chosen by the reporter. The same key replaces the earlier report.",
     )
     files_in = models.BigIntegerField(null=True, blank=True)
     events_in = models.BigIntegerField(null=True, blank=True)
@@ -23,7 +29,11 @@ class OutputReport(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["stage", "key"], name="output_report_once")]
-        indexes = [models.Index(fields=["stage"], condition=Q(counted=False), name="output_report_uncounted")]
+        indexes = [
+            models.Index(
+                fields=["stage"], condition=Q(counted=False), name="output_report_uncounted"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.key} of {self.stage_id}"
@@ -51,7 +61,9 @@ class StageLocation(models.Model):
     """A user confirmed that the outputs of a stage are in the catalogue."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="location")
-    note = models.CharField(max_length=500, blank=True, help_text="Location, such as a dataset or URL.")
+    note = models.CharField(
+        max_length=500, blank=True, help_text="Location, such as a dataset or URL."
+    )
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
 
@@ -62,7 +74,8 @@ class StageLocation(models.Model):
 class DatasetPart(models.Model):
     """A dataset of some files of `whole`, which the portal defines for a part of a split request.
 
-    It has shares `first` to `last` of `total` equal shares; its files are stored once they are listed.
+    It has shares `first` to `last` of `total` equal shares; its files are stored once they are
+    listed.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
@@ -78,15 +91,24 @@ class DatasetPart(models.Model):
     error = models.TextField(blank=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["request", "name"], name="dataset_part_once")]
-        indexes = [models.Index(fields=["due_at"], condition=Q(defined_at=None), name="dataset_part_waiting")]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "name"], name="dataset_part_once")
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"], condition=Q(defined_at=None), name="dataset_part_waiting"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
 
 
 class StageAcceptance(models.Model):
-    """A user accepted a stage without the jobs that did not complete. Withdrawal deletes the row; events stay."""
+    """A user accepted a stage without the jobs that did not complete.
+
+    Withdrawal deletes the row; events stay.
+    """
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="acceptance")
     jobs_asked = models.PositiveIntegerField()
@@ -104,4 +126,7 @@ class StageAcceptance(models.Model):
 
     @property
     def summary(self) -> str:
-        return f"{self.by} accepted {self.jobs_completed:,} of {self.jobs_asked:,} jobs: “{self.reason}”"
+        return (
+            f"{self.by} accepted {self.jobs_completed:,} of {self.jobs_asked:,} jobs: "
+            f"“{self.reason}”"
+        )

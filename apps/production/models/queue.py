@@ -9,7 +9,9 @@ MAX_WEIGHT = 10_000
 
 
 class QueueEntry(models.Model):
-    """The score of an approved request that is not produced yet. Written under the lock of `QueueState`.
+    """The score of an approved request that is not produced yet.
+
+    Written under the lock of `QueueState`.
 
     `sort_key` is the score without the waiting time that all share, so that it does not age.
     """
@@ -24,29 +26,48 @@ class QueueEntry(models.Model):
     hand_by = models.CharField(max_length=150, blank=True)
     hand_at = models.DateTimeField(null=True, blank=True)
     hand_reason = models.TextField(blank=True)
-    # No constraint: its check would lock the other request, which a transaction waiting for the queue may hold.
+    # No constraint: its check would lock the other request, which a transaction waiting for the
+    # queue may hold.
     ahead_of = models.ForeignKey(
-        "production.Request", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
+        "production.Request",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_constraint=False,
     )
     behind = models.ForeignKey(
-        "production.Request", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
+        "production.Request",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_constraint=False,
     )
     sort_key = models.FloatField()
     tie = models.FloatField(help_text="Orders entries with the same key, smallest first.")
-    core_seconds = models.FloatField(null=True, blank=True, help_text="Estimated size; empty: unknown.")
+    core_seconds = models.FloatField(
+        null=True, blank=True, help_text="Estimated size; empty: unknown."
+    )
     days = models.FloatField(null=True, blank=True, help_text="Estimated duration; empty: unknown.")
     days_low = models.FloatField(null=True, blank=True, help_text="The duration at a fast pace.")
     days_high = models.FloatField(null=True, blank=True, help_text="The duration at a slow pace.")
     size_basis = models.CharField(max_length=200, blank=True)
-    starts_on = models.CharField(max_length=64, blank=True, help_text="The cluster that starts it now.")
+    starts_on = models.CharField(
+        max_length=64, blank=True, help_text="The cluster that starts it now."
+    )
     sized_at = models.DateTimeField()
-    sized_version = models.PositiveIntegerField(help_text="Version of the request when its size was estimated.")
+    sized_version = models.PositiveIntegerField(
+        help_text="Version of the request when its size was estimated."
+    )
 
     class Meta:
         verbose_name_plural = "queue entries"
         indexes = [models.Index(fields=["is_queued", "-sort_key", "tie"], name="queue_entry_order")]
         constraints = [
-            models.CheckConstraint(condition=Q(ahead_of=None) | Q(behind=None), name="queue_entry_one_promise")
+            models.CheckConstraint(
+                condition=Q(ahead_of=None) | Q(behind=None), name="queue_entry_one_promise"
+            )
         ]
 
     def __str__(self) -> str:
@@ -56,12 +77,16 @@ class QueueEntry(models.Model):
 class QueueState(models.Model):
     """The single row that is locked while the order changes, with the last change by a user."""
 
-    version = models.PositiveIntegerField(default=0, help_text="Incremented by every change by a user.")
+    version = models.PositiveIntegerField(
+        default=0, help_text="Incremented by every change by a user."
+    )
     changed_by = models.CharField(max_length=150, blank=True)
     changed_at = models.DateTimeField(null=True, blank=True)
     change = models.CharField(max_length=300, blank=True)
     scored_at = models.DateTimeField(null=True, blank=True)
-    starts = models.PositiveIntegerField(default=0, help_text="Requests that left the queue for production.")
+    starts = models.PositiveIntegerField(
+        default=0, help_text="Requests that left the queue for production."
+    )
     starts_days = models.FloatField(default=0, help_text="The number of days counted.")
 
     def __str__(self) -> str:
@@ -79,7 +104,9 @@ class ExperimentShare(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.CheckConstraint(condition=Q(weight__lte=MAX_WEIGHT), name="share_weight")]
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__lte=MAX_WEIGHT), name="share_weight")
+        ]
 
     def __str__(self) -> str:
         return f"{self.experiment_id}: {self.weight}"
@@ -88,7 +115,9 @@ class ExperimentShare(models.Model):
 class ShareUse(models.Model):
     """Recent core-seconds of an experiment, summed from the hourly totals."""
 
-    experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
+    experiment = models.OneToOneField(
+        "accounts.Experiment", on_delete=models.CASCADE, primary_key=True
+    )
     core_seconds = models.BigIntegerField()
     days = models.PositiveSmallIntegerField(help_text="The number of days summed.")
     as_of = models.DateTimeField()

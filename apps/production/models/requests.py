@@ -1,4 +1,7 @@
-"""Requests, their stages and revisions, and the counter of their keys. Only domain functions write them."""
+"""Requests, their stages and revisions, and the counter of their keys.
+
+Only domain functions write them.
+"""
 
 from collections.abc import Callable, Collection
 
@@ -18,13 +21,18 @@ _ENDED_EARLY = frozenset({_S.CANCELLED, _S.SUPERSEDED})
 MIN_PRIORITY, MAX_PRIORITY = 1, 9
 
 
-def _pair(name: str, *, set_in: Collection[str], free_in: Collection[str]) -> models.CheckConstraint:
-    """Constrain `<name>_at` and `<name>_by`: both set in `set_in`, both or none in `free_in`, both empty elsewhere."""
+def _pair(
+    name: str, *, set_in: Collection[str], free_in: Collection[str]
+) -> models.CheckConstraint:
+    """Constrain `<name>_at` and `<name>_by`: both set in `set_in`, both or none in `free_in`,
+    both empty elsewhere.
+    """
     both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
     none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
     rest = set(_S.values).difference(set_in)
     return models.CheckConstraint(
-        condition=(both & Q(state__in=sorted({*set_in, *free_in}))) | (none & Q(state__in=sorted(rest))),
+        condition=(both & Q(state__in=sorted({*set_in, *free_in})))
+        | (none & Q(state__in=sorted(rest))),
         name=f"request_{name}_pair",
     )
 
@@ -42,20 +50,28 @@ class Request(models.Model):
     """What an experiment asks the OPG to produce."""
 
     key = models.CharField(max_length=24, unique=True, editable=False)
-    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="requests")
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.PROTECT, related_name="requests"
+    )
     workflow = models.ForeignKey(WorkflowVersion, on_delete=models.PROTECT, related_name="requests")
     arguments = models.JSONField(default=dict, blank=True)
     title = models.CharField(max_length=200, blank=True)
-    campaign = models.CharField(max_length=64, blank=True, help_text="Name of a group of requests of the experiment.")
+    campaign = models.CharField(
+        max_length=64, blank=True, help_text="Name of a group of requests of the experiment."
+    )
     purpose = models.TextField(blank=True)
-    scan = models.TextField(blank=True, help_text="Parameters and values, one per line: energy = 1, 2, 5.")
+    scan = models.TextField(
+        blank=True, help_text="Parameters and values, one per line: energy = 1, 2, 5."
+    )
     deadline = models.DateField(null=True, blank=True)
     requested_priority = models.CharField(
         max_length=16, choices=RequestedPriority, default=RequestedPriority.NORMAL.value
     )
     priority_reason = models.TextField(blank=True)
     state = models.CharField(max_length=24, choices=RequestState, default=RequestState.DRAFT.value)
-    held_from = models.CharField(max_length=24, blank=True, help_text="The state to which a request on hold returns.")
+    held_from = models.CharField(
+        max_length=24, blank=True, help_text="The state to which a request on hold returns."
+    )
     superseded_by = models.ForeignKey(
         "self",
         on_delete=models.PROTECT,
@@ -73,18 +89,28 @@ class Request(models.Model):
         help_text="The request it is a copy of.",
     )
     priority_class = models.CharField(
-        max_length=16, choices=RequestedPriority, blank=True, help_text="Set by the OPG; empty if not set."
+        max_length=16,
+        choices=RequestedPriority,
+        blank=True,
+        help_text="Set by the OPG; empty if not set.",
     )
     priority = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Set by the OPG within the class; higher numbers run sooner."
+        null=True,
+        blank=True,
+        help_text="Set by the OPG within the class; higher numbers run sooner.",
     )
     version = models.PositiveIntegerField(
         default=1, help_text="Incremented by every change; guards against lost updates."
     )
     created_at = models.DateTimeField()
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
     editor_ids = ArrayField(
-        models.BigIntegerField(), default=list, blank=True, help_text="Users who wrote any revision of its content."
+        models.BigIntegerField(),
+        default=list,
+        blank=True,
+        help_text="Users who wrote any revision of its content.",
     )
     submitted_at = models.DateTimeField(null=True, blank=True)
     submitted_by = models.ForeignKey(
@@ -95,21 +121,36 @@ class Request(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     work_began_at = models.DateTimeField(
-        null=True, blank=True, help_text="When jobs of it were first submitted, seen or reported, tests included."
+        null=True,
+        blank=True,
+        help_text="When jobs of it were first submitted, seen or reported, tests included.",
     )
-    expected_start = models.DateField(null=True, blank=True, help_text="Empty: unknown, or it has started.")
+    expected_start = models.DateField(
+        null=True, blank=True, help_text="Empty: unknown, or it has started."
+    )
     expected_start_early = models.DateField(null=True, blank=True)
     expected_start_late = models.DateField(null=True, blank=True)
     ignores_advice_until = models.DateTimeField(
-        null=True, blank=True, help_text="Until then its jobs are submitted although the advice is not to."
+        null=True,
+        blank=True,
+        help_text="Until then its jobs are submitted although the advice is not to.",
     )
-    expected_end = models.DateField(null=True, blank=True, help_text="When its last job is expected to finish.")
+    expected_end = models.DateField(
+        null=True, blank=True, help_text="When its last job is expected to finish."
+    )
     expected_end_early = models.DateField(null=True, blank=True)
     expected_end_late = models.DateField(null=True, blank=True)
-    forecast_basis = models.TextField(blank=True, help_text="What the forecast is based on, or why it is unknown.")
-    forecast_at = models.DateTimeField(null=True, blank=True, help_text="When the forecast was computed.")
+    forecast_basis = models.TextField(
+        blank=True, help_text="What the forecast is based on, or why it is unknown."
+    )
+    forecast_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the forecast was computed."
+    )
     forecast_stages = models.JSONField(
-        default=dict, blank=True, editable=False, help_text="Expected ends of the stages of a running request, by name."
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Expected ends of the stages of a running request, by name.",
     )
     part_done = models.FloatField(
         null=True,
@@ -130,13 +171,16 @@ class Request(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=_S.values), name="request_state"),
             models.CheckConstraint(
-                condition=Q(requested_priority__in=RequestedPriority.values), name="request_requested_priority"
+                condition=Q(requested_priority__in=RequestedPriority.values),
+                name="request_requested_priority",
             ),
             models.CheckConstraint(
-                condition=Q(priority=None) | Q(priority__range=(MIN_PRIORITY, MAX_PRIORITY)), name="request_priority"
+                condition=Q(priority=None) | Q(priority__range=(MIN_PRIORITY, MAX_PRIORITY)),
+                name="request_priority",
             ),
             models.CheckConstraint(
-                condition=Q(priority_class__in=["", *RequestedPriority.values]), name="request_priority_class"
+                condition=Q(priority_class__in=["", *RequestedPriority.values]),
+                name="request_priority_class",
             ),
             _pair("submitted", set_in={*_S} - {_S.DRAFT, *_ENDED_EARLY}, free_in=_ENDED_EARLY),
             _pair("approved", set_in=SIGNED, free_in=_ENDED_EARLY),
@@ -146,18 +190,22 @@ class Request(models.Model):
                 name="request_closed",
             ),
             models.CheckConstraint(
-                condition=Q(state=_S.ON_HOLD) & ~Q(held_from="") | ~Q(state=_S.ON_HOLD) & Q(held_from=""),
+                condition=Q(state=_S.ON_HOLD) & ~Q(held_from="")
+                | ~Q(state=_S.ON_HOLD) & Q(held_from=""),
                 name="request_held_from",
             ),
             models.CheckConstraint(
-                condition=Q(superseded_by=None) ^ Q(state=_S.SUPERSEDED), name="request_superseded_by"
+                condition=Q(superseded_by=None) ^ Q(state=_S.SUPERSEDED),
+                name="request_superseded_by",
             ),
             models.CheckConstraint(
-                condition=Q(approved_by=None) | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
+                condition=Q(approved_by=None)
+                | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
                 name="request_approver_is_not_requester",
             ),
             models.CheckConstraint(
-                condition=~Q(editor_ids__contains=[F("approved_by")]), name="request_approver_is_not_editor"
+                condition=~Q(editor_ids__contains=[F("approved_by")]),
+                name="request_approver_is_not_editor",
             ),
         ]
         indexes = [
@@ -166,7 +214,11 @@ class Request(models.Model):
             models.Index(fields=["state", "-created_at", "-id"]),
             _words_of("key", "request_words_of_key"),
             _words_of("title", "request_words_of_title"),
-            models.Index(fields=["experiment", "campaign"], condition=~Q(campaign=""), name="request_campaign"),
+            models.Index(
+                fields=["experiment", "campaign"],
+                condition=~Q(campaign=""),
+                name="request_campaign",
+            ),
             models.Index(fields=["experiment"], condition=~Q(scan=""), name="request_scans"),
         ]
 
@@ -176,7 +228,9 @@ class Request(models.Model):
     @property
     def requester_ids(self) -> frozenset[int]:
         """The users who cannot approve it: its author, all editors, and the last submitter."""
-        return frozenset({self.created_by_id, *self.editor_ids, self.submitted_by_id or self.created_by_id})
+        return frozenset(
+            {self.created_by_id, *self.editor_ids, self.submitted_by_id or self.created_by_id}
+        )
 
     @property
     def level(self) -> str:
@@ -185,7 +239,9 @@ class Request(models.Model):
 
 
 class Attention(models.Model):
-    """Why a request needs attention, since when and in words; kept by `progress.domain.attention`."""
+    """Why a request needs attention, since when and in words;
+    kept by `progress.domain.attention`.
+    """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="attention")
     kind = models.CharField(max_length=16, choices=AttentionKind)
@@ -197,7 +253,9 @@ class Attention(models.Model):
         ordering = ["-kind"]
         constraints = [
             models.UniqueConstraint(fields=["request", "kind"], name="attention_once"),
-            models.CheckConstraint(condition=Q(kind__in=AttentionKind.values), name="attention_kind"),
+            models.CheckConstraint(
+                condition=Q(kind__in=AttentionKind.values), name="attention_kind"
+            ),
         ]
         indexes = [models.Index(fields=["kind"], name="attention_of_kind")]
 
@@ -215,7 +273,9 @@ class Stage(models.Model):
     name = models.CharField(max_length=64, blank=True)
     release = models.CharField(max_length=100, blank=True)
     configuration = models.CharField(max_length=300, blank=True)
-    input_dataset = models.CharField(max_length=300, blank=True, help_text="Empty: the output of the previous stage.")
+    input_dataset = models.CharField(
+        max_length=300, blank=True, help_text="Empty: the output of the previous stage."
+    )
     events = models.BigIntegerField(null=True, blank=True)
     jobs = models.PositiveIntegerField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Per job.")
@@ -229,13 +289,16 @@ class Stage(models.Model):
             models.UniqueConstraint(fields=["request", "position"], name="stage_position_once"),
             *(
                 models.CheckConstraint(
-                    condition=Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gt": 0}), name=f"stage_{name}_positive"
+                    condition=Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gt": 0}),
+                    name=f"stage_{name}_positive",
                 )
                 for name in ("events", "jobs", "memory_bytes", "wall_seconds")
             ),
         ]
         indexes = [
-            models.Index(fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes"),
+            models.Index(
+                fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes"
+            ),
             _words_of("output_dataset", "stage_words_of_output"),
         ]
 
@@ -249,8 +312,12 @@ class FormKey(models.Model):
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=64)
     request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, related_name="+")
-    version = models.PositiveIntegerField(default=0, help_text="Of the request, when the form last saved it.")
-    by_button = models.BooleanField(default=False, help_text="Saved by a button, so the user saw the result.")
+    version = models.PositiveIntegerField(
+        default=0, help_text="Of the request, when the form last saved it."
+    )
+    by_button = models.BooleanField(
+        default=False, help_text="Saved by a button, so the user saw the result."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["author", "key"], name="form_key_once")]
@@ -280,7 +347,9 @@ class RequestRevision(models.Model):
 class RequestCounter(models.Model):
     """The last number used in a key of an experiment; locked while a request is created."""
 
-    experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
+    experiment = models.OneToOneField(
+        "accounts.Experiment", on_delete=models.CASCADE, primary_key=True
+    )
     last = models.PositiveIntegerField(default=0)
 
     def __str__(self) -> str:

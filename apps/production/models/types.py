@@ -6,9 +6,15 @@ from django.db import models
 class WorkflowType(models.Model):
     """A kind of production, such as Monte Carlo. Its versions declare stages and arguments."""
 
-    key = models.SlugField(max_length=40, unique=True, help_text="Cannot be changed. Lower-case letters, digits and _.")
+    key = models.SlugField(
+        max_length=40, unique=True, help_text="Cannot be changed. Lower-case letters, digits and _."
+    )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: all experiments."
+        "accounts.Experiment",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        help_text="Empty: all experiments.",
     )
     enabled = models.BooleanField(default=True, help_text="New requests can have this type.")
 
@@ -31,7 +37,9 @@ class WorkflowVersion(models.Model):
 
     class Meta:
         ordering = ["type", "-number"]
-        constraints = [models.UniqueConstraint(fields=["type", "number"], name="workflow_version_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["type", "number"], name="workflow_version_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.title} ({self.number})"

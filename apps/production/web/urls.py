@@ -25,18 +25,36 @@ urlpatterns = [
     path("requests/inbox/desk/approve/", desk.approve_several, name="desk-approve"),
     path("requests/inbox/desk/<str:key>/<str:verb>/", desk.decide, name="desk-decide"),
     path("requests/inbox/hand-over/", approvals.hand_over, name="hand-over"),
-    path("requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"),
-    path("requests/<str:key>/signatures/<int:pk>/withdraw/", approvals.withdraw_signature, name="signature-withdraw"),
+    path(
+        "requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"
+    ),
+    path(
+        "requests/<str:key>/signatures/<int:pk>/withdraw/",
+        approvals.withdraw_signature,
+        name="signature-withdraw",
+    ),
     path("requests/templates/", templates.templates, name="templates"),
-    path("requests/templates/<int:number>/rename/", templates.rename_template, name="template-rename"),
-    path("requests/templates/<int:number>/delete/", templates.delete_template, name="template-delete"),
+    path(
+        "requests/templates/<int:number>/rename/", templates.rename_template, name="template-rename"
+    ),
+    path(
+        "requests/templates/<int:number>/delete/", templates.delete_template, name="template-delete"
+    ),
     path("requests/<str:key>/clone/", templates.clone, name="request-clone"),
     path("requests/<str:key>/template/", templates.make_template, name="template-make"),
     path("requests/import/", exchange.import_page, name="request-import"),
     path("requests/<str:key>/yaml/", exchange.download, name="request-yaml"),
     path("requests/<str:key>/comment/", discussion.comment, name="comment"),
-    path("requests/<str:key>/comments/<int:number>/edit/", discussion.edit_comment, name="comment-edit"),
-    path("requests/<str:key>/comments/<int:number>/<str:verb>/", discussion.change_comment, name="comment-change"),
+    path(
+        "requests/<str:key>/comments/<int:number>/edit/",
+        discussion.edit_comment,
+        name="comment-edit",
+    ),
+    path(
+        "requests/<str:key>/comments/<int:number>/<str:verb>/",
+        discussion.change_comment,
+        name="comment-change",
+    ),
     path("requests/<str:key>/split/", lineage.split, name="request-split"),
     path("requests/<str:key>/combine/", lineage.combine, name="request-combine"),
     path("requests/<str:key>/changes/", requests.changes, name="request-changes"),

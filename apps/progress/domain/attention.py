@@ -1,4 +1,7 @@
-"""Which requests need attention: stuck, idle, late, or with a failed test. Computed from the facts, again and again."""
+"""Which requests need attention: stuck, idle, late, or with a failed test.
+
+Computed from the facts, again and again.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -40,12 +43,16 @@ _MOST_QUEUED = 50
 
 
 def note_attention(*, at: datetime, request: int | None = None) -> int:
-    """Store what needs attention, and publish what is new or over; return how many requests changed.
+    """Store what needs attention, and publish what is new or over;
+    return how many requests changed.
 
-    `request` is a primary key, to update that one alone. List, inbox and pages read the stored rows.
+    `request` is a primary key, to update that one alone. List, inbox and pages read the stored
+    rows.
     """
     requests = Request.objects.all() if request is None else Request.objects.filter(pk=request)
-    open_requests = list(requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment"))
+    open_requests = list(
+        requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment")
+    )
 
     stored: dict[int, dict[str, Need]] = {}
     rows = Attention.objects.filter(request__in=requests)
@@ -60,24 +67,38 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
         current[pk][AttentionKind.TEST_FAILED] = need
     for pk, need in _late(open_requests, at).items():
         current[pk][AttentionKind.LATE] = need
-    quiet = [row for row in open_requests if not current.get(row.pk, {}).keys() - {AttentionKind.LATE}]
+    quiet = [
+        row for row in open_requests if not current.get(row.pk, {}).keys() - {AttentionKind.LATE}
+    ]
     for pk, need in _idle(quiet, at, idle).items():
         current[pk][AttentionKind.IDLE] = need
 
-    changed = [pk for pk in current.keys() | stored.keys() if is_news(stored.get(pk, {}), current.get(pk, {}))]
+    changed = [
+        pk
+        for pk in current.keys() | stored.keys()
+        if is_news(stored.get(pk, {}), current.get(pk, {}))
+    ]
     concerned = Request.objects.in_bulk(changed)
-    return sum(keep_attention(request=concerned[pk], needs=current.get(pk, {}), at=at) for pk in sorted(concerned))
+    return sum(
+        keep_attention(request=concerned[pk], needs=current.get(pk, {}), at=at)
+        for pk in sorted(concerned)
+    )
 
 
 def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
     """Return how many failed or refused jobs need a decision, and since when.
 
-    A job needs a decision since it was refused, or since its array finished; an array that still runs counts from its
-    submission. Recent failures may be retried automatically and do not count, unless their verdicts exclude that.
+    A job needs a decision since it was refused, or since its array finished; an array that still
+    runs counts from its submission. Recent failures may be retried automatically and do not count,
+    unless their verdicts exclude that.
     """
     of_state = Q(purpose=Purpose.PRODUCTION, request__state=RequestState.RUNNING)
-    refused_tests = Q(purpose=Purpose.TEST, request__state=RequestState.TESTING, state=SubmissionState.FAILED)
-    arrays = Submission.objects.filter(of_state | refused_tests, request__in=list(requests)).order_by("pk")
+    refused_tests = Q(
+        purpose=Purpose.TEST, request__state=RequestState.TESTING, state=SubmissionState.FAILED
+    )
+    arrays = Submission.objects.filter(
+        of_state | refused_tests, request__in=list(requests)
+    ).order_by("pk")
     accepted = set(
         StageAcceptance.objects.filter(stage__request__in=arrays.values("request")).values_list(
             "stage__request", "stage__position"
@@ -101,12 +122,21 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
         if not settled or any(_may_be_retried(array, at) for array in failed):
             failed = []
 
-        failed_jobs = sum(array.ended - array.completed - again.get(array.pk, 0) for array in failed)
+        failed_jobs = sum(
+            array.ended - array.completed - again.get(array.pk, 0) for array in failed
+        )
         refused_jobs = sum(array.tasks for array in refused)
-        moments = [array.settled_at or array.sending_at or array.created_at for array in (*failed, *refused)]
+        moments = [
+            array.settled_at or array.sending_at or array.created_at
+            for array in (*failed, *refused)
+        ]
         if moments:
             failed_before, refused_before, since = totals.get(request_pk, (0, 0, moments[0]))
-            totals[request_pk] = (failed_before + failed_jobs, refused_before + refused_jobs, min(since, *moments))
+            totals[request_pk] = (
+                failed_before + failed_jobs,
+                refused_before + refused_jobs,
+                min(since, *moments),
+            )
 
     needs = {}
     for pk, (failed_jobs, refused_jobs, since) in totals.items():
@@ -115,7 +145,9 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
 
 
 def _may_be_retried(array: Submission, at: datetime) -> bool:
-    """Whether failed jobs of an array may still be retried automatically: it ended lately, and verdicts allow it."""
+    """Whether failed jobs of an array may still be retried automatically: it ended lately,
+    and verdicts allow it.
+    """
     if array.settled_at is None or array.settled_at <= at - _MAY_BE_RETRIED:
         return False
     final = Verdict.objects.filter(job__in=list(jobs_of(array).values_list("pk", flat=True)))
@@ -125,7 +157,11 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
 
 
 def _decision(failed: int, refused: int) -> str:
-    parts = [f"{number:,} {word}" for number, word in ((failed, "failed"), (refused, "refused")) if number]
+    parts = [
+        f"{number:,} {word}"
+        for number, word in ((failed, "failed"), (refused, "refused"))
+        if number
+    ]
     return f"{' and '.join(parts)} job{'s need' if failed + refused != 1 else ' needs'} a decision"
 
 
@@ -134,18 +170,26 @@ def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
     states = {RequestState.QUEUED, RequestState.ON_HOLD}
     targets = {str(request.pk): request.pk for request in requests if request.state in states}
     kinds = Q(new__in=RequestState.values) | Q(kind="request.edited")
-    events = Event.objects.filter(kinds, target_type=Request._meta.label_lower, target_id__in=targets)
+    events = Event.objects.filter(
+        kinds, target_type=Request._meta.label_lower, target_id__in=targets
+    )
 
     needs = {}
     for newest in events.order_by("target_id", "-id").distinct("target_id"):
-        is_held_test = newest.kind == "request.hold" and newest.actor == PORTAL and newest.old == RequestState.TESTING
+        is_held_test = (
+            newest.kind == "request.hold"
+            and newest.actor == PORTAL
+            and newest.old == RequestState.TESTING
+        )
         if newest.kind == "request.fail_test" or is_held_test:
             needs[targets[newest.target_id]] = Need(newest.at, newest.reason)
     return needs
 
 
 def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
-    """Return the requests that miss their deadline: it has passed, or they are expected to end after it."""
+    """Return the requests that miss their deadline: it has passed,
+    or they are expected to end after it.
+    """
     today = timezone.localdate(at)
     late = {}
     for request in requests:
@@ -159,16 +203,19 @@ def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
                 reason += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
         else:
             assumption = f" {slack.assumption}" if slack.assumption else ""
-            reason = f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
+            reason = (
+                f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
+            )
         late[request.pk] = Need(at, reason)
     return late
 
 
 def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> dict[int, Need]:
-    """Return the approved requests that nothing prevents from progress, but for which nothing happens.
+    """Return the approved requests that nothing prevents from progress,
+    but for which nothing happens.
 
-    Held requests are left out, and keep-up requests, which wait for files. While a cluster does not answer, a request
-    without jobs is idle only if it is already known to be, as one of `idle`.
+    Held requests are left out, and keep-up requests, which wait for files. While a cluster does not
+    answer, a request without jobs is idle only if it is already known to be, as one of `idle`.
     """
     since = _quiet_since([request for request in requests if request.state in _QUIET])
     quiet = [
@@ -181,21 +228,32 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 
     holds = list(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
     busy = set(QueueCount.objects.filter(request__in=quiet).values_list("request_id", flat=True))
-    on_its_way = Submission.objects.filter(request__in=quiet, cluster__submits=True, state=SubmissionState.PLANNED)
+    on_its_way = Submission.objects.filter(
+        request__in=quiet, cluster__submits=True, state=SubmissionState.PLANNED
+    )
     busy |= set(on_its_way.values_list("request_id", flat=True))
     known = all_queues_are_known(at)
-    first = startable().filter(pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED])
+    first = startable().filter(
+        pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED]
+    )
     begins = {request.pk: begin_of(request, at) for request in with_stages(first)[:_MOST_QUEUED]}
 
     needs = {}
     for request in quiet:
-        if request.pk in busy or {(None, None), (request.experiment_id, None), (None, request.pk)} & {*holds}:
+        if request.pk in busy or {
+            (None, None),
+            (request.experiment_id, None),
+            (None, request.pk),
+        } & {*holds}:
             continue
         if request.state == RequestState.QUEUED:
             begin = begins.get(request.pk)
             if begin is None or (begin.clusters and not begin.obstacle):
                 continue
-            reason = f"approved, nothing submitted. {begin.obstacle or 'No cluster starts it automatically.'}"
+            reason = (
+                "approved, nothing submitted. "
+                f"{begin.obstacle or 'No cluster starts it automatically.'}"
+            )
         elif request.state == RequestState.COMPLETING:
             reason = "its jobs have finished, but not all outputs are located"
         elif "stop_on" in request.arguments or not (known or request.pk in idle):
@@ -207,7 +265,9 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 
 
 def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
-    """Return when something happened last for each request: it was moved, or a job of it was submitted or finished."""
+    """Return when something happened last for each request: it was moved,
+    or a job of it was submitted or finished.
+    """
     quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():
         ends = [sums.last_ended_at for sums in stages.values() if sums.last_ended_at]

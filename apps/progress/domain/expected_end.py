@@ -1,4 +1,6 @@
-"""When the stages of a request are expected to end: by their pace, or by past jobs of the same kind of stage."""
+"""When the stages of a request are expected to end: by their pace,
+or by past jobs of the same kind of stage.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,7 +27,9 @@ _FAR = timedelta(days=3650)
 
 
 def is_done(row: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
-    """Whether a stage waits for nothing more: all requested jobs have completed, or it was accepted as is."""
+    """Whether a stage waits for nothing more: all requested jobs have completed,
+    or it was accepted as is.
+    """
     return bool(why_done(row, acceptance))
 
 
@@ -50,12 +54,16 @@ def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance
 
 
 def expected_ends(
-    request: Request, rows: Sequence[StageProgress], accepted: Mapping[int, StageAcceptance], *, at: datetime
+    request: Request,
+    rows: Sequence[StageProgress],
+    accepted: Mapping[int, StageAcceptance],
+    *,
+    at: datetime,
 ) -> list[Expected]:
     """Return the expected end of each stage, in their order, in a fixed number of queries.
 
-    In a running request a stage without a pace yet starts when the previous one ends and takes as long as past jobs
-    did; `early` and `late` add up along the chain.
+    In a running request a stage without a pace yet starts when the previous one ends and takes as
+    long as past jobs did; `early` and `late` add up along the chain.
     """
     chain = _Chain(request, [row.asked for row in rows if row.asked], accepted, at)
     ends: list[Expected] = []
@@ -69,19 +77,29 @@ def expected_ends(
 
 
 class _Chain:
-    """The stages of one request, with what their expected ends are based on; each is read at most once."""
+    """The stages of one request, with what their expected ends are based on;
+    each is read at most once.
+    """
 
     def __init__(
-        self, request: Request, stages: list[Stage], accepted: Mapping[int, StageAcceptance], at: datetime
+        self,
+        request: Request,
+        stages: list[Stage],
+        accepted: Mapping[int, StageAcceptance],
+        at: datetime,
     ) -> None:
         self.request, self.stages, self.accepted, self.at = request, stages, accepted, at
         is_running = request.state == RequestState.RUNNING
-        self.past: Mapping[int, StageEstimate] = past_of_stages(stages, request.experiment_id) if is_running else {}
+        self.past: Mapping[int, StageEstimate] = (
+            past_of_stages(stages, request.experiment_id) if is_running else {}
+        )
         self.held = stage_holds(request, stages) if is_running else {}
 
     @cached_property
     def started_at(self) -> datetime:
-        moves = events_of(self.request).filter(new=RequestState.RUNNING).values_list("at", flat=True)
+        moves = (
+            events_of(self.request).filter(new=RequestState.RUNNING).values_list("at", flat=True)
+        )
         return moves.last() or self.at
 
     @cached_property
@@ -94,7 +112,9 @@ class _Chain:
             hour__gte=hour_of(self.at - WINDOW),
         )
         pace: dict[str, tuple[int, datetime]] = {}
-        for name, jobs, since in totals.order_by().values_list("stage").annotate(done=Sum("jobs"), first=Min("hour")):
+        for name, jobs, since in (
+            totals.order_by().values_list("stage").annotate(done=Sum("jobs"), first=Min("hour"))
+        ):
             done, first = pace.get(name.casefold(), (0, since))
             pace[name.casefold()] = done + jobs, min(first, since)
         return pace
@@ -102,14 +122,18 @@ class _Chain:
     def acceptance_of(self, row: StageProgress) -> StageAcceptance | None:
         return self.accepted.get(row.asked.pk) if row.asked else None
 
-    def end_of(self, row: StageProgress, previous: tuple[StageProgress, Expected] | None) -> Expected:
+    def end_of(
+        self, row: StageProgress, previous: tuple[StageProgress, Expected] | None
+    ) -> Expected:
         pace = self.pace.get(row.stage.casefold())
         if why := why_no_end(self.request, row, self.acceptance_of(row)):
             return Expected(None, why)
         if pace is not None and pace[1] < self.at:
             return self._by_pace((row.wanted or 0) - row.completed, *pace)
         if row.completed or row.asked is None:
-            return Expected(None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
+            return Expected(
+                None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
+            )
         if held := self.held.get(row.asked.pk):
             return Expected(None, f"{held.what} is on hold")
         return self._by_past(self.past[row.asked.pk], self._start(previous))
@@ -119,11 +143,16 @@ class _Chain:
         if left * seconds / done > _FAR.total_seconds():
             return Expected(None, "not within ten years at its present pace")
         end = self.at + timedelta(seconds=left * seconds / done)
-        basis = f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, {left:,} to go"
+        basis = (
+            f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, "
+            f"{left:,} to go"
+        )
         return Expected(end, basis, end, end)
 
     def _start(self, previous: tuple[StageProgress, Expected] | None) -> Expected:
-        """Return when a stage without completed jobs may start or could have; `basis` says after what."""
+        """Return when a stage without completed jobs may start or could have;
+        `basis` says after what.
+        """
         if previous is None:
             return Expected(self.started_at, "from the start", self.started_at, self.started_at)
         row, end = previous
@@ -135,17 +164,26 @@ class _Chain:
         return Expected(end.at, basis, end.early, end.late)
 
     def _by_past(self, past: StageEstimate, start: Expected) -> Expected:
-        """Add the duration of past jobs to the start; an end that would lie in the past is not shown."""
+        """Add the duration of past jobs to the start; an end that would lie in the past is not
+        shown.
+        """
         if past.days is None:
             return Expected(None, "no past jobs of this stage")
         if start.at is None or start.early is None or start.late is None:
             return start
         if start.late - self.at + timedelta(days=min(past.days.high, 2 * _FAR.days)) > _FAR:
             return Expected(None, "not within ten years by its past jobs or time limit")
-        early, likely = start.early + timedelta(days=past.days.low), start.at + timedelta(days=past.days.mid)
+        early, likely = (
+            start.early + timedelta(days=past.days.low),
+            start.at + timedelta(days=past.days.mid),
+        )
         late = start.late + timedelta(days=past.days.high)
         if late < self.at:
-            taken = f"{past.past_jobs:,} past jobs would all" if past.past_jobs else "all its jobs should"
+            taken = (
+                f"{past.past_jobs:,} past jobs would all"
+                if past.past_jobs
+                else "all its jobs should"
+            )
             return Expected(None, f"no job completed yet; {taken} have completed by now")
         basis = f"{start.basis}, by {past.days_basis}"
         return Expected(max(likely, self.at), basis, max(early, self.at), late)

@@ -1,4 +1,7 @@
-"""The forecast of each request: when it starts and ends. Stored, so that all pages and the API show the same."""
+"""The forecast of each request: when it starts and ends.
+
+Stored, so that all pages and the API show the same.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,12 +32,18 @@ def note_starts(*, at: datetime) -> None:
     soon: dict[int, str] = {}
     for cluster in Cluster.objects.filter(submits=True):
         with suppress(SchedulerError):
-            if first := next((request for request in able_now(cluster, at) if request.pk not in soon), None):
+            if first := next(
+                (request for request in able_now(cluster, at) if request.pk not in soon), None
+            ):
                 soon[first.pk] = cluster.name
-    changed = [*QueueEntry.objects.exclude(starts_on="").exclude(pk__in=soon).values_list("pk", flat=True)]
+    changed = [
+        *QueueEntry.objects.exclude(starts_on="").exclude(pk__in=soon).values_list("pk", flat=True)
+    ]
     QueueEntry.objects.filter(pk__in=changed).update(starts_on="")
     for pk, name in soon.items():
-        changed += [pk] * QueueEntry.objects.filter(pk=pk).exclude(starts_on=name).update(starts_on=name)
+        changed += [pk] * QueueEntry.objects.filter(pk=pk).exclude(starts_on=name).update(
+            starts_on=name
+        )
     if changed:
         keep_forecasts(at=at, requests=Request.objects.filter(pk__in=changed))
 
@@ -45,7 +54,8 @@ def keep_queue_forecasts(*, at: datetime) -> int:
 
 
 def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -> int:
-    """Store the forecasts of all open approved requests, or of those among `requests`; return how many changed.
+    """Store the forecasts of all open approved requests, or of those among `requests`;
+    return how many changed.
 
     Of a closed request among `requests`, only the part of its jobs that have completed is stored.
     """
@@ -63,9 +73,13 @@ def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -
     unchanged = []
     for request in current:
         new = forecasts[request.pk].columns()
-        if any(getattr(request, name) != value for name, value in new.items() if name != "forecast_at"):
+        if any(
+            getattr(request, name) != value for name, value in new.items() if name != "forecast_at"
+        ):
             count += Request.objects.filter(pk=request.pk, state=request.state).update(**new)
-        elif request.state not in CLOSED and (request.forecast_at is None or at - request.forecast_at >= _AGE):
+        elif request.state not in CLOSED and (
+            request.forecast_at is None or at - request.forecast_at >= _AGE
+        ):
             unchanged.append(request.pk)
     Request.objects.filter(pk__in=unchanged).update(forecast_at=at)
     return count
@@ -76,7 +90,9 @@ _WAITS: dict[str, str] = {RequestState.DATA_QUALITY: "its data quality is being 
 
 
 def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecast of each of these requests by primary key; they are approved, or closed after work began."""
+    """Return the forecast of each of these requests by primary key; they are approved,
+    or closed after work began.
+    """
     today = timezone.localdate(at)
     pks = [request.pk for request in requests]
     queued = set(Request.objects.filter(IN_LINE, pk__in=pks).values_list("pk", flat=True))

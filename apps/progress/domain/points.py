@@ -1,4 +1,7 @@
-"""Progress of each point of a parameter scan, from the arrays that the portal submitted. Never counts jobs."""
+"""Progress of each point of a parameter scan, from the arrays that the portal submitted.
+
+Never counts jobs.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +13,9 @@ from apps.submission.domain.submissions import standings_of
 
 @dataclass(frozen=True)
 class PointStage:
-    """The jobs of one stage at one point; `wanted` is None if the stage does not say how many it takes."""
+    """The jobs of one stage at one point; `wanted` is None if the stage does not say how many it
+    takes.
+    """
 
     stage: str
     output_dataset: str
@@ -39,7 +44,9 @@ class PointProgress:
 
     @property
     def is_done(self) -> bool:
-        return all(stage.wanted is not None and stage.completed >= stage.wanted for stage in self.stages)
+        return all(
+            stage.wanted is not None and stage.completed >= stage.wanted for stage in self.stages
+        )
 
     @property
     def last_dataset(self) -> str:
@@ -52,7 +59,9 @@ class PointProgress:
 
 
 def points_of(request: Request) -> list[PointProgress]:
-    """Return the points of a request in order, in a fixed number of queries; none without a scan."""
+    """Return the points of a request in order, in a fixed number of queries;
+    none without a scan.
+    """
     scan = read_scan(request.scan)
     if not scan.points:
         return []
@@ -66,7 +75,9 @@ def points_of(request: Request) -> list[PointProgress]:
             # No array has jobs of two points, and a retry has only jobs of its array.
             index = min(array.first // scan.jobs_each(stage.jobs), scan.count - 1)
             completed[index] += array.completed
-            failed[index] += array.ended - array.completed - (array.tasks if array.retry_of_id else 0)
+            failed[index] += (
+                array.ended - array.completed - (array.tasks if array.retry_of_id else 0)
+            )
             current[index] += array.tasks - array.ended if array.sent_at else 0
         for point in scan.points:
             here = PointStage(

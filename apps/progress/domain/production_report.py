@@ -1,4 +1,6 @@
-"""The production report of a request: efficiency, failures, waste, sites, slowest jobs; frozen at its close."""
+"""The production report of a request: efficiency, failures, waste, sites, slowest jobs;
+frozen at its close.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,10 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     """Return the report as of now, as plain JSON values, in a fixed number of queries."""
     jobs = Job.objects.filter(request=request).order_by()
     chain = {
-        name: place for place, name in enumerate(request.stages.order_by("position").values_list("name", flat=True))
+        name: place
+        for place, name in enumerate(
+            request.stages.order_by("position").values_list("name", flat=True)
+        )
     }
     stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
     stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
@@ -45,7 +50,9 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         row["retried"] += again.get((request.pk, chain.get(row["stage"], -1)), 0)
     total = jobs.aggregate(**_sums())
     total["retried"] += sum(again.values())
-    sites: list[dict[str, Any]] = [dict(row) for row in jobs.values("site__name").annotate(**_sums())]
+    sites: list[dict[str, Any]] = [
+        dict(row) for row in jobs.values("site__name").annotate(**_sums())
+    ]
     sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
     return {
         "request": request.key,
@@ -58,7 +65,12 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
         "causes": _causes(request),
         "taken_as_they_are": [
-            {"stage": row.stage.name, "by": row.by, "reason": row.reason, "jobs_missing": row.jobs_missing}
+            {
+                "stage": row.stage.name,
+                "by": row.by,
+                "reason": row.reason,
+                "jobs_missing": row.jobs_missing,
+            }
             for row in acceptances_of([request]).values()
         ],
         "slowest": _slowest(jobs),
@@ -72,9 +84,13 @@ def freeze_report(*, request: Request, at: datetime) -> ProductionReport:
     kept = ProductionReport.objects.filter(request=request).first()
     if kept is not None:
         return kept
-    content = json.dumps(report_of(request, at=at), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    content = json.dumps(
+        report_of(request, at=at), sort_keys=True, ensure_ascii=False, separators=(",", ":")
+    )
     digest = digest_of(content)
-    report = ProductionReport.objects.create(request=request, sha256=digest, content=content, frozen_at=at)
+    report = ProductionReport.objects.create(
+        request=request, sha256=digest, content=content, frozen_at=at
+    )
     publish(kind="report.frozen", target=report, by="opsportal", at=at, new=digest)
     return report
 

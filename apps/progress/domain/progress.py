@@ -38,8 +38,13 @@ class StageNow:
 
     @property
     def failed_now(self) -> int:
-        """Return how many requested jobs have finished without completing, and are not in the queue again."""
-        failed, waiting = max(0, self.row.ended - self.row.completed), self.waiting.all if self.waiting else 0
+        """Return how many requested jobs have finished without completing,
+        and are not in the queue again.
+        """
+        failed, waiting = (
+            max(0, self.row.ended - self.row.completed),
+            self.waiting.all if self.waiting else 0,
+        )
         if self.row.wanted is None:
             return failed
         return max(0, min(failed, self.row.wanted - self.row.completed - waiting))
@@ -52,25 +57,38 @@ class StageNow:
     def core_hours_requested(self) -> float | None:
         """Return the requested core-hours at one core per job; None if the request does not say."""
         stage = self.row.asked
-        return stage.jobs * stage.wall_seconds / 3600 if stage and stage.jobs and stage.wall_seconds else None
+        return (
+            stage.jobs * stage.wall_seconds / 3600
+            if stage and stage.jobs and stage.wall_seconds
+            else None
+        )
 
     @property
     def events_missing(self) -> int | None:
-        """Return how many events an accepted stage lacks: requested less written, else by its share of jobs."""
+        """Return how many events an accepted stage lacks: requested less written,
+        else by its share of jobs.
+        """
         asked, taken = self.row.asked.events if self.row.asked else None, self.acceptance
         if taken is None or not asked or not taken.jobs_asked:
             return None
         written = self.counted.events_out
-        return max(0, asked - written) if written is not None else round(asked * taken.jobs_missing / taken.jobs_asked)
+        return (
+            max(0, asked - written)
+            if written is not None
+            else round(asked * taken.jobs_missing / taken.jobs_asked)
+        )
 
 
 @dataclass(frozen=True)
 class RequestNow:
-    """The progress of a request. `as_of` is that of finished jobs, `queue_as_of` that of queued and running ones.
+    """The progress of a request.
 
-    `is_short`: the request is running and some of its jobs finished without completing; `by_portal`: and the portal
-    submits its jobs; `has_claims`: other jobs name it without proof. `queue_unknown` names the clusters that
-    have not answered. `points` are those of a parameter scan.
+    `as_of` is that of finished jobs, `queue_as_of` that of queued and running ones.
+
+    `is_short`: the request is running and some of its jobs finished without completing;
+    `by_portal`: and the portal submits its jobs; `has_claims`: other jobs name it without proof.
+    `queue_unknown` names the clusters that have not answered. `points` are those of a parameter
+    scan.
     """
 
     request: Request
@@ -108,8 +126,14 @@ class RequestNow:
 
     @property
     def expected(self) -> Expected:
-        """Return when the last stage is expected to end, or which stage prevents an estimate and why."""
-        unfinished = [stage for stage in self.stages if stage.row.asked and not is_done(stage.row, stage.acceptance)]
+        """Return when the last stage is expected to end,
+        or which stage prevents an estimate and why.
+        """
+        unfinished = [
+            stage
+            for stage in self.stages
+            if stage.row.asked and not is_done(stage.row, stage.acceptance)
+        ]
         for stage in unfinished:
             if stage.expected.at is None:
                 return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
@@ -124,8 +148,12 @@ class RequestNow:
 
     @property
     def forecast(self) -> Forecast:
-        """Return the stored forecast, which all pages show; a worker computes it after each move of the request."""
-        return forecast_of(self.request) or Forecast(basis="it is being computed", part_done=self.part_done)
+        """Return the stored forecast, which all pages show;
+        a worker computes it after each move of the request.
+        """
+        return forecast_of(self.request) or Forecast(
+            basis="it is being computed", part_done=self.part_done
+        )
 
 
 def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
@@ -141,7 +169,8 @@ def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:
     """Return the progress of a request, in a fixed number of queries.
 
-    The ends of its stages are those of the stored forecast, which all pages show, unless they are to be `computed`.
+    The ends of its stages are those of the stored forecast, which all pages show, unless they are
+    to be `computed`.
     """
     as_of = totals_as_of()
     rows, counted = progress_of(request), counts_of(request)
@@ -151,7 +180,10 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at)
     else:
-        ends = [_stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None) for row in rows]
+        ends = [
+            _stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None)
+            for row in rows
+        ]
     stages = []
     for row, expected in zip(rows, ends, strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
@@ -168,11 +200,21 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     )
     by_portal = is_short and bool(sent_here([request.pk]))
     return RequestNow(
-        request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request), points_of(request)
+        request,
+        stages,
+        as_of,
+        queue_as_of,
+        unknown,
+        is_short,
+        by_portal,
+        has_claims(request),
+        points_of(request),
     )
 
 
-def _stored_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> Expected:
+def _stored_end(
+    request: Request, row: StageProgress, acceptance: StageAcceptance | None
+) -> Expected:
     """Return the end of a stage by the stored forecast; a stage that has ended since has none."""
     if why := why_no_end(request, row, acceptance):
         return Expected(None, why)

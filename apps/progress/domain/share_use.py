@@ -1,4 +1,6 @@
-"""Recent use of each experiment, from the hourly totals, for the shares in the queue of production."""
+"""Recent use of each experiment, from the hourly totals,
+for the shares in the queue of production.
+"""
 
 from datetime import datetime, timedelta
 
@@ -14,15 +16,26 @@ DAYS = 30
 
 @transaction.atomic
 def count_share_use(*, at: datetime) -> int:
-    """Sum the core time of requests' jobs in the last `DAYS` days by experiment; return how many have any."""
+    """Sum the core time of requests' jobs in the last `DAYS` days by experiment;
+    return how many have any.
+    """
     since = hour_of(at - timedelta(days=DAYS))
-    totals = HourlyTotals.objects.filter(hour__gte=since).exclude(request_key="").exclude(experiment=None)
+    totals = (
+        HourlyTotals.objects.filter(hour__gte=since)
+        .exclude(request_key="")
+        .exclude(experiment=None)
+    )
     sums = totals.order_by().values_list("experiment").annotate(used=Sum("core_seconds"))
     rows = [
-        ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at) for experiment, used in sums if used
+        ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at)
+        for experiment, used in sums
+        if used
     ]
     ShareUse.objects.exclude(pk__in=[row.pk for row in rows]).delete()
     ShareUse.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["experiment"], update_fields=["core_seconds", "days", "as_of"]
+        rows,
+        update_conflicts=True,
+        unique_fields=["experiment"],
+        update_fields=["core_seconds", "days", "as_of"],
     )
     return len(rows)

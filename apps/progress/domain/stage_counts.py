@@ -1,4 +1,7 @@
-"""Progress of the stages of requests, from the hourly totals and the portal's submissions. Never counts jobs."""
+"""Progress of the stages of requests, from the hourly totals and the portal's submissions.
+
+Never counts jobs.
+"""
 
 from dataclasses import dataclass, field
 
@@ -21,9 +24,11 @@ _SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
 
 @dataclass
 class StageProgress:
-    """The progress of one stage; `wanted` is None if the request does not say how many jobs it takes.
+    """The progress of one stage; `wanted` is None if the request does not say how many jobs it
+    takes.
 
-    `sums` count the attempts of all its jobs; `completed` and `ended` count each production job once.
+    `sums` count the attempts of all its jobs; `completed` and `ended` count each production job
+    once.
     """
 
     request: Request
@@ -52,7 +57,9 @@ def progress_of(request: Request) -> list[StageProgress]:
 
 
 def production_now(user: User) -> list[StageProgress]:
-    """Return the progress by stage of requests that a user can see: those in production, then the queue."""
+    """Return the progress by stage of requests that a user can see: those in production,
+    then the queue.
+    """
     visible, named = Request.objects.visible_to(user), _SHOWN
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started.only(*named)[:MOST_REQUESTS])
@@ -62,8 +69,11 @@ def production_now(user: User) -> list[StageProgress]:
     return [row for rows in progress_of_many(requests, stages).values() for row in rows]
 
 
-def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = None) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by primary key, stage by stage, in a fixed number of queries.
+def progress_of_many(
+    requests: list[Request], stages: QuerySet[Stage] | None = None
+) -> dict[int, list[StageProgress]]:
+    """Return the progress of each request by primary key, stage by stage,
+    in a fixed number of queries.
 
     `stages` limits what is read of them.
     """
@@ -74,14 +84,22 @@ def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = N
     return _progress(requests, stages_by_request)
 
 
-def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:
+def _progress(
+    requests: list[Request], stages: dict[int, list[Stage]]
+) -> dict[int, list[StageProgress]]:
     totals, without = stage_sums(requests), left_out(requests)
     again = sent_again([request.pk for request in requests])
     progress = {}
     for request in requests:
         left = totals[request.pk]
         rows = [
-            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)), stage)
+            StageProgress(
+                request,
+                stage.name,
+                stage.jobs,
+                left.pop(stage.name.casefold(), Sums(stage.name)),
+                stage,
+            )
             for stage in stages[request.pk]
         ]
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]

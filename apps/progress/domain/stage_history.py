@@ -17,8 +17,9 @@ from apps.progress.domain.forecast import keep_forecasts
 LOOK_BACK = timedelta(days=40)
 
 _QUANTILES = f"ARRAY{list(QUANTILES)}"
-#: All figures of one request, in one pass over its jobs and one over its days. A day lasts from the start of its first
-#: job to the end of its last, at least an hour, so that short stages get their real pace.
+#: All figures of one request, in one pass over its jobs and one over its days. A day lasts from the
+#: start of its first job to the end of its last, at least an hour, so that short stages get their
+#: real pace.
 _COUNT = f"""
 WITH ended AS (
     SELECT lower(stage) AS name, state = %(completed)s AS good, wall_seconds, wall_seconds * cpus AS core_seconds,
@@ -43,8 +44,14 @@ FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
 
 
 def count_changed(*, at: datetime) -> int:
-    """Recount the requests whose totals have changed, and store their forecasts; return how many."""
-    recent = HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK).exclude(request_key="").values("request_key")
+    """Recount the requests whose totals have changed, and store their forecasts;
+    return how many.
+    """
+    recent = (
+        HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK)
+        .exclude(request_key="")
+        .values("request_key")
+    )
     totals = (
         HourlyTotals.objects.filter(request_key__in=recent.distinct())
         .exclude(stage="")
@@ -52,10 +59,15 @@ def count_changed(*, at: datetime) -> int:
         .annotate(jobs=Sum("jobs"), last=Max("last_ended_at"), core=Sum("core_seconds"))
     )
     now = {
-        (row["request_key"], row["experiment_id"]): (row["jobs"], row["last"], row["core"]) for row in totals.order_by()
+        (row["request_key"], row["experiment_id"]): (row["jobs"], row["last"], row["core"])
+        for row in totals.order_by()
     }
-    lately = StageHistory.objects.filter(last_ended_at__gte=at - LOOK_BACK)  # its jobs may be gone from the totals
-    requests = Request.objects.filter(Q(key__in={key for key, _ in now}) | Q(pk__in=lately.values("request")))
+    lately = StageHistory.objects.filter(
+        last_ended_at__gte=at - LOOK_BACK
+    )  # its jobs may be gone from the totals
+    requests = Request.objects.filter(
+        Q(key__in={key for key, _ in now}) | Q(pk__in=lately.values("request"))
+    )
     counted = {
         row["request_id"]: (row["jobs"], row["last"], round(row["core"]))
         for row in StageHistory.objects.filter(request__in=requests)
@@ -64,11 +76,15 @@ def count_changed(*, at: datetime) -> int:
         .annotate(jobs=Sum("attempts"), last=Max("last_ended_at"), core=Sum("core_seconds"))
     }
     changed = [
-        request for request in requests if now.get((request.key, request.experiment_id)) != counted.get(request.pk)
+        request
+        for request in requests
+        if now.get((request.key, request.experiment_id)) != counted.get(request.pk)
     ]
     for request in changed:
         count_request(request=request)
-    keep_forecasts(at=at, requests=Request.objects.filter(pk__in=[request.pk for request in changed]))
+    keep_forecasts(
+        at=at, requests=Request.objects.filter(pk__in=[request.pk for request in changed])
+    )
     return len(changed)
 
 
@@ -84,7 +100,11 @@ def count_request(*, request: Request) -> None:
 
 
 def _count(request: Request) -> list[dict[str, Any]]:
-    parameters: dict[str, str | int] = {"completed": JobState.COMPLETED.value, "key": request.key, "pk": request.pk}
+    parameters: dict[str, str | int] = {
+        "completed": JobState.COMPLETED.value,
+        "key": request.key,
+        "pk": request.pk,
+    }
     with connection.cursor() as cursor:
         cursor.execute(_COUNT, parameters)
         names = [column.name for column in cursor.description]
@@ -94,7 +114,9 @@ def _count(request: Request) -> list[dict[str, Any]]:
 def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
     """Return the row of one stage; it is None for a stage named only by jobs."""
     lists = {name: row.pop(name) or [] for name in ("wall_seconds", "memory_bytes", "per_day")}
-    lists = {name: [value for value in values if value is not None] for name, values in lists.items()}
+    lists = {
+        name: [value for value in values if value is not None] for name, values in lists.items()
+    }
     history = StageHistory(request=request, experiment_id=request.experiment_id, **row, **lists)
     if stage is not None:
         history.release, history.configuration = stage.release, stage.configuration

@@ -1,4 +1,6 @@
-"""Moves of requests that follow from their jobs: the first job starts a request, the last one completes it."""
+"""Moves of requests that follow from their jobs: the first job starts a request,
+the last one completes it.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -25,18 +27,26 @@ FRESH = timedelta(minutes=15)
 
 
 def follow_requests(*, at: datetime) -> list[Request]:
-    """Start requests whose first job appeared and complete those whose last job finished; return those moved."""
+    """Start requests whose first job appeared and complete those whose last job finished;
+    return those moved.
+    """
     return start_seen(at=at) + complete_ended(at=at) + examine_located(at=at)
 
 
 def start_seen(*, at: datetime) -> list[Request]:
-    """Start queued requests that have a job submitted after they entered the queue; earlier jobs were tests."""
+    """Start queued requests that have a job submitted after they entered the queue;
+    earlier jobs were tests.
+    """
     jobs = Job.objects.filter(request=OuterRef("pk"))
     waiting = QueueCount.objects.filter(request=OuterRef("pk"))
-    queued = Request.objects.filter(state=RequestState.QUEUED).filter(Exists(jobs) | Exists(waiting))
+    queued = Request.objects.filter(state=RequestState.QUEUED).filter(
+        Exists(jobs) | Exists(waiting)
+    )
     moved = []
     for request in queued.select_related("experiment"):
-        since = events_of(request).filter(new=RequestState.QUEUED).values_list("at", flat=True).last()
+        since = (
+            events_of(request).filter(new=RequestState.QUEUED).values_list("at", flat=True).last()
+        )
         if since and (
             Job.objects.filter(request=request, submitted_at__gte=since).exists()
             or QueueCount.objects.filter(request=request, newest_submitted_at__gte=since).exists()
@@ -48,10 +58,13 @@ def start_seen(*, at: datetime) -> list[Request]:
 def complete_ended(*, at: datetime) -> list[Request]:
     """Complete running requests whose requested jobs are all done or will not come.
 
-    Failed jobs that the portal submitted wait for a decision; jobs submitted by hand end a stage once it has settled.
+    Failed jobs that the portal submitted wait for a decision; jobs submitted by hand end a stage
+    once it has settled.
     """
     kept_up = Q(arguments__stop_on__isnull=False)  # the number of its jobs is not known in advance
-    running = list(Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment"))
+    running = list(
+        Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment")
+    )
     progress = progress_of_many(running)
     accepted = acceptances_of(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
@@ -61,7 +74,10 @@ def complete_ended(*, at: datetime) -> list[Request]:
     for request in running:
         rows = [row for row in progress[request.pk] if row.asked]
         settled = knows and request.pk not in waited_for
-        ended = [(row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled) for row in rows]
+        ended = [
+            (row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled)
+            for row in rows
+        ]
         if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move(request, Verb.COMPLETE, at)
     return moved
@@ -69,7 +85,9 @@ def complete_ended(*, at: datetime) -> list[Request]:
 
 def examine_located(*, at: datetime) -> list[Request]:
     """Move completing requests to data quality once their outputs are located."""
-    completing = Request.objects.filter(state=RequestState.COMPLETING).prefetch_related("stages__location")
+    completing = Request.objects.filter(state=RequestState.COMPLETING).prefetch_related(
+        "stages__location"
+    )
     moved = []
     for request in completing.select_related("experiment"):
         if all(is_located(stage) for stage in request.stages.all()):
@@ -78,7 +96,9 @@ def examine_located(*, at: datetime) -> list[Request]:
 
 
 def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
-    """Whether a stage's requested jobs completed; or finished, and nothing has happened for `SETTLED`."""
+    """Whether a stage's requested jobs completed; or finished,
+    and nothing has happened for `SETTLED`.
+    """
     if row.wanted is None:
         return False
     if row.completed >= row.wanted:
@@ -88,10 +108,16 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
 
 
 def all_queues_are_known(at: datetime) -> bool:
-    """Whether the queue and the jobs of every collected cluster were read recently, and the totals are as fresh."""
+    """Whether the queue and the jobs of every collected cluster were read recently,
+    and the totals are as fresh.
+    """
     as_of = totals_as_of()
     unknown = Collection.objects.filter(cluster__collects=True).exclude(
-        Q(cluster__in=QueueReading.objects.filter(at__gte=at - FRESH, last_error="").values("cluster"))
+        Q(
+            cluster__in=QueueReading.objects.filter(at__gte=at - FRESH, last_error="").values(
+                "cluster"
+            )
+        )
         & Q(last_success_at__gte=at - FRESH)
     )
     return as_of is not None and at - as_of < FRESH and not unknown.exists()

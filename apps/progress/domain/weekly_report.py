@@ -1,4 +1,6 @@
-"""The weekly report of an experiment: its jobs, failures, outages and requests of a week, frozen on Monday morning."""
+"""The weekly report of an experiment: its jobs, failures, outages and requests of a week,
+frozen on Monday morning.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,7 +22,8 @@ from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 WEEK = timedelta(days=7)
-#: Records of the jobs of Sunday may come late: the report is frozen so long after the end of the week.
+#: Records of the jobs of Sunday may come late: the report is frozen so long after the end of the
+#: week.
 WAIT = timedelta(hours=6)
 #: Rows in each table.
 MOST = 20
@@ -47,18 +50,24 @@ def freeze_weekly_reports(*, at: datetime) -> int:
 def _freeze(experiment: Experiment, monday: date, at: datetime) -> bool:
     Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)
     content = weekly_report_of(experiment, monday=monday, at=at)
-    is_empty = not (content["jobs"]["jobs"] or content["before"]["jobs"] or any(content["requests"].values()))
+    is_empty = not (
+        content["jobs"]["jobs"] or content["before"]["jobs"] or any(content["requests"].values())
+    )
     if is_empty or WeeklyReport.objects.filter(experiment=experiment, monday=monday).exists():
         return False
-    report = WeeklyReport.objects.create(experiment=experiment, monday=monday, content=content, frozen_at=at)
+    report = WeeklyReport.objects.create(
+        experiment=experiment, monday=monday, content=content, frozen_at=at
+    )
     publish(kind="report.weekly", target=report, by="opsportal", at=at, reason=sentence_of(content))
     return True
 
 
 def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> dict[str, Any]:
-    """Return the report of the week that begins on a Monday, as plain JSON values, in a fixed number of queries.
+    """Return the report of the week that begins on a Monday, as plain JSON values,
+    in a fixed number of queries.
 
-    Times are UTC. `before` has the figures of the week before; wasted core-hours are those of failed jobs.
+    Times are UTC. `before` has the figures of the week before; wasted core-hours are those of
+    failed jobs.
     """
     since = datetime.combine(monday, time(), UTC)
     until = since + WEEK
@@ -84,8 +93,13 @@ def sentence_of(content: dict[str, Any]) -> str:
     if not jobs["jobs"]:
         return "No jobs finished."
     was = f" ({100 * before['failure_rate']:.1f} % the week before)" if before["jobs"] else ""
-    wasted = f"{jobs['wasted_core_hours']:,.0f} of {jobs['core_hours']:,.0f} core-hours were wasted."
-    return f"{jobs['jobs']:,} jobs finished, {100 * jobs['failure_rate']:.1f} % of them failed{was}; {wasted}"
+    wasted = (
+        f"{jobs['wasted_core_hours']:,.0f} of {jobs['core_hours']:,.0f} core-hours were wasted."
+    )
+    return (
+        f"{jobs['jobs']:,} jobs finished, {100 * jobs['failure_rate']:.1f} % of them failed{was}; "
+        f"{wasted}"
+    )
 
 
 def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
@@ -115,8 +129,12 @@ def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
 
 
 def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any]]:
-    """Return the stages with the most wasted core-hours first; those that had jobs only the week before are absent."""
-    rows = sorted(now.values(), key=lambda row: (-row.wasted_core_seconds, -row.jobs, row.name))[:MOST]
+    """Return the stages with the most wasted core-hours first;
+    those that had jobs only the week before are absent.
+    """
+    rows = sorted(now.values(), key=lambda row: (-row.wasted_core_seconds, -row.jobs, row.name))[
+        :MOST
+    ]
     none = Sums()
     return [
         {
@@ -129,15 +147,21 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
 
 
 def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
-    """Return the failure groups with the most jobs of the week, and how many they had the week before."""
-    of_experiment = DailyCauseTotals.objects.filter(experiment=experiment, group__isnull=False).order_by()
+    """Return the failure groups with the most jobs of the week,
+    and how many they had the week before.
+    """
+    of_experiment = DailyCauseTotals.objects.filter(
+        experiment=experiment, group__isnull=False
+    ).order_by()
     rows = (
         of_experiment.filter(day__gte=since, day__lt=since + WEEK)
         .values("group", "group__title", "verdict", "group__first_seen_at")
         .annotate(jobs=Sum("jobs"), core=Sum("core_seconds"))
         .order_by("-jobs", "group")[:MOST]
     )
-    earlier = of_experiment.filter(day__gte=since - WEEK, day__lt=since, group__in=[row["group"] for row in rows])
+    earlier = of_experiment.filter(
+        day__gte=since - WEEK, day__lt=since, group__in=[row["group"] for row in rows]
+    )
     before = dict(earlier.values_list("group").annotate(Sum("jobs")))
     return [
         {
@@ -154,9 +178,13 @@ def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
 
 
 def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Return the incidents of the week that made most jobs fail; an incident counts with all its jobs."""
+    """Return the incidents of the week that made most jobs fail;
+    an incident counts with all its jobs.
+    """
     of_week = ImpactGroup.objects.filter(
-        experiment=experiment, impact__incident__started_at__lt=until, impact__incident__merged_into=None
+        experiment=experiment,
+        impact__incident__started_at__lt=until,
+        impact__incident__merged_into=None,
     ).exclude(impact__incident__ended_at__lte=since)
     rows = (
         of_week.order_by()

@@ -19,11 +19,19 @@ def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]
         **report,
         "total": {**report["total"], "links": _to_jobs(of_request)},
         "stages": [
-            {**row, "links": _to_jobs({**of_request, "stage": row["stage"] or NONE})} for row in report["stages"]
+            {**row, "links": _to_jobs({**of_request, "stage": row["stage"] or NONE})}
+            for row in report["stages"]
         ],
-        "sites": [{**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})} for row in report["sites"]],
-        "causes": [{**row, "links": {"jobs": _to_verdicts(of_request, row)}} for row in report["causes"]],
-        "slowest": [{**row, "url": Job(pk=row["id"]).get_absolute_url()} for row in report["slowest"]],
+        "sites": [
+            {**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})}
+            for row in report["sites"]
+        ],
+        "causes": [
+            {**row, "links": {"jobs": _to_verdicts(of_request, row)}} for row in report["causes"]
+        ],
+        "slowest": [
+            {**row, "url": Job(pk=row["id"]).get_absolute_url()} for row in report["slowest"]
+        ],
     }
 
 
@@ -36,5 +44,9 @@ def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def _to_verdicts(query: Mapping[str, str], row: Mapping[str, str]) -> str:
-    of_cause = {"verdict": row["verdict"], "cause": row["cause"] or NONE, "service": row["service"] or NONE}
+    of_cause = {
+        "verdict": row["verdict"],
+        "cause": row["cause"] or NONE,
+        "service": row["service"] or NONE,
+    }
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**of_cause, **query})}"

@@ -1,4 +1,6 @@
-"""The progress of a request, and its production report: live while it is open, frozen afterwards."""
+"""The progress of a request, and its production report: live while it is open,
+frozen afterwards.
+"""
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,8 +19,13 @@ from apps.progress.web.report_links import with_links
 def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Return the panel alone to htmx, else a whole page."""
     production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    context = {"object": production_request, "progress": progress_now(production_request, at=timezone.now())}
-    template = "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
+    context = {
+        "object": production_request,
+        "progress": progress_now(production_request, at=timezone.now()),
+    }
+    template = (
+        "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
+    )
     return render(request, template, context)
 
 
@@ -32,14 +39,25 @@ def report_now(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return redirect("progress:frozen-report", digest=kept.sha256)
     now = timezone.now()
     report = with_links(report_of(production_request, at=now), request=production_request)
-    return render(request, "progress/report.html", {"object": production_request, "report": report, "as_of": now})
+    return render(
+        request,
+        "progress/report.html",
+        {"object": production_request, "report": report, "as_of": now},
+    )
 
 
 @require_safe
 def frozen_report(request: AuthenticatedRequest, digest: str) -> HttpResponse:
     """Show a report by the hash of its content."""
     visible = ProductionReport.objects.filter(request__in=Request.objects.visible_to(request.user))
-    kept: ProductionReport = get_object_or_404(visible.select_related("request__experiment"), sha256=digest)
+    kept: ProductionReport = get_object_or_404(
+        visible.select_related("request__experiment"), sha256=digest
+    )
     report = with_links(read_frozen(kept), request=kept.request)
-    context = {"object": kept.request, "report": report, "as_of": kept.frozen_at, "digest": kept.sha256}
+    context = {
+        "object": kept.request,
+        "report": report,
+        "as_of": kept.frozen_at,
+        "digest": kept.sha256,
+    }
     return render(request, "progress/report.html", context)

@@ -1,4 +1,6 @@
-"""Weekly reports of experiments: the list, and one report with links to what is behind its figures."""
+"""Weekly reports of experiments: the list, and one report with links to what is behind its
+figures.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +33,9 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
     if chosen:
         reports = reports.filter(experiment=chosen)
-    page = Paginator(reports.order_by("-monday", "experiment__key"), PAGE_SIZE).get_page(request.GET.get("page"))
+    page = Paginator(reports.order_by("-monday", "experiment__key"), PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
     rows = [(report, sentence_of(report.content)) for report in page.object_list]
     context = {"experiments": experiments.values(), "chosen": chosen, "page": page, "rows": rows}
     return render(request, "progress/weekly_reports.html", context)
@@ -40,7 +44,11 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpResponse:
     """Show the report of an experiment and a week as ISO 8601 writes it."""
-    mine = WeeklyReport.objects.visible_to(request.user).filter(experiment__key=key).select_related("experiment")
+    mine = (
+        WeeklyReport.objects.visible_to(request.user)
+        .filter(experiment__key=key)
+        .select_related("experiment")
+    )
     report: WeeklyReport = get_object_or_404(mine, content__week=week)
     near = {
         "before": mine.filter(monday__lt=report.monday).order_by("-monday").first(),
@@ -58,18 +66,27 @@ def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
 
 
 def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with `links` in `jobs` and in each stage, by what they list, and the `url` of other rows."""
+    """Return the content with `links` in `jobs` and in each stage, by what they list,
+    and the `url` of other rows.
+    """
     of_week = {
         "experiment": content["experiment"],
         "ended_from": content["since"],
         "ended_to": content["until"],
     }
-    stages = [{**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})} for row in content["stages"]]
-    outages = [{**row, "url": Incident(pk=row["incident"]).get_absolute_url()} for row in content["outages"]]
+    stages = [
+        {**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})}
+        for row in content["stages"]
+    ]
+    outages = [
+        {**row, "url": Incident(pk=row["incident"]).get_absolute_url()}
+        for row in content["outages"]
+    ]
     requests = []
     for name, label in _REQUESTS.items():
         requests += [
-            (label, {**row, "url": Request(key=row["request"]).get_absolute_url()}) for row in content["requests"][name]
+            (label, {**row, "url": Request(key=row["request"]).get_absolute_url()})
+            for row in content["requests"][name]
         ]
     jobs = {**content["jobs"], "links": _to_jobs(of_week)}
     return {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}

@@ -22,7 +22,9 @@ class Figure(serializers.FloatField):
 
 
 class _OfStage(serializers.Serializer[Any]):
-    stage = serializers.IntegerField(min_value=1, max_value=10_000, help_text="Number of the stage, from 1.")
+    stage = serializers.IntegerField(
+        min_value=1, max_value=10_000, help_text="Number of the stage, from 1."
+    )
 
 
 class FileWriter(serializers.Serializer[Any]):
@@ -30,14 +32,18 @@ class FileWriter(serializers.Serializer[Any]):
 
     name = serializers.CharField(max_length=200, trim_whitespace=False)
     size_bytes = serializers.IntegerField(min_value=0, max_value=_MOST)
-    events = serializers.IntegerField(min_value=0, max_value=_MOST, required=False, allow_null=True, default=None)
+    events = serializers.IntegerField(
+        min_value=0, max_value=_MOST, required=False, allow_null=True, default=None
+    )
 
 
 class FilesWriter(_OfStage):
     """Files of one reporter; posting the same key again replaces them."""
 
     key = serializers.CharField(
-        max_length=200, trim_whitespace=False, help_text="Identifies the reporter, such as a job ID."
+        max_length=200,
+        trim_whitespace=False,
+        help_text="Identifies the reporter, such as a job ID.",
     )
     files = serializers.ListField(child=FileWriter(), min_length=1, max_length=FILES_A_POST)
 
@@ -49,16 +55,24 @@ class HistogramWriter(_OfStage):
     edges = serializers.ListField(
         child=Figure(), min_length=2, max_length=MOST_BINS + 1, help_text="Bin edges, increasing."
     )
-    reference = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin.")
-    observed = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin.")
+    reference = serializers.ListField(
+        child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin."
+    )
+    observed = serializers.ListField(
+        child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin."
+    )
     link = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
 
 
 class ResultWriter(serializers.Serializer[Any]):
     """A result of an external tool; without `stage`, of the whole request."""
 
-    stage = serializers.IntegerField(min_value=1, max_value=10_000, required=False, allow_null=True, default=None)
-    name = serializers.CharField(max_length=200, trim_whitespace=False, help_text="Tool and check: dqm/occupancy.")
+    stage = serializers.IntegerField(
+        min_value=1, max_value=10_000, required=False, allow_null=True, default=None
+    )
+    name = serializers.CharField(
+        max_length=200, trim_whitespace=False, help_text="Tool and check: dqm/occupancy."
+    )
     outcome = serializers.ChoiceField(choices=External.choices)
     why = serializers.CharField(max_length=MAX_WHY)
     value = Figure(required=False, allow_null=True, default=None)
@@ -69,7 +83,9 @@ class ResultWriter(serializers.Serializer[Any]):
 class AgainWriter(serializers.Serializer[Any]):
     """A new run of the checks."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=MAX_REASON
+    )
 
 
 class WaiveWriter(serializers.Serializer[Any]):
@@ -77,7 +93,9 @@ class WaiveWriter(serializers.Serializer[Any]):
 
     result = serializers.IntegerField(min_value=1, max_value=2**62)
     reason = serializers.CharField(max_length=MAX_REASON)
-    in_part = serializers.BooleanField(required=False, default=False, help_text="Close the request as partially done.")
+    in_part = serializers.BooleanField(
+        required=False, default=False, help_text="Close the request as partially done."
+    )
 
 
 class WithdrawWaiverWriter(serializers.Serializer[Any]):
@@ -94,7 +112,19 @@ class WaiverReader(serializers.ModelSerializer[Waiver]):
     class Meta:
         model = Waiver
         fields = [
-            *("id", "run_number", "position", "stage_name", "check", "subject", "why", "in_part", "reason", "at", "by"),
+            *(
+                "id",
+                "run_number",
+                "position",
+                "stage_name",
+                "check",
+                "subject",
+                "why",
+                "in_part",
+                "reason",
+                "at",
+                "by",
+            ),
             *("withdrawn_at", "withdrawn_by", "withdrawn_reason"),
         ]
 
@@ -112,12 +142,25 @@ class ResultReader(serializers.ModelSerializer[QualityResult]):
 
     check = serializers.CharField(source="check_name")
     numbers = NumberReader(many=True)
-    waiver = serializers.IntegerField(source="waiver.pk", read_only=True, allow_null=True, default=None)
+    waiver = serializers.IntegerField(
+        source="waiver.pk", read_only=True, allow_null=True, default=None
+    )
 
     class Meta:
         model = QualityResult
         fields = [
-            *("id", "position", "stage_name", "check", "title", "subject", "outcome", "blocks", "is_open", "value"),
+            *(
+                "id",
+                "position",
+                "stage_name",
+                "check",
+                "title",
+                "subject",
+                "outcome",
+                "blocks",
+                "is_open",
+                "value",
+            ),
             *("threshold", "unit", "why", "numbers", "waiver"),
         ]
 
@@ -127,16 +170,29 @@ class RunReader(serializers.ModelSerializer[QualityRun]):
 
     class Meta:
         model = QualityRun
-        fields = ["number", "state", "asked_at", "asked_by", "reason", "judged_at", "thresholds", "totals_at"]
+        fields = [
+            "number",
+            "state",
+            "asked_at",
+            "asked_by",
+            "reason",
+            "judged_at",
+            "thresholds",
+            "totals_at",
+        ]
 
 
 class StandingReader(serializers.Serializer[Any]):
-    """Data quality of a request: the newest run, the results of the newest evaluated run, and all waivers."""
+    """Data quality of a request: the newest run, the results of the newest evaluated run,
+    and all waivers.
+    """
 
     request = serializers.CharField(source="request.key")
     state = serializers.CharField(source="request.state")
     passes = serializers.BooleanField(help_text="The request can be closed.")
-    is_stale = serializers.BooleanField(help_text="Reports or thresholds have changed: the checks will run again.")
+    is_stale = serializers.BooleanField(
+        help_text="Reports or thresholds have changed: the checks will run again."
+    )
     run = RunReader(allow_null=True)
     results = ResultReader(many=True)
     waivers = WaiverReader(many=True)

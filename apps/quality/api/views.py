@@ -26,16 +26,23 @@ class QualityViewSet(OfRequests):
     serializer_class = serializers.StandingReader
 
     def get_object(self) -> Request:
-        """Return the request. Users who may not waive or post are refused before their body is parsed."""
+        """Return the request.
+
+        Users who may not waive or post are refused before their body is parsed.
+        """
         user = self.request.user
         production_request = request_or_404(user, self.kwargs["key"])
         if self.action in {"waive", "withdraw_waiver"}:
             runs.check_may_waive(production_request, user)
         elif self.request.method == "POST" and not may_run(user, production_request):
-            raise PermissionDenied("Only liaisons of the experiment, approvers and shifters can do this.")
+            raise PermissionDenied(
+                "Only liaisons of the experiment, approvers and shifters can do this."
+            )
         return production_request
 
-    def answer(self, done: Any, reader: Any = serializers.StandingReader, code: int = 200) -> Response:
+    def answer(
+        self, done: Any, reader: Any = serializers.StandingReader, code: int = 200
+    ) -> Response:
         """Answer with what was stored, or with the data quality of the request."""
         if not isinstance(done, Request):
             return super().answer(done, reader, code)
@@ -53,10 +60,14 @@ class QualityViewSet(OfRequests):
 
     @command(serializers.WaiveWriter, serializers.StandingReader)
     def waive(self, production_request: Request, **fields: Any) -> None:
-        """Waive a result; allowed for approvers who neither created, edited nor submitted the request."""
+        """Waive a result; allowed for approvers who neither created,
+        edited nor submitted the request.
+        """
         runs.waive_result(request=production_request, **fields)
 
-    @command(serializers.WithdrawWaiverWriter, serializers.StandingReader, url_path="withdraw-waiver")
+    @command(
+        serializers.WithdrawWaiverWriter, serializers.StandingReader, url_path="withdraw-waiver"
+    )
     def withdraw_waiver(self, production_request: Request, **fields: Any) -> None:
         """Withdraw a waiver while the request is open."""
         runs.withdraw_waiver(request=production_request, **fields)
@@ -67,7 +78,11 @@ class QualityViewSet(OfRequests):
     ) -> dict[str, int]:
         """Post the files of a job with their sizes; posting the same `key` again replaces them."""
         named = [posts.NamedFile(**file) for file in files]
-        return {"noted": posts.name_files(stage=self._stage(production_request, stage), files=named, **fields)}
+        return {
+            "noted": posts.name_files(
+                stage=self._stage(production_request, stage), files=named, **fields
+            )
+        }
 
     @extend_schema(methods=["get"], responses=serializers.HistogramReader(many=True))
     @extend_schema(
@@ -77,20 +92,27 @@ class QualityViewSet(OfRequests):
     )
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
-        """List the histograms, or post one with its reference; posting the same name again replaces it."""
+        """List the histograms, or post one with its reference;
+        posting the same name again replaces it.
+        """
         production_request = self.get_object()
         if request.method != "POST":
-            rows = HistogramPair.objects.filter(stage__request=production_request).order_by("stage", "name")
+            rows = HistogramPair.objects.filter(stage__request=production_request).order_by(
+                "stage", "name"
+            )
             return Response(serializers.HistogramReader(rows, many=True).data)
 
         body = self.given(serializers.HistogramWriter)
         stage, by, at = (body.pop(name) for name in ("stage", "by", "at"))
         posted = Histogram(**body)
-        row, is_new = posts.post_histogram(stage=self._stage(production_request, stage), posted=posted, by=by, at=at)
+        row, is_new = posts.post_histogram(
+            stage=self._stage(production_request, stage), posted=posted, by=by, at=at
+        )
         return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
 
     @extend_schema(
-        request=serializers.ResultWriter, responses={200: serializers.ExternalReader, 201: serializers.ExternalReader}
+        request=serializers.ResultWriter,
+        responses={200: serializers.ExternalReader, 201: serializers.ExternalReader},
     )
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
@@ -99,9 +121,13 @@ class QualityViewSet(OfRequests):
         body = self.given(serializers.ResultWriter)
         number, by, at = (body.pop(name) for name in ("stage", "by", "at"))
         stage = self._stage(production_request, number) if number else None
-        row, is_new = posts.post_result(request=production_request, stage=stage, posted=Posted(**body), by=by, at=at)
+        row, is_new = posts.post_result(
+            request=production_request, stage=stage, posted=Posted(**body), by=by, at=at
+        )
         return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
 
     def _stage(self, production_request: Request, number: int) -> Stage:
-        stages = Stage.objects.select_related("request__experiment").filter(request=production_request)
+        stages = Stage.objects.select_related("request__experiment").filter(
+            request=production_request
+        )
         return get_object_or_404(stages, position=number - 1)

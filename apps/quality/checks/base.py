@@ -1,10 +1,13 @@
-"""The interface of checks: functions of facts and limits that yield judgements, without database access."""
+"""The interface of checks: functions of facts and limits that yield judgements,
+without database access.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
 
+from apps.core.domain.plugins import first_paragraph
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Effect, Outcome, Unknown
 
@@ -29,7 +32,9 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The judgement of one stage, or of the request; `subject` names the item if a check looks at several."""
+    """The judgement of one stage, or of the request;
+    `subject` names the item if a check looks at several.
+    """
 
     outcome: Outcome
     why: str
@@ -64,10 +69,10 @@ class QualityCheck:
 def quality_check(
     title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
 ) -> Callable[[Judge], QualityCheck]:
-    """Turn a function into a check; the first line of its docstring is the description."""
+    """Turn a function into a check; the first paragraph of its docstring is the description."""
 
     def make(judge: Judge) -> QualityCheck:
-        return QualityCheck(title, (judge.__doc__ or "").partition("\n")[0], judge, limits, effect, unknown)
+        return QualityCheck(title, first_paragraph(judge), judge, limits, effect, unknown)
 
     return make
 
@@ -92,15 +97,25 @@ def undetermined(why: str, numbers: tuple[Number, ...] = (), subject: str = "") 
 
 
 def fraction(
-    value: float, why: str, numbers: tuple[Number, ...], *, warn: float | None = None, fail: float | None = None
+    value: float,
+    why: str,
+    numbers: tuple[Number, ...],
+    *,
+    warn: float | None = None,
+    fail: float | None = None,
 ) -> Judgement:
     """Judge a fraction that should be small."""
     outcome, threshold = above(value, warn=warn, fail=fail)
-    return Judgement(outcome=outcome, why=why, value=value, threshold=threshold, unit="part", numbers=numbers)
+    return Judgement(
+        outcome=outcome, why=why, value=value, threshold=threshold, unit="part", numbers=numbers
+    )
 
 
 def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be small; return the outcome and the relevant threshold. None is no limit."""
+    """Judge a value that should be small; return the outcome and the relevant threshold.
+
+    None is no limit.
+    """
     if fail is not None and value > fail:
         return Outcome.FAILED, fail
     if warn is not None and value > warn:
@@ -109,6 +124,11 @@ def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outc
 
 
 def below(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be large; return the outcome and the relevant threshold. None is no limit."""
-    outcome, threshold = above(-value, warn=None if warn is None else -warn, fail=None if fail is None else -fail)
+    """Judge a value that should be large; return the outcome and the relevant threshold.
+
+    None is no limit.
+    """
+    outcome, threshold = above(
+        -value, warn=None if warn is None else -warn, fail=None if fail is None else -fail
+    )
     return outcome, None if threshold is None else -threshold

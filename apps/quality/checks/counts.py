@@ -4,18 +4,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from apps.quality.checks.base import Judgement, Limit, Limits, Number, fraction, stage_check, undetermined
+from apps.quality.checks.base import (
+    Judgement,
+    Limit,
+    Limits,
+    Number,
+    fraction,
+    stage_check,
+    undetermined,
+)
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Outcome, Unknown
 
 #: Arguments of a stage that give the fraction of events it selects; 1 if neither is given.
 _FRACTIONS = ("passing", "filter_efficiency")
 #: Expected counts of selecting stages follow from a fraction and are not exact.
-_SELECTED = Limit("most_off_selected", 0.1, "The same for stages that select events, as by “Part that passes”.")
+_SELECTED = Limit(
+    "most_off_selected", 0.1, "The same for stages that select events, as by “Part that passes”."
+)
 
 
 def expected_part(stage: StageFacts) -> float | None:
-    """Return the fraction of its events that a stage should write; None for an unspecified selection."""
+    """Return the fraction of its events that a stage should write;
+    None for an unspecified selection.
+    """
     for name in _FRACTIONS:
         value: Any = stage.arguments.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -76,7 +88,9 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
         return
     numbers = (Number("events read", read), Number("events written", written))
     if read is None or written is None:
-        if stage.events_asked is not None or before is not None:  # else events are not counted at all here
+        if (
+            stage.events_asked is not None or before is not None
+        ):  # else events are not counted at all here
             what = "read" if read is None else "wrote"
             yield undetermined(f"Its jobs did not report how many events they {what}.", numbers)
         return
@@ -94,7 +108,11 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
 
 @stage_check(
     "Nothing lost between stages",
-    Limit("most_off", 0, "Allowed relative deviation of what a stage reads from what the previous one wrote."),
+    Limit(
+        "most_off",
+        0,
+        "Allowed relative deviation of what a stage reads from what the previous one wrote.",
+    ),
     unknown=Unknown.PASS,
 )
 def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
@@ -104,10 +122,15 @@ def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
         return
     for what in ("files", "events"):
         written, read = getattr(before, f"{what}_out"), getattr(stage, f"{what}_in")
-        numbers = (Number(f"{what} written by {before.name}", written), Number(f"{what} read", read))
+        numbers = (
+            Number(f"{what} written by {before.name}", written),
+            Number(f"{what} read", read),
+        )
         if written is None or read is None:
             who = before.name if written is None else "its jobs"
             yield undetermined(f"The number of {what} was not reported by {who}.", numbers, what)
         else:
             why = f"{before.name} wrote {written:,} {what}, {read:,} were read."
-            yield replace(fraction(_off(read, written), why, numbers, fail=limits["most_off"]), subject=what)
+            yield replace(
+                fraction(_off(read, written), why, numbers, fail=limits["most_off"]), subject=what
+            )

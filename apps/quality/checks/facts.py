@@ -9,7 +9,9 @@ from apps.quality.enums import Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class JobSums:
-    """Finished attempts of a stage; `delivered` counts jobs whose last attempt completed, without tests."""
+    """Finished attempts of a stage; `delivered` counts jobs whose last attempt completed,
+    without tests.
+    """
 
     ended: int = 0
     completed: int = 0
@@ -25,7 +27,9 @@ class JobSums:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Files of a stage; `sizes` has the smallest and largest, `twice` and `elsewhere` examples of duplicates."""
+    """Files of a stage; `sizes` has the smallest and largest,
+    `twice` and `elsewhere` examples of duplicates.
+    """
 
     count: int = 0
     size_bytes: int = 0

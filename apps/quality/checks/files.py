@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from apps.quality.checks.base import Judgement, Limit, Limits, Number, fraction, stage_check, undetermined
+from apps.quality.checks.base import (
+    Judgement,
+    Limit,
+    Limits,
+    Number,
+    fraction,
+    stage_check,
+    undetermined,
+)
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Outcome, Unknown
 
@@ -33,11 +41,15 @@ def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[J
         outcome = Outcome.FAILED
     elif named is not None and named < written:
         why, outcome = f"{written - named:,} of {written:,} files are not listed.", Outcome.FAILED
-    yield Judgement(outcome=outcome, why=why, value=written, threshold=least, unit="files", numbers=numbers)
+    yield Judgement(
+        outcome=outcome, why=why, value=written, threshold=least, unit="files", numbers=numbers
+    )
 
 
 def _jobs_that_write(stage: StageFacts) -> int:
-    """Return how many jobs should have files: completed ones, or the requested ones if no job was seen."""
+    """Return how many jobs should have files: completed ones,
+    or the requested ones if no job was seen.
+    """
     if not stage.jobs.ended:
         return stage.jobs_asked or 0
     return min(stage.jobs.completed, stage.jobs_asked or stage.jobs.completed)
@@ -47,7 +59,11 @@ def _jobs_that_write(stage: StageFacts) -> int:
     "File sizes",
     Limit("smallest_bytes", 1, "Smaller files fail."),
     Limit("largest_bytes", 50_000_000_000, "Larger files fail."),
-    Limit("most_off", 1.0, "Allowed relative deviation of the mean size from the expected size; more is a warning."),
+    Limit(
+        "most_off",
+        1.0,
+        "Allowed relative deviation of the mean size from the expected size; more is a warning.",
+    ),
     unknown=Unknown.PASS,
 )
 def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
@@ -57,7 +73,11 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         yield undetermined("Its jobs did not report their files with sizes.")
         return
     least, most = limits["smallest_bytes"] or 0, limits["largest_bytes"]
-    wrong = [f"{name} ({size:,} B)" for name, size in files.sizes if size < least or (most and size > most)]
+    wrong = [
+        f"{name} ({size:,} B)"
+        for name, size in files.sizes
+        if size < least or (most and size > most)
+    ]
     mean = files.size_bytes / files.count
     expected = expected_bytes(stage)
     numbers = (
@@ -82,7 +102,9 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
 
 
 def expected_bytes(stage: StageFacts) -> float | None:
-    """Return the expected file size, by the merge target or the events per file; None if unknown."""
+    """Return the expected file size, by the merge target or the events per file;
+    None if unknown.
+    """
     target = stage.arguments.get("target_bytes")
     if isinstance(target, int | float) and target > 0:
         return float(target)
@@ -95,17 +117,24 @@ def expected_bytes(stage: StageFacts) -> float | None:
 
 @stage_check("No duplicates", unknown=Unknown.PASS)
 def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """No file is listed twice, here or by another request, and no other request writes to the same dataset."""
+    """No file is listed twice, here or by another request,
+    and no other request writes to the same dataset.
+    """
     others, files = stage.also_written_by, stage.files
     if others:
         why = f"{stage.output_dataset} is also written by {', '.join(others[:_SHOWN])}."
-        yield Judgement(subject="dataset", outcome=Outcome.WARNED, why=why, value=len(others), threshold=0)
+        yield Judgement(
+            subject="dataset", outcome=Outcome.WARNED, why=why, value=len(others), threshold=0
+        )
     if files is None:
         yield undetermined("Its jobs did not report their files.", subject="files")
         return
 
     duplicate_count = files.twice_count + files.elsewhere_count
-    shown = [*files.twice[:_SHOWN], *(f"{name} ({other})" for name, other in files.elsewhere[:_SHOWN])]
+    shown = [
+        *files.twice[:_SHOWN],
+        *(f"{name} ({other})" for name, other in files.elsewhere[:_SHOWN]),
+    ]
     why = f"{files.count:,} files, no duplicates."
     if duplicate_count:
         why = f"Listed more than once: {', '.join(shown)}."
@@ -114,7 +143,14 @@ def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         Number("listed by other requests", files.elsewhere_count),
     )
     outcome = Outcome.FAILED if duplicate_count else Outcome.PASSED
-    yield Judgement(subject="files", outcome=outcome, why=why, value=duplicate_count, threshold=0, numbers=numbers)
+    yield Judgement(
+        subject="files",
+        outcome=outcome,
+        why=why,
+        value=duplicate_count,
+        threshold=0,
+        numbers=numbers,
+    )
 
 
 @stage_check("Catalogue agrees", unknown=Unknown.PASS)
@@ -127,10 +163,14 @@ def catalogue(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
         yield from _catalogued("files", known.files, stage.files_out, known.name)
         yield from _catalogued("events", known.events, stage.events_out, known.name)
     elif stage.arguments.get("catalogued") is True:
-        yield undetermined(f"{stage.output_dataset} is not in the catalogue, or no catalogue is configured.")
+        yield undetermined(
+            f"{stage.output_dataset} is not in the catalogue, or no catalogue is configured."
+        )
 
 
-def _catalogued(what: str, there: int | None, written: int | None, name: str) -> Iterator[Judgement]:
+def _catalogued(
+    what: str, there: int | None, written: int | None, name: str
+) -> Iterator[Judgement]:
     if there is None or written is None:
         return
     result = "equal"
@@ -139,4 +179,12 @@ def _catalogued(what: str, there: int | None, written: int | None, name: str) ->
     why = f"The catalogue has {there:,} {what} of {name}, {written:,} were written: {result}."
     numbers = (Number(f"{what} in the catalogue", there), Number(f"{what} written", written))
     outcome = Outcome.PASSED if there == written else Outcome.FAILED
-    yield Judgement(subject=what, outcome=outcome, why=why, value=there, threshold=written, unit=what, numbers=numbers)
+    yield Judgement(
+        subject=what,
+        outcome=outcome,
+        why=why,
+        value=there,
+        threshold=written,
+        unit=what,
+        numbers=numbers,
+    )

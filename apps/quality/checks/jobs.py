@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from apps.quality.checks.base import Judgement, Limit, Limits, Number, fraction, stage_check, undetermined
+from apps.quality.checks.base import (
+    Judgement,
+    Limit,
+    Limits,
+    Number,
+    fraction,
+    stage_check,
+    undetermined,
+)
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Unknown
 
@@ -32,7 +40,9 @@ def missing_jobs(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Ju
         why = f"{missing:,} of {asked:,} jobs did not complete."
         why += f" {jobs.tests:,} submitted as tests are not counted." if jobs.tests else ""
         why += f" {stage.accepted}" if stage.accepted else ""
-    yield fraction(missing / asked, why, numbers, warn=limits["warn_missing"], fail=limits["most_missing"])
+    yield fraction(
+        missing / asked, why, numbers, warn=limits["warn_missing"], fail=limits["most_missing"]
+    )
 
 
 @stage_check(
@@ -75,10 +85,19 @@ def log_errors(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if not limits["sample"]:
         return
     if not logs.read:
-        why = "No log of a completed job could be read." if logs.asked else "No job of this stage has completed."
+        why = (
+            "No log of a completed job could be read."
+            if logs.asked
+            else "No job of this stage has completed."
+        )
         yield undetermined(why, numbers)
         return
     why = f"None of {logs.read} logs of completed jobs contains a known error."
     if logs.bad:
-        why = f"{logs.bad} of {logs.read} logs of completed jobs contain a known error, such as “{logs.line[:200]}”."
-    yield fraction(logs.bad / logs.read, why, numbers, warn=limits["warn_bad"], fail=limits["most_bad"])
+        why = (
+            f"{logs.bad} of {logs.read} logs of completed jobs contain a known error, such as "
+            f"“{logs.line[:200]}”."
+        )
+    yield fraction(
+        logs.bad / logs.read, why, numbers, warn=limits["warn_bad"], fail=limits["most_bad"]
+    )

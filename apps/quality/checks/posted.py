@@ -48,7 +48,10 @@ def _compare(histogram: Histogram, limits: Limits) -> Judgement:
         Number("posted by", histogram.by),
     )
     if min(entries) < (limits["least_entries"] or 0) or min(entries) <= 0:
-        why = f"Too few entries to compare: {entries[1]:,.0f} observed, {entries[0]:,.0f} in the reference."
+        why = (
+            f"Too few entries to compare: {entries[1]:,.0f} observed, {entries[0]:,.0f} in the "
+            "reference."
+        )
         return undetermined(why, numbers)
     chi2, freedom = chi_square(histogram.reference, histogram.observed)
     probability = chi_square_probability(chi2, freedom)
@@ -60,12 +63,19 @@ def _compare(histogram: Histogram, limits: Limits) -> Judgement:
         Number("Kolmogorov distance", round(distance, 6)),
     )
     value, unit = float(f"{probability:.6g}"), "probability"
-    outcome, threshold = below(probability, warn=limits["warn_probability"], fail=limits["least_probability"])
+    outcome, threshold = below(
+        probability, warn=limits["warn_probability"], fail=limits["least_probability"]
+    )
     by_distance, most = above(distance, warn=None, fail=limits["most_distance"])
     if by_distance is Outcome.FAILED:
         outcome, value, threshold, unit = by_distance, distance, most, "distance"
-    why = f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; distance {distance:.3g}."
-    return Judgement(outcome=outcome, why=why, value=value, threshold=threshold, unit=unit, numbers=numbers)
+    why = (
+        f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; "
+        f"distance {distance:.3g}."
+    )
+    return Judgement(
+        outcome=outcome, why=why, value=value, threshold=threshold, unit=unit, numbers=numbers
+    )
 
 
 @quality_check(
@@ -78,7 +88,13 @@ def external(facts: Facts, limits: Limits) -> Iterator[Judgement]:
     count = len(facts.posted) + sum(len(stage.posted) for stage in facts.stages)
     if count < required:
         why = f"{count} of {required} results were posted by external tools."
-        yield Judgement(subject="number of results", outcome=Outcome.UNKNOWN, why=why, value=count, threshold=required)
+        yield Judgement(
+            subject="number of results",
+            outcome=Outcome.UNKNOWN,
+            why=why,
+            value=count,
+            threshold=required,
+        )
     groups: list[StageFacts | None] = [None, *facts.stages]
     for stage in groups:
         for result in stage.posted if stage else facts.posted:

@@ -14,6 +14,10 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
 
 CHECKS: Registry[QualityCheck] = Registry(
     group="opsportal.quality_checks",
-    builtins={name: f"apps.quality.checks.{module}:{name}" for module, names in _BUILTIN.items() for name in names},
+    builtins={
+        name: f"apps.quality.checks.{module}:{name}"
+        for module, names in _BUILTIN.items()
+        for name in names
+    },
 )
 checks = CHECKS.working

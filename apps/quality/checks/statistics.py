@@ -1,4 +1,7 @@
-"""Comparison of two histograms in the same bins: chi², its probability, Kolmogorov distance. Plain Python."""
+"""Comparison of two histograms in the same bins: chi², its probability, Kolmogorov distance.
+
+Plain Python.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +11,10 @@ from itertools import accumulate
 def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[float, int]:
     """Return chi² of the hypothesis that both have the same shape, and its degrees of freedom.
 
-    For counts with statistical errors on both sides and different totals: W. H. Press et al., Numerical Recipes
-    (3rd ed.), section 14.3.2, eq. 14.3.3; the same as N. D. Gagunashvili, arXiv:physics/0605123, eq. 4. Bins that are
-    empty in both do not count; the totals cost one degree of freedom.
+    For counts with statistical errors on both sides and different totals: W. H. Press et al.,
+    Numerical Recipes (3rd ed.), section 14.3.2, eq. 14.3.3; the same as N. D. Gagunashvili,
+    arXiv:physics/0605123, eq. 4. Bins that are empty in both do not count; the totals cost one
+    degree of freedom.
     """
     total, seen = sum(reference), sum(observed)
     if total <= 0 or seen <= 0:
@@ -24,21 +28,25 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
 def chi_square_probability(chi2: float, freedom: int) -> float:
     """Return the probability that chance alone gives a chi² of at least this: Q(freedom/2, chi²/2).
 
-    The incomplete gamma function by its recurrence (NIST DLMF 8.8.6), from Q(1/2, x) = erfc √x or Q(1, x) = exp -x.
+    The incomplete gamma function by its recurrence (NIST DLMF 8.8.6), from Q(1/2, x) = erfc √x or
+    Q(1, x) = exp -x.
     """
     if freedom <= 0 or chi2 <= 0:
         return 1.0
     x, is_odd = chi2 / 2, freedom % 2
     start = 0.5 if is_odd else 1.0
-    terms = (math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in (start + n for n in range((freedom - 1) // 2)))
+    terms = (
+        math.exp(a * math.log(x) - x - math.lgamma(a + 1))
+        for a in (start + n for n in range((freedom - 1) // 2))
+    )
     return min(1.0, math.fsum((math.erfc(math.sqrt(x)) if is_odd else math.exp(-x), *terms)))
 
 
 def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -> float:
     """Return the largest distance of the two cumulative distributions, from 0 to 1.
 
-    For binned values it is at most that of the values themselves: W. T. Eadie et al., Statistical Methods in
-    Experimental Physics, section 11.4.2.
+    For binned values it is at most that of the values themselves: W. T. Eadie et al., Statistical
+    Methods in Experimental Physics, section 11.4.2.
     """
     total, seen = sum(reference), sum(observed)
     if total <= 0 or seen <= 0:

@@ -23,27 +23,51 @@ MAX_WHY = 2_000
 MOST_NUMBERS = 50
 
 
-def evaluate(facts: Facts, checks: Mapping[str, QualityCheck], settings: Mapping[str, Setting]) -> list[QualityResult]:
-    """Return the results, without their run, ordered by stage and check; those of the whole request come first."""
-    results = [row for name, check in checks.items() for row in _results_of(name, check, settings[name], facts)]
+def evaluate(
+    facts: Facts, checks: Mapping[str, QualityCheck], settings: Mapping[str, Setting]
+) -> list[QualityResult]:
+    """Return the results, without their run, ordered by stage and check;
+    those of the whole request come first.
+    """
+    results = [
+        row
+        for name, check in checks.items()
+        for row in _results_of(name, check, settings[name], facts)
+    ]
     results.sort(key=lambda row: -1 if row.position is None else row.position)
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(results):
         row.place, row.subject = place, _once(seen, row.position, row.check_name, row.subject)
         numbers = [[number["name"], number["value"]] for number in row.numbers]
-        content = [row.position, row.check_name, row.subject, row.outcome, row.value, row.threshold, row.why, numbers]
+        content = [
+            row.position,
+            row.check_name,
+            row.subject,
+            row.outcome,
+            row.value,
+            row.threshold,
+            row.why,
+            numbers,
+        ]
         row.digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return results
 
 
-def _results_of(name: str, check: QualityCheck, setting: Setting, facts: Facts) -> Iterator[QualityResult]:
+def _results_of(
+    name: str, check: QualityCheck, setting: Setting, facts: Facts
+) -> Iterator[QualityResult]:
     if setting.effect == Effect.OFF:
         return
     try:
-        judgements = [_checked(judgement) for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS)]
+        judgements = [
+            _checked(judgement)
+            for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS)
+        ]
     except Exception as error:  # a third party's check may raise anything; the others still count
         log.exception("quality check %s failed", name)
-        judgements = [Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")]
+        judgements = [
+            Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")
+        ]
     for judgement in judgements:
         outcome = judgement.outcome
         if outcome is Outcome.FAILED and setting.effect == Effect.WARN:
@@ -75,7 +99,11 @@ def _once(seen: dict[tuple[Any, ...], int], position: int | None, check: str, su
     """Return the subject, numbered if the check has used it before."""
     key = (position, check, subject)
     seen[key] = seen.get(key, 0) + 1
-    return subject if seen[key] == 1 else _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
+    return (
+        subject
+        if seen[key] == 1
+        else _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
+    )
 
 
 def _number(number: Number) -> dict[str, Any]:
@@ -87,7 +115,11 @@ def _number(number: Number) -> dict[str, Any]:
     safe = number.link.startswith(("http://", "https://")) or (
         number.link.startswith("/") and not number.link.startswith("//")
     )
-    return {"name": clean_text(number.name, 200), "value": value, "link": number.link[:500] if safe else ""}
+    return {
+        "name": clean_text(number.name, 200),
+        "value": value,
+        "link": number.link[:500] if safe else "",
+    }
 
 
 def _finite(value: float | None) -> float | None:

@@ -19,7 +19,16 @@ from apps.production.domain.outputs.counts import QUANTITIES, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.models import Request, Stage, StageCounts
 from apps.progress.domain.stage_counts import StageProgress, progress_of
-from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
+from apps.quality.checks.facts import (
+    Catalogued,
+    Facts,
+    Files,
+    Histogram,
+    JobSums,
+    LogSample,
+    Posted,
+    StageFacts,
+)
 from apps.quality.domain.log_samples import samples_of
 from apps.quality.enums import Outcome
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityInput
@@ -29,7 +38,10 @@ EXTREMES = 20
 
 
 def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
-    """Return the outputs in the dataset catalogue, or why it cannot be queried. Not in a transaction."""
+    """Return the outputs in the dataset catalogue, or why it cannot be queried.
+
+    Not in a transaction.
+    """
     written = {stage.output_dataset for stage in request.stages.all()} - {""}
     points = read_scan(request.scan).points
     datasets = {}
@@ -52,7 +64,9 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
 
 
 def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
-    """Return the sums over datasets, such as those of the points of a scan; a sum is None if a part is unknown."""
+    """Return the sums over datasets, such as those of the points of a scan;
+    a sum is None if a part is unknown.
+    """
 
     def total(counts: list[int | None]) -> int | None:
         return None if None in counts else sum(filter(None, counts))
@@ -62,7 +76,9 @@ def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
     return Catalogued(name=name, files=files, events=events)
 
 
-def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = "") -> Facts:
+def gather(
+    request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = ""
+) -> Facts:
     """Return the facts for the checks."""
     rows = [row for row in progress_of(request) if row.asked]
     counts, files, logs = counts_of(request), _files(request), samples_of(request)
@@ -74,7 +90,10 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
         counted = counts.get(stage.pk, StageCounts())
         stages.append(
             StageFacts(
-                **{name: getattr(stage, name) for name in ("position", "name", "kind", "input_dataset")},
+                **{
+                    name: getattr(stage, name)
+                    for name in ("position", "name", "kind", "input_dataset")
+                },
                 jobs_asked=stage.jobs,
                 events_asked=stage.events,
                 output_dataset=stage.output_dataset,
@@ -110,7 +129,10 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
 
 def inputs_of(request: Request) -> dict[str, Any]:
     """Return what a run is based on, to detect later changes: counts, posts and jobs."""
-    jobs = {row.stage.casefold(): [row.sums.jobs, row.sums.completed, row.sums.failed] for row in progress_of(request)}
+    jobs = {
+        row.stage.casefold(): [row.sums.jobs, row.sums.completed, row.sums.failed]
+        for row in progress_of(request)
+    }
     return {**posted_inputs(request), "jobs": jobs}
 
 
@@ -120,7 +142,9 @@ def posted_inputs(request: Request) -> dict[str, Any]:
         str(pk): [known.reports, *(getattr(known, name) for name in QUANTITIES)]
         for pk, known in counts_of(request).items()
     }
-    revision = QualityInput.objects.filter(request=request).values_list("revision", flat=True).first()
+    revision = (
+        QualityInput.objects.filter(request=request).values_list("revision", flat=True).first()
+    )
     return {"counts": counts, "posted": revision or 0}
 
 
@@ -131,7 +155,9 @@ def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
         position = row.asked.position if row.asked else 0
         links[f"jobs:{position}"] = f"{jobs}?{urlencode(of_stage)}"
         links[f"failed:{position}"] = f"{jobs}?{urlencode({'state': ANY_FAILURE, **of_stage})}"
-        links[f"completed:{position}"] = f"{jobs}?{urlencode({'state': JobState.COMPLETED.value, **of_stage})}"
+        links[f"completed:{position}"] = (
+            f"{jobs}?{urlencode({'state': JobState.COMPLETED.value, **of_stage})}"
+        )
     return links
 
 
@@ -143,7 +169,12 @@ def _files(request: Request) -> dict[int, Files]:
     )  # fmt: skip
     doubles = mine.values("name").annotate(times=Count("pk")).filter(times__gt=1).values("name")
     twice: dict[int, list[str]] = defaultdict(list)
-    for stage, name in mine.filter(name__in=doubles).order_by("stage", "name").values_list("stage", "name").distinct():
+    for stage, name in (
+        mine.filter(name__in=doubles)
+        .order_by("stage", "name")
+        .values_list("stage", "name")
+        .distinct()
+    ):
         twice[stage].append(name)
     extremes, elsewhere = _extremes(mine), _elsewhere(request, mine)
     return {
@@ -176,9 +207,15 @@ def _extremes(mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
 
 def _elsewhere(request: Request, mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, str]]]:
     """Return the file names that another request of the experiment also has, with its key."""
-    others = OutputFile.objects.filter(stage__request__experiment=request.experiment_id).exclude(stage__request=request)
-    shared = others.filter(name__in=mine.values("name")).exclude(stage__request__state__in=UNCLAIMED)
-    by_name: dict[str, str] = dict(shared.order_by("-pk").values_list("name", "stage__request__key"))
+    others = OutputFile.objects.filter(stage__request__experiment=request.experiment_id).exclude(
+        stage__request=request
+    )
+    shared = others.filter(name__in=mine.values("name")).exclude(
+        stage__request__state__in=UNCLAIMED
+    )
+    by_name: dict[str, str] = dict(
+        shared.order_by("-pk").values_list("name", "stage__request__key")
+    )
     elsewhere: dict[int, list[tuple[str, str]]] = defaultdict(list)
     if by_name:
         for stage, name in mine.filter(name__in=by_name).values_list("stage", "name").distinct():
@@ -201,7 +238,9 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     posted: dict[int | None, list[Posted]] = defaultdict(list)
     rows = ExternalResult.objects.filter(request=request).order_by("name")
     for row in rows:
-        values = {name: getattr(row, name) for name in ("name", "why", "value", "threshold", "link", "by")}
+        values = {
+            name: getattr(row, name) for name in ("name", "why", "value", "threshold", "link", "by")
+        }
         posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
     return posted
 
@@ -209,9 +248,13 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
 def _also_written(request: Request) -> Mapping[str, list[str]]:
     """Return which other requests of the experiment write to the same datasets."""
     mine = request.stages.exclude(output_dataset="").values("output_dataset")
-    others = Stage.objects.filter(request__experiment=request.experiment_id, output_dataset__in=mine)
+    others = Stage.objects.filter(
+        request__experiment=request.experiment_id, output_dataset__in=mine
+    )
     others = others.exclude(request=request).exclude(request__state__in=UNCLAIMED)
     requests: dict[str, list[str]] = defaultdict(list)
-    for name, key in others.order_by("request__key").values_list("output_dataset", "request__key").distinct():
+    for name, key in (
+        others.order_by("request__key").values_list("output_dataset", "request__key").distinct()
+    ):
         requests[name].append(key)
     return requests

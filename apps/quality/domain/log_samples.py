@@ -16,16 +16,19 @@ MOST = 100
 
 
 def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
-    """Read the logs of the newest completed jobs of each stage that were not read yet; return how many.
+    """Read the logs of the newest completed jobs of each stage that were not read yet;
+    return how many.
 
     Not in a transaction: each result is stored at once, so that a killed worker loses nothing.
     """
     looked = 0
     for stage in request.stages.all():
-        completed = Job.objects.filter(request=request, stage__iexact=stage.name, state=JobState.COMPLETED)
-        for job in completed.select_related("cluster", "experiment", "quality_look").order_by("-ended_at", "-pk")[
-            : min(sample, MOST)
-        ]:
+        completed = Job.objects.filter(
+            request=request, stage__iexact=stage.name, state=JobState.COMPLETED
+        )
+        for job in completed.select_related("cluster", "experiment", "quality_look").order_by(
+            "-ended_at", "-pk"
+        )[: min(sample, MOST)]:
             if not hasattr(job, "quality_look"):
                 _look(job, request, at)
                 looked += 1
@@ -37,7 +40,13 @@ def _look(job: Job, request: Request, at: datetime) -> None:
     patterns = list(dict.fromkeys(hit.pattern.id for hit in findings.hits))
     line = clean_text(findings.hits[0].text)[:500] if findings.hits else ""
     look = LogLook(
-        job=job, request=request, stage=job.stage.casefold(), read=findings.read, patterns=patterns, line=line, at=at
+        job=job,
+        request=request,
+        stage=job.stage.casefold(),
+        read=findings.read,
+        patterns=patterns,
+        line=line,
+        at=at,
     )
     LogLook.objects.bulk_create([look], ignore_conflicts=True)
 

@@ -42,7 +42,9 @@ class NamedFile:
 
 
 @transaction.atomic
-def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, at: datetime) -> int:
+def name_files(
+    *, stage: Stage, key: str, files: Sequence[NamedFile], by: User, at: datetime
+) -> int:
     """Store the files of one reporter; posting the same key again replaces them.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
@@ -84,23 +86,38 @@ def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]
         for field in ("size_bytes", "events"):
             value = getattr(file, field)
             if value is not None and not 0 <= value <= _LARGEST:
-                problems[f"files.{place}.{field}"] = [f"Enter a whole number from 0 to {_LARGEST:,.0f}."]
+                problems[f"files.{place}.{field}"] = [
+                    f"Enter a whole number from 0 to {_LARGEST:,.0f}."
+                ]
     return problems
 
 
 @transaction.atomic
-def post_histogram(*, stage: Stage, posted: Histogram, by: User, at: datetime) -> tuple[HistogramPair, bool]:
-    """Store a histogram with its reference; return it, and whether its name is new. The same name replaces it.
+def post_histogram(
+    *, stage: Stage, posted: Histogram, by: User, at: datetime
+) -> tuple[HistogramPair, bool]:
+    """Store a histogram with its reference; return it, and whether its name is new.
+
+    The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
     _check_poster(stage.request, by)
-    problems = _name_problems("name", posted.name) | _link_problems(posted.link) | histogram_problems(posted)
+    problems = (
+        _name_problems("name", posted.name)
+        | _link_problems(posted.link)
+        | histogram_problems(posted)
+    )
     if problems:
         raise InvalidFields(problems)
     _note_post(stage.request, by, at, stage, f"histogram {posted.name}")
-    if HistogramPair.objects.filter(stage=stage).exclude(name=posted.name).count() >= HISTOGRAMS_A_STAGE:
-        raise InvalidFields({"name": [f"A stage can have at most {HISTOGRAMS_A_STAGE} histograms."]})
+    if (
+        HistogramPair.objects.filter(stage=stage).exclude(name=posted.name).count()
+        >= HISTOGRAMS_A_STAGE
+    ):
+        raise InvalidFields(
+            {"name": [f"A stage can have at most {HISTOGRAMS_A_STAGE} histograms."]}
+        )
     values = vars(posted) | {"by": by.username, "at": at}
     return HistogramPair.objects.update_or_create(stage=stage, name=posted.name, defaults=values)
 
@@ -125,7 +142,9 @@ def histogram_problems(posted: Histogram) -> dict[str, list[str]]:
 def post_result(
     *, request: Request, posted: Posted, by: User, at: datetime, stage: Stage | None = None
 ) -> tuple[ExternalResult, bool]:
-    """Store a result of an external tool; return it, and whether its name is new. The same name replaces it.
+    """Store a result of an external tool; return it, and whether its name is new.
+
+    The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
@@ -143,17 +162,25 @@ def post_result(
         raise InvalidFields(problems)
     _note_post(request, by, at, stage, f"{posted.name}: {posted.outcome}")
     if (
-        ExternalResult.objects.filter(request=request).exclude(stage=stage, name=posted.name).count()
+        ExternalResult.objects.filter(request=request)
+        .exclude(stage=stage, name=posted.name)
+        .count()
         >= RESULTS_A_REQUEST
     ):
-        raise InvalidFields({"name": [f"A request can have at most {RESULTS_A_REQUEST} results of external tools."]})
+        raise InvalidFields(
+            {"name": [f"A request can have at most {RESULTS_A_REQUEST} results of external tools."]}
+        )
     values = vars(posted) | {"why": why, "by": by.username, "at": at}
-    return ExternalResult.objects.update_or_create(request=request, stage=stage, name=posted.name, defaults=values)
+    return ExternalResult.objects.update_or_create(
+        request=request, stage=stage, name=posted.name, defaults=values
+    )
 
 
 def _check_poster(request: Request, by: User) -> None:
     if not may_run(by, request):
-        raise NotAllowed("Only liaisons of the experiment, approvers and shifters can post results.")
+        raise NotAllowed(
+            "Only liaisons of the experiment, approvers and shifters can post results."
+        )
     if request.state not in REPORTABLE:
         raise InvalidTransition(
             f"{request} is “{request.get_state_display()}”: results cannot be posted in this state."
@@ -181,7 +208,9 @@ def _name_problems(field: str, name: str) -> dict[str, list[str]]:
 
 
 def _link_problems(link: str) -> dict[str, list[str]]:
-    if not link or (link.startswith(("http://", "https://")) and len(link) <= 500 and link.isprintable()):
+    if not link or (
+        link.startswith(("http://", "https://")) and len(link) <= 500 and link.isprintable()
+    ):
         return {}
     return {"link": ["Enter an http:// or https:// address of at most 500 characters."]}
 

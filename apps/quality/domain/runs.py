@@ -43,12 +43,15 @@ RELATED = ("experiment", "workflow__type", "created_by", "submitted_by")
 
 @transaction.atomic
 def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = "") -> QualityRun:
-    """Queue a run of the checks on a request in data quality; a run that is already queued is reused.
+    """Queue a run of the checks on a request in data quality;
+    a run that is already queued is reused.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` in another state.
     """
     if by != PORTAL and not may_run(by, request):
-        raise NotAllowed("Only liaisons of the experiment, approvers and shifters can run the checks.")
+        raise NotAllowed(
+            "Only liaisons of the experiment, approvers and shifters can run the checks."
+        )
     text = checked_reason(reason, needed=False)
     request = _locked(request)
     run = QualityRun.objects.filter(request=request, state=RunState.WAITING).first()
@@ -61,15 +64,24 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
     run.arrival, run.asked_at, run.asked_by, run.reason = arrival, at, str(by), text
     run.save()
     if by != PORTAL:
-        publish(kind="request.quality_asked", target=request, by=by, at=at, reason=text, data={"run": run.number})
+        publish(
+            kind="request.quality_asked",
+            target=request,
+            by=by,
+            at=at,
+            reason=text,
+            data={"run": run.number},
+        )
     enqueue("quality.check_request", request_id=request.pk)
     return run
 
 
 def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
-    """Read logs and the catalogue, then evaluate the queued run of a request; None if there is none.
+    """Read logs and the catalogue, then evaluate the queued run of a request;
+    None if there is none.
 
-    Not in a transaction: slow work is done before the request is locked, and repeated if the worker is killed.
+    Not in a transaction: slow work is done before the request is locked, and repeated if the worker
+    is killed.
     """
     run = current_run(request)
     if request.state != RequestState.DATA_QUALITY or run is None or run.state != RunState.WAITING:
@@ -85,25 +97,42 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         settings = settings_for(request)
         inputs = inputs_of(request)
         facts = gather(request, catalogued=catalogued, catalogue_error=error)
-        before = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
+        before = (
+            QualityRun.objects.filter(request=request, state=RunState.JUDGED)
+            .order_by("-number")
+            .first()
+        )
         results = evaluate(facts, checks(), settings)
         for result in results:
             result.run = run
         QualityResult.objects.bulk_create(results)
-        run.state, run.judged_at, run.inputs, run.totals_at = RunState.JUDGED, at, inputs, totals_as_of()
+        run.state, run.judged_at, run.inputs, run.totals_at = (
+            RunState.JUDGED,
+            at,
+            inputs,
+            totals_as_of(),
+        )
         run.thresholds = [setting.plain() for setting in settings.values()]
         run.save()
         _publish_run(request, run, before, at)
     return run
 
 
-def _publish_run(request: Request, run: QualityRun, before: QualityRun | None, at: datetime) -> None:
+def _publish_run(
+    request: Request, run: QualityRun, before: QualityRun | None, at: datetime
+) -> None:
     """Publish the event of a run, unless the previous run of this stay had the same results."""
     results = results_of(run, waivers_of(request))
-    seen = list(before.results.values_list("digest", flat=True)) if before and before.arrival == run.arrival else None
+    seen = (
+        list(before.results.values_list("digest", flat=True))
+        if before and before.arrival == run.arrival
+        else None
+    )
     if seen == [result.digest for result in results]:
         return
-    counts = {outcome.value: sum(result.outcome == outcome for result in results) for outcome in Outcome}
+    counts = {
+        outcome.value: sum(result.outcome == outcome for result in results) for outcome in Outcome
+    }
     opened = [result for result in results if result.is_open]
     data = {
         "run": run.number,
@@ -112,7 +141,9 @@ def _publish_run(request: Request, run: QualityRun, before: QualityRun | None, a
         "failed": [_named(result) for result in opened[:20]],
     }
     kind = "request.quality_failed" if opened else "request.quality_passed"
-    publish(kind=kind, target=request, by=PORTAL, at=at, new="open" if opened else "passed", data=data)
+    publish(
+        kind=kind, target=request, by=PORTAL, at=at, new="open" if opened else "passed", data=data
+    )
 
 
 def _named(finding: Finding) -> str:
@@ -126,7 +157,8 @@ def waive_result(
 ) -> Waiver:
     """Waive a result that did not pass; with `in_part` the request is partially done.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if the result needs no waiver.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if the result
+    needs no waiver.
     """
     check_may_waive(request, by)
     text = checked_reason(reason)
@@ -134,11 +166,15 @@ def waive_result(
     standing = standing_of(request)
     waived = next((row for row in standing.results if row.pk == result), None)
     if not standing.is_judged or waived is None or standing.run != standing.shown:
-        raise InvalidTransition(f"{request}: the checks have run again since. Review the new results.")
+        raise InvalidTransition(
+            f"{request}: the checks have run again since. Review the new results."
+        )
     if not waived.blocks:
         raise InvalidTransition(f"{request}: “{waived.title}” needs no waiver.")
     if waived.waiver:
-        raise InvalidTransition(f"{request}: “{waived.title}” was already waived by {waived.waiver.by}.")
+        raise InvalidTransition(
+            f"{request}: “{waived.title}” was already waived by {waived.waiver.by}."
+        )
     waiver = Waiver(
         request=request,
         run_number=waived.run.number,
@@ -154,15 +190,24 @@ def waive_result(
         with transaction.atomic():
             waiver.save()
     except IntegrityError:
-        raise InvalidTransition(f"{request}: “{waived.title}” was just waived by someone else.") from None
-    data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
+        raise InvalidTransition(
+            f"{request}: “{waived.title}” was just waived by someone else."
+        ) from None
+    data = {
+        "waiver": waiver.pk,
+        "check": _named(waiver),
+        "said": waiver.why[:500],
+        "in_part": in_part,
+    }
     publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
     enqueue("quality.check_request", request_id=request.pk)
     return waiver
 
 
 @transaction.atomic
-def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, reason: str) -> Waiver:
+def withdraw_waiver(
+    *, request: Request, waiver: int, by: User, at: datetime, reason: str
+) -> Waiver:
     """Withdraw a waiver while the request is open; anyone who may waive can do so.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
@@ -181,7 +226,8 @@ def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, re
 
 
 def close_if_passed(*, request: Request, at: datetime) -> Request | None:
-    """Close a request whose checks have passed or were waived, as the portal; None if they have not.
+    """Close a request whose checks have passed or were waived, as the portal;
+    None if they have not.
 
     The guard of the move checks again under the request's lock.
     """
@@ -207,7 +253,9 @@ def _why_closed(standing: Standing) -> str:
 
 
 def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
-    """Whether reports, posts or thresholds changed since the run; jobs are compared every `JOBS_EVERY`."""
+    """Whether reports, posts or thresholds changed since the run;
+    jobs are compared every `JOBS_EVERY`.
+    """
     if run.state != RunState.JUDGED or run.judged_at is None:
         return False
     if has_news(run, request):
@@ -220,13 +268,19 @@ def check_may_waive(request: Request, by: User) -> None:
     if may_waive(by, request):
         return
     if is_requester(by, request):
-        raise NotAllowed(f"You created, edited or submitted {request}. Another approver must decide.")
+        raise NotAllowed(
+            f"You created, edited or submitted {request}. Another approver must decide."
+        )
     raise NotAllowed("Only approvers can waive results.")
 
 
 def _locked(request: Request) -> Request:
     """Lock and re-read the request. Raises `InvalidTransition` if it is not in data quality."""
-    current: Request = Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)
+    current: Request = (
+        Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)
+    )
     if current.state != RequestState.DATA_QUALITY:
-        raise InvalidTransition(f"{current} is “{current.get_state_display()}”: it is not in data quality.")
+        raise InvalidTransition(
+            f"{current} is “{current.get_state_display()}”: it is not in data quality."
+        )
     return current

@@ -1,4 +1,6 @@
-"""The data quality of a request: the current run, its results, the waivers in force, and what is open."""
+"""The data quality of a request: the current run, its results, the waivers in force,
+and what is open.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -39,7 +41,8 @@ _NAMED, _MOST_RUNS = 3, 20
 class Standing:
     """The data quality of a request. `run` is the newest run of this stay in data quality.
 
-    `shown` is the newest evaluated one, with its `results`; it may be older than `run` while that is queued.
+    `shown` is the newest evaluated one, with its `results`; it may be older than `run` while that
+    is queued.
     """
 
     request: Request
@@ -72,13 +75,19 @@ class Standing:
     @property
     def in_part(self) -> bool:
         """Whether a waiver says partially done, or a stage was accepted as is."""
-        return bool(self.accepted) or any(result.waiver and result.waiver.in_part for result in self.waived)
+        return bool(self.accepted) or any(
+            result.waiver and result.waiver.in_part for result in self.waived
+        )
 
 
 def standing_of(request: Request) -> Standing:
     """Return the data quality of a request, in a few queries."""
     run = current_run(request)
-    judged = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
+    judged = (
+        QualityRun.objects.filter(request=request, state=RunState.JUDGED)
+        .order_by("-number")
+        .first()
+    )
     waivers = waivers_of(request)
     results = results_of(judged, waivers) if judged else []
 
@@ -88,11 +97,15 @@ def standing_of(request: Request) -> Standing:
     outcomes = [result.outcome for result in results]
     counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
     accepted = tuple(acceptances_of([request]).values())
-    return Standing(request, run, judged, tuple(results), tuple(waivers), stale, waiting, counts, accepted)
+    return Standing(
+        request, run, judged, tuple(results), tuple(waivers), stale, waiting, counts, accepted
+    )
 
 
 def current_run(request: Request) -> QualityRun | None:
-    """Return the newest run since the request last entered data quality; earlier runs saw other output."""
+    """Return the newest run since the request last entered data quality;
+    earlier runs saw other output.
+    """
     runs = QualityRun.objects.filter(request=request).order_by("-number")
     if request.state == RequestState.DATA_QUALITY:
         runs = runs.filter(arrival=arrival_of(request))
@@ -101,7 +114,10 @@ def current_run(request: Request) -> QualityRun | None:
 
 def arrival_of(request: Request) -> int:
     """Return the ID of the event by which the request last entered data quality; 0 for none."""
-    return events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last() or 0
+    return (
+        events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last()
+        or 0
+    )
 
 
 def results_of(run: QualityRun, waivers: Iterable[Waiver]) -> list[QualityResult]:
@@ -120,14 +136,20 @@ def waivers_of(request: Request) -> list[Waiver]:
 
 def runs_of(request: Request) -> list[QualityRun]:
     """Return the newest runs, each with its number of results by outcome."""
-    sums = {outcome.value: Count("results", filter=Q(results__outcome=outcome.value)) for outcome in Outcome}
-    return list(QualityRun.objects.filter(request=request).annotate(**sums).order_by("-number")[:_MOST_RUNS])
+    sums = {
+        outcome.value: Count("results", filter=Q(results__outcome=outcome.value))
+        for outcome in Outcome
+    }
+    return list(
+        QualityRun.objects.filter(request=request).annotate(**sums).order_by("-number")[:_MOST_RUNS]
+    )
 
 
 def waiting_for_quality(user: User) -> QuerySet[Request]:
     """Return the requests in data quality that a user can see, longest waiting first.
 
-    Each has the time `since`, the ID of its newest evaluated `run`, and the numbers of `open` results and `warned`.
+    Each has the time `since`, the ID of its newest evaluated `run`, and the numbers of `open`
+    results and `warned`.
     """
     arrivals = Event.objects.filter(
         target_type=Request._meta.label_lower,
@@ -135,28 +157,44 @@ def waiting_for_quality(user: User) -> QuerySet[Request]:
         new=RequestState.DATA_QUALITY,
     )
     since = arrivals.order_by().values("target_id").annotate(at=Max("at")).values("at")
-    runs = QualityRun.objects.filter(request=OuterRef("pk"), state=RunState.JUDGED).order_by("-number")
-    waivers = Waiver.objects.filter(request=OuterRef("run__request"), digest=OuterRef("digest"), withdrawn_at=None)
+    runs = QualityRun.objects.filter(request=OuterRef("pk"), state=RunState.JUDGED).order_by(
+        "-number"
+    )
+    waivers = Waiver.objects.filter(
+        request=OuterRef("run__request"), digest=OuterRef("digest"), withdrawn_at=None
+    )
     return (
         Request.objects.visible_to(user)
         .filter(state=RequestState.DATA_QUALITY)
         .select_related("experiment")
-        .annotate(since=Subquery(since, output_field=DateTimeField()), run=Subquery(runs.values("pk")[:1]))
-        .annotate(open=_count(~Exists(waivers), blocks=True), warned=_count(blocks=False, outcome=Outcome.WARNED))
+        .annotate(
+            since=Subquery(since, output_field=DateTimeField()), run=Subquery(runs.values("pk")[:1])
+        )
+        .annotate(
+            open=_count(~Exists(waivers), blocks=True),
+            warned=_count(blocks=False, outcome=Outcome.WARNED),
+        )
         .order_by(F("since").asc(nulls_last=True), "pk")
     )
 
 
 def _count(*conditions: Combinable, **fields: object) -> Coalesce:
-    """Return an expression for the number of results of a request's `run` that meet the conditions."""
+    """Return an expression for the number of results of a request's `run` that meet the
+    conditions.
+    """
     results = QualityResult.objects.filter(*conditions, run=OuterRef("run"), **fields).order_by()
     counts = results.values("run").annotate(number=Count("pk")).values("number")
     return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
 
 
 def is_stale(run: QualityRun, request: Request) -> bool:
-    """Whether reports, posts or thresholds have changed since the run, including reports not counted yet."""
-    return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+    """Whether reports, posts or thresholds have changed since the run,
+    including reports not counted yet.
+    """
+    return (
+        has_news(run, request)
+        or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+    )
 
 
 def thresholds_changed(run: QualityRun, request: Request) -> bool:
@@ -180,10 +218,16 @@ def refusal_to_close(step: Transition, request: Request) -> str:
     if standing.open:
         titles = list(dict.fromkeys(f"“{result.title}”" for result in standing.open))
         more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
-        return f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result with a reason."
+        return (
+            f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result "
+            "with a reason."
+        )
     if step.new == RequestState.DONE and standing.accepted:
         names = ", ".join(row.stage.name for row in standing.accepted)
-        return f"{names} was accepted as is, without jobs that did not complete. Close the request as partially done."
+        return (
+            f"{names} was accepted as is, without jobs that did not complete. Close the request "
+            "as partially done."
+        )
     if step.new == RequestState.DONE and standing.in_part:
         return "a waiver says that the request is partially done."
     return ""

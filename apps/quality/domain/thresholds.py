@@ -38,9 +38,13 @@ class Setting:
 
 
 def settings_for(request: Request) -> dict[str, Setting]:
-    """Return the current setting of each check: default, workflow type, experiment, both; the narrowest wins."""
+    """Return the current setting of each check: default, workflow type, experiment, both;
+    the narrowest wins.
+    """
     type_id, experiment_id = request.workflow.type_id, request.experiment_id
-    applies = (Q(workflow=None) | Q(workflow=type_id)) & (Q(experiment=None) | Q(experiment=experiment_id))
+    applies = (Q(workflow=None) | Q(workflow=type_id)) & (
+        Q(experiment=None) | Q(experiment=experiment_id)
+    )
     newest: dict[tuple[str, bool, bool], Thresholds] = {}
     for row in Thresholds.objects.filter(applies).order_by("pk"):
         newest[row.check_name, row.experiment_id is not None, row.workflow_id is not None] = row
@@ -75,7 +79,8 @@ def save_thresholds(
     workflow: WorkflowType | None = None,
     experiment: Experiment | None = None,
 ) -> Thresholds:
-    """Set the limits of a check from now on; requests in data quality are evaluated again, earlier runs stay.
+    """Set the limits of a check from now on; requests in data quality are evaluated again,
+    earlier runs stay.
 
     Raises `InvalidFields` with every fault.
     """
@@ -97,15 +102,23 @@ def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]
     problems: dict[str, list[str]] = {}
     known = checks().get(check)
     if known is None:
-        problems["check_name"] = [f"Unknown check “{check[:64]}”. Choose one of: {', '.join(checks())}."]
+        problems["check_name"] = [
+            f"Unknown check “{check[:64]}”. Choose one of: {', '.join(checks())}."
+        ]
     if not reason.strip() or len(reason) > MAX_REASON:
         problems["reason"] = [f"Give a reason in at most {MAX_REASON:,} characters."]
     if not isinstance(limits, Mapping):
         return problems | {"limits": ['Enter names with numbers, such as {"most_off": 0.01}.']}
     names = [limit.name for limit in known.limits] if known else list(limits)
-    wrong = [f"Unknown limit “{name}”. Choose one of: {', '.join(names)}." for name in limits if name not in names]
+    wrong = [
+        f"Unknown limit “{name}”. Choose one of: {', '.join(names)}."
+        for name in limits
+        if name not in names
+    ]
     wrong += [
-        f"{name}: enter a number, or null for no limit." for name, value in limits.items() if not _is_limit(value)
+        f"{name}: enter a number, or null for no limit."
+        for name, value in limits.items()
+        if not _is_limit(value)
     ]
     return problems | ({"limits": wrong} if wrong else {})
 
@@ -117,4 +130,8 @@ def _is_limit(value: Any) -> bool:
 
 
 def _words(row: Thresholds | None) -> dict[str, Any] | None:
-    return None if row is None else {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}
+    return (
+        None
+        if row is None
+        else {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}
+    )

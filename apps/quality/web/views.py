@@ -1,4 +1,6 @@
-"""Data quality of a request: card, results by stage, waivers; and the list of requests in data quality."""
+"""Data quality of a request: card, results by stage, waivers;
+and the list of requests in data quality.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -57,7 +59,10 @@ def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     with show_errors(request):
         runs.ask_for_run(
-            request=production_request, by=request.user, at=timezone.now(), reason=request.POST.get("reason", "")
+            request=production_request,
+            by=request.user,
+            at=timezone.now(),
+            reason=request.POST.get("reason", ""),
         )
         messages.success(request, "The checks are running again. This takes some seconds.")
     return redirect("quality:request", key=key)
@@ -70,31 +75,43 @@ def waive(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _sign(request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "Waiver withdrawn.")
+    return _sign(
+        request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "Waiver withdrawn."
+    )
 
 
-def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
+def _sign(
+    request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str
+) -> HttpResponse:
     """Waive a result or withdraw a waiver; problems are shown in the form."""
     production_request = request_or_404(request.user, key)
     runs.check_may_waive(production_request, request.user)
     if form.is_valid():
         with show_errors(request, form):
-            service(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+            service(
+                request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
             messages.success(request, said)
     if form.errors:
         return _page(request, production_request, form=form)
     return redirect("quality:request", key=key)
 
 
-def _page(request: AuthenticatedRequest, production_request: Request, form: Any = None) -> HttpResponse:
+def _page(
+    request: AuthenticatedRequest, production_request: Request, form: Any = None
+) -> HttpResponse:
     standing = standing_of(production_request)
-    waives = may_waive(request.user, production_request) and production_request.state == RequestState.DATA_QUALITY
+    waives = (
+        may_waive(request.user, production_request)
+        and production_request.state == RequestState.DATA_QUALITY
+    )
     context: dict[str, Any] = {
         "object": production_request,
         "standing": standing,
         "shown": standing.shown,
         "may_waive": waives,
-        "may_run": may_run(request.user, production_request) and production_request.state == RequestState.DATA_QUALITY,
+        "may_run": may_run(request.user, production_request)
+        and production_request.state == RequestState.DATA_QUALITY,
     }
     if request.htmx:
         return render(request, "quality/_card.html", context)
@@ -108,14 +125,19 @@ def _page(request: AuthenticatedRequest, production_request: Request, form: Any 
     context |= {
         "results": results,
         "runs": runs_of(production_request),
-        "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], production_request),
+        "thresholds_changed": bool(context["shown"])
+        and thresholds_changed(context["shown"], production_request),
         **_forms(request, results, context["may_waive"], form),
     }
     return render(request, "quality/request.html", context, status=200 if form is None else 400)
 
 
-def _forms(request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any) -> dict[str, Any]:
-    """Return the open form: to waive a result (`?waive=`) or to withdraw a waiver (`?withdraw=`)."""
+def _forms(
+    request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any
+) -> dict[str, Any]:
+    """Return the open form: to waive a result (`?waive=`) or to withdraw a waiver
+    (`?withdraw=`).
+    """
     asked = form.data if form is not None else request.GET
     result = asked.get("waive") or asked.get("result", "")
     waiver = asked.get("withdraw") or asked.get("waiver", "")
@@ -124,7 +146,15 @@ def _forms(request: AuthenticatedRequest, results: Iterable[QualityResult], waiv
 
     for row in results:
         if row.is_open and str(row.pk) == result:
-            return {"signing": "waive", "chosen": row, "form": form or WaiveForm(initial={"result": row.pk})}
+            return {
+                "signing": "waive",
+                "chosen": row,
+                "form": form or WaiveForm(initial={"result": row.pk}),
+            }
         if row.waiver and str(row.waiver.pk) == waiver:
-            return {"signing": "withdraw", "chosen": row, "form": form or WithdrawForm(initial={"waiver": waiver})}
+            return {
+                "signing": "withdraw",
+                "chosen": row,
+                "form": form or WithdrawForm(initial={"waiver": waiver}),
+            }
     return {}

@@ -1,4 +1,6 @@
-"""Take payloads of monitoring systems before the middleware and the search for a URL that pages need."""
+"""Take payloads of monitoring systems before the middleware and the search for a URL that pages
+need.
+"""
 
 import re
 from collections.abc import Callable
@@ -12,7 +14,8 @@ _FEED = re.compile(r"/api/v1/feeds/([-\w]+)/", re.ASCII)
 
 
 class FeedMiddleware:
-    """Hand posts of feeds to their view, at a fifth of the cost: they have tokens, and no session, user or form.
+    """Hand posts of feeds to their view, at a fifth of the cost: they have tokens, and no session,
+    user or form.
 
     It comes after the middleware that refuses malformed requests and finds the sender's address.
     """

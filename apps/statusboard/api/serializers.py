@@ -75,13 +75,17 @@ class StateSpanSerializer(serializers.Serializer[Any]):
 
 
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """An incident; `stale_at` is when its lease expired without an update, `states` are its states in order."""
+    """An incident; `stale_at` is when its lease expired without an update,
+    `states` are its states in order.
+    """
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
     url = serializers.CharField(read_only=True)  # or empty
     states: Any = serializers.SerializerMethodField()
-    resolution = serializers.ChoiceField(choices=Resolution.choices, read_only=True, allow_blank=True)
+    resolution = serializers.ChoiceField(
+        choices=Resolution.choices, read_only=True, allow_blank=True
+    )
 
     class Meta:
         model = Incident
@@ -113,7 +117,9 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
 
 class NewIncidentSerializer(serializers.Serializer[Incident]):
     service: Any = serializers.SlugRelatedField(slug_field="slug", queryset=Service.objects.all())
-    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in INCIDENT_STATES])
+    state = serializers.ChoiceField(
+        choices=[(state.value, state.label) for state in INCIDENT_STATES]
+    )
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
@@ -123,7 +129,9 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
     """Fields to change; omitted fields keep their values."""
 
-    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in INCIDENT_STATES], required=False)
+    state = serializers.ChoiceField(
+        choices=[(state.value, state.label) for state in INCIDENT_STATES], required=False
+    )
     title = serializers.CharField(max_length=200, required=False)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
@@ -179,17 +187,23 @@ class WindowSerializer(serializers.ModelSerializer[DowntimeWindow]):
 class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
-    services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, queryset=Service.objects.all())
+    services: Any = serializers.SlugRelatedField(
+        slug_field="slug", many=True, queryset=Service.objects.all()
+    )
     starts_at = MomentField()
     ends_at = MomentField()
     effect = serializers.ChoiceField(choices=Effect.choices, required=False)
     repeat = serializers.ChoiceField(choices=Repeat.choices, required=False)
     last_day = DayField(required=False, help_text="Of repeated work: included.")
-    zone: Any = ZoneField(required=False, help_text="Repeated work keeps its time of day there. Default: UTC.")
+    zone: Any = ZoneField(
+        required=False, help_text="Repeated work keeps its time of day there. Default: UTC."
+    )
 
 
 class CancelWindowSerializer(ReasonSerializer):
-    following = serializers.BooleanField(required=False, help_text="Also the later windows of its series.")
+    following = serializers.BooleanField(
+        required=False, help_text="Also the later windows of its series."
+    )
 
 
 class AnnouncementSerializer(serializers.ModelSerializer[Announcement]):

@@ -1,4 +1,6 @@
-"""The status board in the API: readable by everybody, writable by the OPG; and the endpoint for monitoring feeds."""
+"""The status board in the API: readable by everybody, writable by the OPG;
+and the endpoint for monitoring feeds.
+"""
 
 import base64
 import logging
@@ -41,7 +43,12 @@ from apps.statusboard.api.serializers import (
     UpdateIncidentSerializer,
     WindowSerializer,
 )
-from apps.statusboard.domain.announcements import mark_read, pin_announcement, post_announcement, withdraw_announcement
+from apps.statusboard.domain.announcements import (
+    mark_read,
+    pin_announcement,
+    post_announcement,
+    withdraw_announcement,
+)
 from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS, availability, daily, hourly
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.domain.incident_corrections import divide_incident
@@ -59,7 +66,8 @@ log = logging.getLogger(__name__)
 LIMIT_BYTES = 512_000
 #: Bytes of the payloads of one source in a day, in each process.
 LIMIT_BYTES_A_DAY = 5_000_000_000
-#: Rate limits per minute: payloads of one source in each process, and wrong tokens from one address.
+#: Rate limits per minute: payloads of one source in each process, and wrong tokens from one
+#: address.
 LIMIT_A_MINUTE = 120_000
 LIMIT_WRONG_A_MINUTE = 30
 #: Most days of a service's history.
@@ -76,7 +84,10 @@ class ServiceViewSet(ApiView, ViewSet):
         rows = board(timezone.now(), days=0)
         return Response(ServiceSerializer(rows, many=True, context=_slugs(rows)).data)
 
-    @extend_schema(responses=ServiceSerializer, parameters=[OpenApiParameter("slug", str, OpenApiParameter.PATH)])
+    @extend_schema(
+        responses=ServiceSerializer,
+        parameters=[OpenApiParameter("slug", str, OpenApiParameter.PATH)],
+    )
     def retrieve(self, request: Request, slug: str) -> Response:
         get_object_or_404(Service, slug=slug)
         rows = board(timezone.now(), days=0)
@@ -91,7 +102,10 @@ class ServiceViewSet(ApiView, ViewSet):
             OpenApiParameter(
                 "days",
                 int,
-                description=f"1 to {LONGEST_HISTORY}, by hour to {HOURLY_DAYS}; by default {DAYS} or {HOURLY_DAYS}.",
+                description=(
+                    f"1 to {LONGEST_HISTORY}, by hour to {HOURLY_DAYS}; by default {DAYS} or "
+                    f"{HOURLY_DAYS}."
+                ),
             ),
         ],
     )
@@ -101,12 +115,16 @@ class ServiceViewSet(ApiView, ViewSet):
         by = request.query_params.get("by", "day")
         if by not in ("day", "hour"):
             raise InvalidFields({"by": ["Enter day or hour."]})
-        read, usual, most = (hourly, HOURLY_DAYS, HOURLY_DAYS) if by == "hour" else (daily, DAYS, LONGEST_HISTORY)
+        read, usual, most = (
+            (hourly, HOURLY_DAYS, HOURLY_DAYS) if by == "hour" else (daily, DAYS, LONGEST_HISTORY)
+        )
         days = number_of(request.query_params.get("days", str(usual)))
         if days is None or not 1 <= days <= most:
             raise InvalidFields({"days": [f"Enter a whole number from 1 to {most}."]})
         slots = read([service], timezone.now(), days=days)[service.pk]
-        return Response(HistorySerializer({"availability": availability(slots), "slots": slots}).data)
+        return Response(
+            HistorySerializer({"availability": availability(slots), "slots": slots}).data
+        )
 
 
 def _slugs(rows: list[Row]) -> dict[str, Any]:
@@ -167,7 +185,9 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
     orderings = {"starts_at": "starts_at"}
 
     def get_queryset(self) -> QuerySet[Announcement]:
-        return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
+        return Announcement.objects.visible_to(self.request.user).prefetch_related(
+            "services", "experiments"
+        )
 
     @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201, allowed=_board)
     def create(self, **fields: Any) -> Announcement:
@@ -194,8 +214,8 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
 def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
     """Keep a payload of a monitoring source; answer 202 once it is on disk, whatever it contains.
 
-    Senders drop a payload on 4xx and retry on 5xx: so 4xx is only for a wrong token and for a body that is too large.
-    The database is not needed, so it may be away.
+    Senders drop a payload on 4xx and retry on 5xx: so 4xx is only for a wrong token and for a body
+    that is too large. The database is not needed, so it may be away.
     """
     address = request.META.get("REMOTE_ADDR", "")
     try:
@@ -221,7 +241,9 @@ receive_feed.max_body_bytes = LIMIT_BYTES  # type: ignore[attr-defined]
 
 def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:
     answer = JsonResponse({"detail": detail}, status=status, headers=headers)
-    answer.headers["Content-Length"] = str(len(answer.content))  # without it, no connection could be kept
+    answer.headers["Content-Length"] = str(
+        len(answer.content)
+    )  # without it, no connection could be kept
     return answer
 
 
@@ -254,7 +276,9 @@ class _Count:
 
 
 class _Payloads:
-    """Counts payloads of this process by source; counting elsewhere would cost more than taking them."""
+    """Counts payloads of this process by source; counting elsewhere would cost more than taking
+    them.
+    """
 
     def __init__(self) -> None:
         self._a_minute, self._bytes_a_day = _Count(60), _Count(86_400)

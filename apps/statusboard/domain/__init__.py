@@ -1,1 +1,4 @@
-"""Domain functions of the status board. `history.rebuild` follows each change that affects a service's state."""
+"""Domain functions of the status board.
+
+`history.rebuild` follows each change that affects a service's state.
+"""

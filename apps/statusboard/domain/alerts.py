@@ -1,4 +1,6 @@
-"""Incidents from alerts of a source: an episode is identified by source, key and start, and ends once."""
+"""Incidents from alerts of a source: an episode is identified by source, key and start,
+and ends once.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -35,13 +37,18 @@ class _Report:
 
 
 @transaction.atomic
-def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, state: State, at: datetime) -> set[int]:
-    """Open, renew or close the incident of an alert received at `at`; return the ids of services it changed.
+def record_episode(
+    *, source: MonitoringSource, alert: Alert, service: Service, state: State, at: datetime
+) -> set[int]:
+    """Open, renew or close the incident of an alert received at `at`;
+    return the ids of services it changed.
 
-    A closed episode stays closed, however often its alert is repeated. A new start is a new episode, and supersedes
-    an open previous one. The source's row must be locked.
+    A closed episode stays closed, however often its alert is repeated. A new start is a new
+    episode, and supersedes an open previous one. The source's row must be locked.
     """
-    rows = Incident.objects.select_for_update(of=("self",)).filter(source=source, dedup_key=alert.dedup_key)
+    rows = Incident.objects.select_for_update(of=("self",)).filter(
+        source=source, dedup_key=alert.dedup_key
+    )
     if alert.started_at is None:
         if (episode_start := _episode_at(rows, alert, at)) is None:
             record_early_end(source=source, alert=alert, at=at)
@@ -58,19 +65,25 @@ def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, 
 def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
     """Return the start of the episode that an alert without a start is about.
 
-    It is the latest one that had not ended when the alert was reported, or else a new one; None if nothing was open
-    that could have ended.
+    It is the latest one that had not ended when the alert was reported, or else a new one; None if
+    nothing was open that could have ended.
     """
     reported_at = alert.reported_at or alert.ended_at or at
     going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
-    known = rows.filter(going_on, episode_started_at__lte=reported_at).order_by("-episode_started_at").first()
+    known = (
+        rows.filter(going_on, episode_started_at__lte=reported_at)
+        .order_by("-episode_started_at")
+        .first()
+    )
     if known is not None:
         return known.episode_started_at
     return None if alert.status is Status.RESOLVED else reported_at
 
 
 def record_early_end(*, source: MonitoringSource, alert: Alert, at: datetime) -> None:
-    """Keep the end of an alert that is not open: if its start arrives later, the episode is over."""
+    """Keep the end of an alert that is not open: if its start arrives later,
+    the episode is over.
+    """
     ended_at = alert.ended_at or alert.reported_at or at
     EarlyEnd.objects.bulk_create(
         [EarlyEnd(source=source, dedup_key=alert.dedup_key, ended_at=ended_at)],
@@ -100,12 +113,23 @@ def _open(report: _Report) -> set[int]:
     elif early := _early_end(report):
         _end(incident, early.ended_at, Resolution.RESOLVED, source.slug)
         early.delete()
-    elif following := episodes.filter(episode_started_at__gt=started_at).order_by("episode_started_at").first():
+    elif (
+        following := episodes.filter(episode_started_at__gt=started_at)
+        .order_by("episode_started_at")
+        .first()
+    ):
         _end(incident, following.episode_started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
     record_state(incident=incident, state=report.state, at=report.at)
     data = {"service": report.service.slug, "source": source.slug}
-    publish(kind="incident.opened", target=incident, by=str(source), at=report.at, new=incident.state, data=data)
+    publish(
+        kind="incident.opened",
+        target=incident,
+        by=str(source),
+        at=report.at,
+        new=incident.state,
+        data=data,
+    )
     if not incident.is_open:
         _publish_closed(incident, report.source, report.at)
     return _supersede(report)
@@ -117,7 +141,9 @@ def _early_end(report: _Report) -> EarlyEnd | None:
 
 
 def _supersede(report: _Report) -> set[int]:
-    """Close earlier episodes of the same alert that were not resolved: an alert fires once at a time."""
+    """Close earlier episodes of the same alert that were not resolved:
+    an alert fires once at a time.
+    """
     start = report.started_at
     earlier = Incident.objects.select_related("service").filter(
         Q(ended_at=None) | Q(resolution=Resolution.SUPERSEDED, ended_at__gt=start),
@@ -140,7 +166,11 @@ def _supersede(report: _Report) -> set[int]:
 def _update(incident: Incident, report: _Report) -> bool:
     """Apply another report of a known episode; return whether anything changed."""
     before = _content(incident)
-    was_open, was_stale, before_at = incident.is_open, incident.stale_at is not None, str(report.state)
+    was_open, was_stale, before_at = (
+        incident.is_open,
+        incident.stale_at is not None,
+        str(report.state),
+    )
     incident.service = report.service
     if incident.resolution != Resolution.MANUAL:
         if report.alert.status is Status.RESOLVED:
@@ -149,7 +179,11 @@ def _update(incident: Incident, report: _Report) -> bool:
             if incident.resolution == Resolution.RESOLVED and incident.ended_at:
                 end = max(end, incident.ended_at)
             _end(incident, end, Resolution.RESOLVED, report.source.slug)
-        elif incident.resolution == Resolution.MISSING and incident.ended_at and report.at > incident.ended_at:
+        elif (
+            incident.resolution == Resolution.MISSING
+            and incident.ended_at
+            and report.at > incident.ended_at
+        ):
             _reopen(incident, report)
         elif incident.resolution not in (Resolution.RESOLVED, Resolution.MISSING):
             _renew_lease(incident, report)
@@ -169,7 +203,13 @@ def _update(incident: Incident, report: _Report) -> bool:
     if was_open and not incident.is_open:
         _publish_closed(incident, report.source, report.at)
     elif was_stale and incident.is_open and incident.stale_at is None:
-        publish(kind="incident.renewed", target=incident, by=str(report.source), at=report.at, new=incident.state)
+        publish(
+            kind="incident.renewed",
+            target=incident,
+            by=str(report.source),
+            at=report.at,
+            new=incident.state,
+        )
     return True
 
 
@@ -188,15 +228,24 @@ def _content(incident: Incident) -> tuple[object, ...]:
 
 
 def _reopen(incident: Incident, report: _Report) -> None:
-    """Take back the end of an alert that was only missing: Alertmanager forgets all of them when it restarts."""
+    """Take back the end of an alert that was only missing:
+    Alertmanager forgets all of them when it restarts.
+    """
     incident.ended_at, incident.resolution, incident.closed_by = None, "", ""
     _renew_lease(incident, report)
-    publish(kind="incident.reopened", target=incident, by=str(report.source), at=report.at, new=incident.state)
+    publish(
+        kind="incident.reopened",
+        target=incident,
+        by=str(report.source),
+        at=report.at,
+        new=incident.state,
+    )
 
 
 @transaction.atomic
 def close_missing(*, source: MonitoringSource, reported: Collection[str], at: datetime) -> set[int]:
-    """Close open incidents whose keys are not in the complete list that a source gave at `at`; return their services.
+    """Close open incidents whose keys are not in the complete list that a source gave at `at`;
+    return their services.
 
     One that was reported later than that stays open. The source's row must be locked.
     """
@@ -238,10 +287,15 @@ def _end_of(report: _Report) -> datetime:
 
 
 def _flaps(report: _Report) -> int:
-    """Return the flap count: that of the previous episode plus one if it ended just before, else 0."""
+    """Return the flap count: that of the previous episode plus one if it ended just before,
+    else 0.
+    """
     start = report.started_at
     before = Incident.objects.filter(
-        source=report.source, dedup_key=report.alert.dedup_key, ended_at__lte=start, ended_at__gt=start - FLAP
+        source=report.source,
+        dedup_key=report.alert.dedup_key,
+        ended_at__lte=start,
+        ended_at__gt=start - FLAP,
     ).order_by("-episode_started_at")
     last = before.filter(episode_started_at__lt=start).first()
     return last.flap_count + 1 if last else 0
@@ -258,17 +312,35 @@ def _texts(alert: Alert) -> dict[str, str]:
 def _publish_closed(incident: Incident, source: MonitoringSource, at: datetime) -> None:
     ended_at = incident.ended_at.isoformat() if incident.ended_at else ""
     data = {"service": incident.service.slug, "ended_at": ended_at}
-    publish(kind="incident.closed", target=incident, by=str(source), at=at, old=incident.state, data=data)
+    publish(
+        kind="incident.closed",
+        target=incident,
+        by=str(source),
+        at=at,
+        old=incident.state,
+        data=data,
+    )
 
 
 @transaction.atomic
 def mark_stale_incidents(*, at: datetime) -> int:
-    """Mark open incidents whose lease expired as stale, and forget ends without a start; return how many are stale."""
+    """Mark open incidents whose lease expired as stale, and forget ends without a start;
+    return how many are stale.
+    """
     EarlyEnd.objects.filter(ended_at__lt=at - _EARLY).delete()
-    expired = Incident.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
+    expired = Incident.objects.select_for_update(skip_locked=True, of=("self",)).select_related(
+        "source"
+    )
     rows = list(expired.filter(ended_at=None, stale_at=None, lease_expires_at__lte=at))
     for row in rows:
         row.stale_at = row.lease_expires_at
         row.save(update_fields=["stale_at"])
-        publish(kind="incident.stale", target=row, by=str(row.source or ""), at=at, old=row.state, new=State.UNKNOWN)
+        publish(
+            kind="incident.stale",
+            target=row,
+            by=str(row.source or ""),
+            at=at,
+            old=row.state,
+            new=State.UNKNOWN,
+        )
     return len(rows)

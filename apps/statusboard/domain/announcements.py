@@ -56,10 +56,17 @@ def post_announcement(
 
 
 @transaction.atomic
-def withdraw_announcement(*, announcement: Announcement, by: User, at: datetime, reason: str) -> Announcement:
-    """Withdraw an announcement. Raises `NotAllowed`, and `StaleState` if it is already withdrawn."""
+def withdraw_announcement(
+    *, announcement: Announcement, by: User, at: datetime, reason: str
+) -> Announcement:
+    """Withdraw an announcement.
+
+    Raises `NotAllowed`, and `StaleState` if it is already withdrawn.
+    """
     require_board_role(by, "manage announcements")
-    if not Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).update(withdrawn_at=at):
+    if not Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).update(
+        withdrawn_at=at
+    ):
         raise StaleState(f"“{announcement}” is already withdrawn.")
     announcement.withdrawn_at = at
     publish(kind="announcement.withdrawn", target=announcement, by=by, at=at, reason=reason)
@@ -67,12 +74,21 @@ def withdraw_announcement(*, announcement: Announcement, by: User, at: datetime,
 
 
 @transaction.atomic
-def pin_announcement(*, announcement: Announcement, by: User, at: datetime, pinned: bool) -> Announcement:
-    """Show an announcement first, also to those who have read it; or no longer. Raises `NotAllowed`, `StaleState`."""
+def pin_announcement(
+    *, announcement: Announcement, by: User, at: datetime, pinned: bool
+) -> Announcement:
+    """Show an announcement first, also to those who have read it; or no longer.
+
+    Raises `NotAllowed`, `StaleState`.
+    """
     require_board_role(by, "manage announcements")
-    changed = Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).exclude(pinned=pinned)
+    changed = Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).exclude(
+        pinned=pinned
+    )
     if not changed.update(pinned=pinned):
-        raise StaleState(f"“{announcement}” is already {'pinned' if pinned else 'not pinned'}, or withdrawn.")
+        raise StaleState(
+            f"“{announcement}” is already {'pinned' if pinned else 'not pinned'}, or withdrawn."
+        )
     announcement.pinned = pinned
     kind = "announcement.pinned" if pinned else "announcement.unpinned"
     publish(kind=kind, target=announcement, by=by, at=at)
@@ -86,7 +102,9 @@ def mark_read(*, announcement: Announcement, by: User) -> Announcement:
 
 
 def unread_announcements(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now: pinned ones, then those not marked as read, newest first."""
+    """Return the announcements shown to the user now: pinned ones, then those not marked as read,
+    newest first.
+    """
     read = Announcement.read_by.through.objects.filter(announcement=OuterRef("pk"), user=user)
     shown = Announcement.objects.visible_to(user).current(at).filter(Q(pinned=True) | ~Exists(read))
     return shown.annotate(is_read=Exists(read)).prefetch_related("experiments", "services")
@@ -98,7 +116,9 @@ def public_announcements(at: datetime) -> QuerySet[Announcement]:
 
 
 def announcements_ahead(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now or later, each with the number of its `readers`."""
+    """Return the announcements shown to the user now or later,
+    each with the number of its `readers`.
+    """
     coming = Announcement.objects.visible_to(user).coming(at)
     counted = coming.annotate(readers=Count("read_by")).order_by("-pinned", "-starts_at", "-pk")
     return counted.prefetch_related("experiments", "services")

@@ -1,4 +1,6 @@
-"""What the states of services come to by hour and by day, and over all: one query for any number of services."""
+"""What the states of services come to by hour and by day, and over all:
+one query for any number of services.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,8 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """One hour or day of a service, in the reader's zone: its worst state, and the seconds in each state.
+    """One hour or day of a service, in the reader's zone: its worst state,
+    and the seconds in each state.
 
     `incident` is the id of its incident if it has exactly one.
     """
@@ -48,14 +51,18 @@ class Slot:
     @property
     def summary(self) -> str:
         """Describe the slot, for the mark's title."""
-        return _summary(self.started_at.replace(tzinfo=None), self.is_hour, tuple(self.seconds.items()))
+        return _summary(
+            self.started_at.replace(tzinfo=None), self.is_hour, tuple(self.seconds.items())
+        )
 
 
 @lru_cache(maxsize=8_000)  # a board has a thousand slots, mostly as they were last time
 def _summary(local: datetime, is_hour: bool, seconds: tuple[tuple[State, float], ...]) -> str:
     seconds_by_state = dict(seconds)
     lengths = ", ".join(
-        f"{state} {_length(seconds_by_state[state], is_hour)}" for state in State if seconds_by_state.get(state)
+        f"{state} {_length(seconds_by_state[state], is_hour)}"
+        for state in State
+        if seconds_by_state.get(state)
     )
     day = f"{local:%a} {local.day} {local:%b}"
     if is_hour:
@@ -72,7 +79,10 @@ def _length(seconds: float, is_hour: bool) -> str:
 
 @dataclass(frozen=True)
 class Availability:
-    """Seconds in each state. Shares are of the time that is known and not planned; None if there is none."""
+    """Seconds in each state.
+
+    Shares are of the time that is known and not planned; None if there is none.
+    """
 
     seconds: Mapping[State, float]
 
@@ -117,7 +127,9 @@ def availability(slots: Iterable[Slot]) -> Availability:
 def daily(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
 ) -> dict[int, tuple[Slot, ...]]:
-    """Return each service's last days in `zone`, oldest first, the last one up to `at`, by the id of the service."""
+    """Return each service's last days in `zone`, oldest first, the last one up to `at`,
+    by the id of the service.
+    """
     last = at.astimezone(zone).date()
     dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
     return _slots(services, [*(_midnight(day, zone) for day in dates), at], zone, is_hour=False)
@@ -157,7 +169,9 @@ def _slots(
     return slots
 
 
-def cut(stretches: Iterable[Stretch], edges: Sequence[datetime]) -> list[tuple[dict[State, float], set[int]]]:
+def cut(
+    stretches: Iterable[Stretch], edges: Sequence[datetime]
+) -> list[tuple[dict[State, float], set[int]]]:
     """Return the seconds in each state, and the incidents, between each two neighbouring edges."""
     slots: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
     lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]

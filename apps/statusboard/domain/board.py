@@ -7,11 +7,25 @@ from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 
 from apps.accounts.models import User
-from apps.statusboard.domain.availability import DAYS, Availability, Slot, availability, daily, hourly
+from apps.statusboard.domain.availability import (
+    DAYS,
+    Availability,
+    Slot,
+    availability,
+    daily,
+    hourly,
+)
 from apps.statusboard.domain.sources import source_faults
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import Cause, Monitoring, State, worst
-from apps.statusboard.models import Announcement, DowntimeWindow, Incident, RawPayload, Service, StateInterval
+from apps.statusboard.models import (
+    Announcement,
+    DowntimeWindow,
+    Incident,
+    RawPayload,
+    Service,
+    StateInterval,
+)
 
 
 @dataclass(frozen=True)
@@ -78,8 +92,12 @@ class _Board:
     faults: Mapping[int, RawPayload]
 
 
-def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False) -> list[Row]:
-    """Return all services in tree order, with state, next window and the last days, or their hours, in `zone`."""
+def board(
+    at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False
+) -> list[Row]:
+    """Return all services in tree order, with state, next window and the last days, or their hours,
+    in `zone`.
+    """
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
     slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days) if days else {}
     return _tree(services, at, slots)
@@ -101,7 +119,9 @@ def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ..
         children[service.parent_id if service.parent_id in known else None].append(service)
     read = _Board(
         now={row.service_id: row for row in now},
-        windows={plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")},
+        windows={
+            plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")
+        },
         slots=slots,
         children=children,
         faults=source_faults(at),
@@ -152,11 +172,17 @@ def disruptions(
     at: datetime, states: Collection[State] = (State.DOWN, State.DEGRADED, State.MAINTENANCE)
 ) -> list[Disruption]:
     """Return the services in these states, worst first, then longest first. One query."""
-    rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
+    rows = (
+        StateInterval.objects.current(at)
+        .filter(state__in=states)
+        .select_related("service", "incident")
+    )
     longest_first = []
     for row in rows.order_by("started_at", "service__name"):
         ended_at = row.ended_at if row.state == State.MAINTENANCE else None
-        longest_first.append(Disruption(row.service, State(row.state), row.started_at, ended_at, row.incident))
+        longest_first.append(
+            Disruption(row.service, State(row.state), row.started_at, ended_at, row.incident)
+        )
     order = list(State)
     return sorted(longest_first, key=lambda disruption: order.index(disruption.state))
 
@@ -173,15 +199,21 @@ class Strip:
 
 
 def strip(at: datetime, user: User) -> Strip:
-    """Return disruptions, and announcements that advise against submitting. Two queries while there are none."""
+    """Return disruptions, and announcements that advise against submitting.
+
+    Two queries while there are none.
+    """
     advised = Announcement.objects.current(at).filter(do_not_submit=True)
-    # On every page, and to build the query for what a liaison may see takes three times as long: 2 ms.
+    # On every page, and to build the query for what a liaison may see takes three times as long: 2
+    # ms.
     announcements = list(advised.visible_to(user)) if advised else []
     return Strip(disruptions(at), announcements)
 
 
 def state_history(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
-    """Return a service's states from `started_at` to `at`, newest first; the current one has no end."""
+    """Return a service's states from `started_at` to `at`, newest first;
+    the current one has no end.
+    """
     rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
     states = list(rows.select_related("incident", "window").order_by("-started_at"))
     for row in states:

@@ -21,7 +21,9 @@ class CalendarDay:
     incidents: list[Incident] = field(default_factory=list)
 
 
-def month_of_services(month: date, *, at: datetime, zone: tzinfo, slug: str = "") -> list[list[CalendarDay]]:
+def month_of_services(
+    month: date, *, at: datetime, zone: tzinfo, slug: str = ""
+) -> list[list[CalendarDay]]:
     """Return the weeks of a month, from Monday, of all services or of one. Three queries.
 
     An incident that is open lasts until `at`; days are those of `zone`.
@@ -32,9 +34,14 @@ def month_of_services(month: date, *, at: datetime, zone: tzinfo, slug: str = ""
     first, end = dates[0][0], dates[-1][-1] + timedelta(days=1)
     edges = tuple(datetime.combine(day, time(), zone).astimezone(UTC) for day in (first, end))
     windows = windows_between(*edges)
-    incidents = Incident.objects.overlapping(*edges).filter(merged_into=None).select_related("service")
+    incidents = (
+        Incident.objects.overlapping(*edges).filter(merged_into=None).select_related("service")
+    )
     if slug:
-        windows, incidents = windows.filter(services__slug=slug), incidents.filter(service__slug=slug)
+        windows, incidents = (
+            windows.filter(services__slug=slug),
+            incidents.filter(service__slug=slug),
+        )
     for window in windows:
         for day in _touched(days, window.starts_at, window.over_at, zone):
             day.windows.append(window)
@@ -44,7 +51,9 @@ def month_of_services(month: date, *, at: datetime, zone: tzinfo, slug: str = ""
     return weeks
 
 
-def _touched(days: dict[date, CalendarDay], starts_at: datetime, ends_at: datetime, zone: tzinfo) -> list[CalendarDay]:
+def _touched(
+    days: dict[date, CalendarDay], starts_at: datetime, ends_at: datetime, zone: tzinfo
+) -> list[CalendarDay]:
     """Return the days that [starts_at, ends_at) touches; at least that of its start."""
     first = starts_at.astimezone(zone).date()
     last = max(first, (ends_at - timedelta(microseconds=1)).astimezone(zone).date())

@@ -1,4 +1,6 @@
-"""The board for others: a sentence, Statuspage's summary.json, a calendar of windows, an Atom feed, a badge."""
+"""The board for others: a sentence, Statuspage's summary.json, a calendar of windows, an Atom feed,
+a badge.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -21,7 +23,8 @@ PAST = timedelta(days=90)
 #: Newest entries of the Atom feed.
 MOST_ENTRIES = 100
 
-#: Statuspage knows no unknown state; one that is not known to work is degraded there, never operational.
+#: Statuspage knows no unknown state; one that is not known to work is degraded there, never
+#: operational.
 _COMPONENTS = {
     State.UP: "operational",
     State.DEGRADED: "degraded_performance",
@@ -36,7 +39,12 @@ _INDICATORS = {
     State.MAINTENANCE: ("maintenance", "Maintenance in progress"),
     State.UNKNOWN: ("minor", "The state of some services is unknown"),
 }
-_COLOURS = {State.UP: "#1a7f4b", State.DEGRADED: "#9a6700", State.DOWN: "#b3261e", State.MAINTENANCE: "#5b4bb5"}
+_COLOURS = {
+    State.UP: "#1a7f4b",
+    State.DEGRADED: "#9a6700",
+    State.DOWN: "#b3261e",
+    State.MAINTENANCE: "#5b4bb5",
+}
 
 
 def monitored(at: datetime) -> list[Row]:
@@ -61,7 +69,12 @@ def statuspage_summary(at: datetime) -> dict[str, Any]:
     incidents = open_incidents().prefetch_related("notes")
     windows = windows_ahead(at)
     return {
-        "page": {"id": "opsportal", "name": "opsportal", "time_zone": "Etc/UTC", "updated_at": at.isoformat()},
+        "page": {
+            "id": "opsportal",
+            "name": "opsportal",
+            "time_zone": "Etc/UTC",
+            "updated_at": at.isoformat(),
+        },
         "status": {"indicator": _INDICATORS[state][0], "description": description},
         "components": [
             {
@@ -103,19 +116,27 @@ def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
         "status": "in_progress" if row.starts_at <= at else "scheduled",
         "scheduled_for": row.starts_at.isoformat(),
         "scheduled_until": row.ends_at.isoformat(),
-        "components": [{"id": service.slug, "name": service.name} for service in row.services.all()],
+        "components": [
+            {"id": service.slug, "name": service.name} for service in row.services.all()
+        ],
     }
 
 
 def calendar(at: datetime, host: str) -> bytes:
-    """Return the maintenance windows as iCalendar, cancelled ones included, so that calendars remove them."""
+    """Return the maintenance windows as iCalendar, cancelled ones included,
+    so that calendars remove them.
+    """
     from icalendar import Calendar, Event
 
     windows = Calendar()
     windows.add("prodid", "-//opsportal//maintenance//EN")
     windows.add("version", "2.0")
     windows.add("x-wr-calname", "Maintenance")
-    rows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services").order_by("starts_at", "pk")
+    rows = (
+        DowntimeWindow.objects.filter(ends_at__gt=at - PAST)
+        .prefetch_related("services")
+        .order_by("starts_at", "pk")
+    )
     for row in rows:
         event = Event()
         names = ", ".join(service.name for service in row.services.all())
@@ -132,13 +153,17 @@ def calendar(at: datetime, host: str) -> bytes:
 
 
 def atom_feed(at: datetime, page: str) -> str:
-    """Return incidents, with their updates and ends, and maintenance windows as an Atom feed, newest change first."""
+    """Return incidents, with their updates and ends, and maintenance windows as an Atom feed,
+    newest change first.
+    """
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
     entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
     entries += [_entry_of_window(row) for row in windows]
     entries.sort(key=lambda entry: entry[4], reverse=True)  # by the last change
 
-    feed = Atom1Feed(title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page)
+    feed = Atom1Feed(
+        title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page
+    )
     for key, title, text, published, updated in entries[:MOST_ENTRIES]:
         feed.add_item(
             title=mark_hidden(title),
@@ -163,8 +188,13 @@ def _entry_of_incident(row: Incident) -> _Entry:
     updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
     told = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
     ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."] if row.ended_at else []
-    updated = max([row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])])
-    title = f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: {row.title}"
+    updated = max(
+        [row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])]
+    )
+    title = (
+        f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: "
+        f"{row.title}"
+    )
     return f"incident-{row.pk}", title, "\n".join([*told, *ended]), row.started_at, updated
 
 
@@ -172,7 +202,13 @@ def _entry_of_window(row: DowntimeWindow) -> _Entry:
     names = ", ".join(service.name for service in row.services.all())
     title = f"{'Cancelled' if row.cancelled_at else 'Maintenance'}: {names}: {row.title}"
     period = f"{row.starts_at:%Y-%m-%d %H:%M} to {row.ends_at:%Y-%m-%d %H:%M} UTC"
-    return f"window-{row.pk}", title, f"{period}. {row.text}".strip(), row.starts_at, row.cancelled_at or row.starts_at
+    return (
+        f"window-{row.pk}",
+        title,
+        f"{period}. {row.text}".strip(),
+        row.starts_at,
+        row.cancelled_at or row.starts_at,
+    )
 
 
 def badge(at: datetime) -> SafeString:
@@ -183,8 +219,10 @@ def badge(at: datetime) -> SafeString:
     text = "all up" if state == State.UP else f"{bad} {state.label.lower()}"
     width = 62 + 7 * len(text)
     return format_html(
-        '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" aria-label="services: {1}">'
-        '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" fill="{3}"/>'
+        '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" '
+        'aria-label="services: {1}">'
+        '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" '
+        'fill="{3}"/>'
         '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
         '<text x="5" y="14">services</text><text x="61" y="14">{1}</text></g></svg>',
         width,

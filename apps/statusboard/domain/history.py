@@ -1,4 +1,6 @@
-"""Rebuild the stored state intervals of services from incidents, maintenance windows and monitoring."""
+"""Rebuild the stored state intervals of services from incidents,
+maintenance windows and monitoring.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -10,7 +12,14 @@ from django.db.models import Q
 
 from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, phases, subtract
 from apps.statusboard.enums import Cause, Effect, Monitoring, State
-from apps.statusboard.models import DowntimeWindow, Incident, MonitoringGap, MonitoringSource, Service, StateInterval
+from apps.statusboard.models import (
+    DowntimeWindow,
+    Incident,
+    MonitoringGap,
+    MonitoringSource,
+    Service,
+    StateInterval,
+)
 
 #: Cause of an unknown state where no other claim exists.
 _DEFAULT_CAUSE = {
@@ -26,18 +35,23 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
 
     Idempotent; runs a constant number of queries for any number of services.
     """
-    # Not FOR UPDATE: that conflicts with every transaction that just inserted a reference to the service.
+    # Not FOR UPDATE: that conflicts with every transaction that just inserted a reference to the
+    # service.
     locked = Service.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=service_ids)
     services = list(locked.order_by("pk"))
     # Read after the lock, so that it is as recent as the rows to be written.
-    sources = MonitoringSource.objects.in_bulk({service.source_id for service in services if service.source_id})
+    sources = MonitoringSource.objects.in_bulk(
+        {service.source_id for service in services if service.source_id}
+    )
     stored = _stored(services, since)
     begins = {s.pk: stored[s.pk][0].started_at if stored[s.pk] else BEGINNING for s in services}
     claims = _claims(services, sources, min(begins.values(), default=BEGINNING))
     stale: list[int] = []
     fresh: list[StateInterval] = []
     for service in services:
-        timeline = build(claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk])
+        timeline = build(
+            claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk]
+        )
         expected = {_key(row): row for row in _rows(service, timeline)}
         present = {_key(row): row.pk for row in stored[service.pk]}
         stale += [pk for key, pk in present.items() if key not in expected]
@@ -47,8 +61,12 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
 
 
 def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[StateInterval]]:
-    """Return the rows that a change at `since` may affect, including the one that ends there, to merge equal states."""
-    rows = StateInterval.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since), service__in=services)
+    """Return the rows that a change at `since` may affect, including the one that ends there,
+    to merge equal states.
+    """
+    rows = StateInterval.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gte=since), service__in=services
+    )
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
     for row in rows.order_by("started_at"):
         by_service[row.service_id].append(row)
@@ -82,7 +100,9 @@ def _claims(
     incidents = Incident.objects.filter(service__in=services).prefetch_related("changes")
     for incident in incidents.overlapping(since, None):
         claims[incident.service_id] += claims_of_incident(incident)
-    plans = DowntimeWindow.services.through.objects.filter(service__in=services, downtimewindow__ends_at__gt=since)
+    plans = DowntimeWindow.services.through.objects.filter(
+        service__in=services, downtimewindow__ends_at__gt=since
+    )
     for plan in plans.select_related("downtimewindow"):
         window = plan.downtimewindow
         if window.over_at > window.starts_at and window.effect != Effect.AT_RISK:
@@ -99,12 +119,17 @@ def _claims(
 
 
 def claims_of_incident(incident: Incident) -> list[Claim]:
-    """Return an incident's claims: its states while its lease is valid, then unknown until its end."""
+    """Return an incident's claims: its states while its lease is valid,
+    then unknown until its end.
+    """
     start, end, unknown = incident.started_at, incident.ended_at, incident.unknown_from
     stale = None if unknown is None or (end is not None and unknown >= end) else max(start, unknown)
     changes = [(change.at, State(change.state)) for change in incident.changes.all()]
     known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
-    claims = [Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk) for span, state in known]
+    claims = [
+        Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk)
+        for span, state in known
+    ]
     return claims + ([Claim(stale, end, State.UNKNOWN, Cause.STALE, incident.pk)] if stale else [])
 
 
@@ -121,7 +146,9 @@ def states_of_incident(incident: Incident, at: datetime) -> list[Claim]:
     return states
 
 
-def _claims_of_monitoring(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:
+def _claims_of_monitoring(
+    service: Service, source: MonitoringSource | None, gaps: Iterable[Span]
+) -> list[Claim]:
     """Return when a service counts as up unless a problem is reported."""
     if service.monitored_since is None or service.monitoring == Monitoring.NONE:
         return []

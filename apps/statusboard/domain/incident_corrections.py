@@ -1,4 +1,6 @@
-"""Corrections of what monitoring reported: times, a premature end, alerts that are one incident, or one that is two."""
+"""Corrections of what monitoring reported: times, a premature end, alerts that are one incident,
+or one that is two.
+"""
 
 from datetime import datetime
 
@@ -26,8 +28,8 @@ def correct_times(
 ) -> Incident:
     """Correct start and, of a closed incident, end; jobs are evaluated again.
 
-    The end then counts as set manually: later messages of the source do not change it. Raises `NotAllowed`,
-    `InvalidFields`.
+    The end then counts as set manually: later messages of the source do not change it. Raises
+    `NotAllowed`, `InvalidFields`.
     """
     row = _locked(incident, by)
     problems: dict[str, list[str]] = {}
@@ -46,7 +48,10 @@ def correct_times(
     if problems:
         raise InvalidFields(problems)
     since = min(row.started_at, started_at)
-    old = {"started_at": row.started_at.isoformat(), "ended_at": row.ended_at.isoformat() if row.ended_at else ""}
+    old = {
+        "started_at": row.started_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else "",
+    }
     if ended_at != row.ended_at:
         row.ended_at, row.closed_by, row.resolution = ended_at, by.username, Resolution.MANUAL
     row.started_at = started_at
@@ -61,7 +66,10 @@ def correct_times(
 
 @transaction.atomic
 def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) -> Incident:
-    """Reopen a closed incident, as if it had not ended. Raises `NotAllowed`, `StaleState`, `InvalidFields`."""
+    """Reopen a closed incident, as if it had not ended.
+
+    Raises `NotAllowed`, `StaleState`, `InvalidFields`.
+    """
     row = _locked(incident, by)
     if row.is_open:
         raise StaleState(f"“{row}” is open.")
@@ -91,7 +99,14 @@ def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime
     Incident.objects.filter(merged_into=row).update(merged_into=root)
     row.merged_into = root
     row.save(update_fields=["merged_into"])
-    publish(kind="incident.merged", target=row, by=by, at=at, new=f"incident {root.pk}", data={"into": root.pk})
+    publish(
+        kind="incident.merged",
+        target=row,
+        by=by,
+        at=at,
+        new=f"incident {root.pk}",
+        data={"into": root.pk},
+    )
     return root
 
 
@@ -104,7 +119,9 @@ def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
         raise StaleState(f"“{row}” is not merged into another incident.")
     row.merged_into = None
     row.save(update_fields=["merged_into"])
-    publish(kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root})
+    publish(
+        kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root}
+    )
     return row
 
 
@@ -118,11 +135,13 @@ def divide_incident(
     reason: str,
     resumed_at: datetime | None = None,
 ) -> Incident:
-    """Divide an incident that is two outages: the first ended at `ended_at`, the second began at `resumed_at`, or then.
+    """Divide an incident that is two outages: the first ended at `ended_at`,
+    the second began at `resumed_at`, or then.
 
-    Jobs are evaluated again. Returns the second incident, which continues the source's episode: later reports of the
-    source belong to it, and so do updates and alerts since it began. Merging the two incidents undoes the division.
-    Raises `NotAllowed`, `InvalidFields`, `StaleState` for an incident that is an alert of another one.
+    Jobs are evaluated again. Returns the second incident, which continues the source's episode:
+    later reports of the source belong to it, and so do updates and alerts since it began. Merging
+    the two incidents undoes the division. Raises `NotAllowed`, `InvalidFields`, `StaleState` for an
+    incident that is an alert of another one.
     """
     row = _locked(incident, by)
     if row.merged_into_id:
@@ -137,9 +156,13 @@ def divide_incident(
     if not row.started_at < ended_at < end:
         problems["ended_at"] = ["Choose a time between start and end of the incident."]
     elif across:
-        problems["ended_at"] = [f"“{across[0]}” was reported then too. Split it from the incident first."]
+        problems["ended_at"] = [
+            f"“{across[0]}” was reported then too. Split it from the incident first."
+        ]
     elif not ended_at <= since < end:
-        problems["resumed_at"] = ["Choose a time after the end of the first outage, before that of the incident."]
+        problems["resumed_at"] = [
+            "Choose a time after the end of the first outage, before that of the incident."
+        ]
     if not reason.strip():
         problems["reason"] = ["Enter how you know."]
     if problems:
@@ -166,7 +189,15 @@ def divide_incident(
     new = f"incident {second.pk}"
     publish(kind="incident.divided", target=row, by=by, at=at, new=new, reason=reason, data=data)
     old = f"incident {row.pk}"
-    publish(kind="incident.split", target=second, by=by, at=at, old=old, reason=reason, data={"from": row.pk})
+    publish(
+        kind="incident.split",
+        target=second,
+        by=by,
+        at=at,
+        old=old,
+        reason=reason,
+        data={"from": row.pk},
+    )
     rebuild(service_ids=[row.service_id], since=row.started_at)
     return second
 
@@ -175,7 +206,9 @@ def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> No
     """Give each part its changes of state, and the state that it started with."""
     changes = list(first.changes.all())
     since = second.started_at
-    state = next((change.state for change in reversed(changes) if change.at <= since), changes[0].state)
+    state = next(
+        (change.state for change in reversed(changes) if change.at <= since), changes[0].state
+    )
     first.changes.filter(at__gt=since).update(incident=second)
     first.changes.filter(at__gte=ended_at).delete()
     second.changes.create(at=since, state=state)
@@ -197,4 +230,8 @@ def _second_part(row: Incident, since: datetime) -> Incident:
 
 def _locked(incident: Incident, by: User) -> Incident:
     require_board_role(by, "manage incidents")
-    return Incident.objects.select_for_update(of=("self",)).select_related("service").get(pk=incident.pk)
+    return (
+        Incident.objects.select_for_update(of=("self",))
+        .select_related("service")
+        .get(pk=incident.pk)
+    )

@@ -1,4 +1,6 @@
-"""What people write about an incident: acknowledgement, updates for users, lines of the service's log, post-mortem."""
+"""What people write about an incident: acknowledgement, updates for users,
+lines of the service's log, post-mortem.
+"""
 
 from datetime import datetime
 
@@ -18,7 +20,10 @@ MOST_LOG = 100_000
 
 @transaction.atomic
 def acknowledge_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
-    """Note that the user works on an open incident. Raises `NotAllowed`, and `StaleState` if it is closed or taken."""
+    """Note that the user works on an open incident.
+
+    Raises `NotAllowed`, and `StaleState` if it is closed or taken.
+    """
     require_board_role(by, "manage incidents")
     row = open_or_refuse(incident)
     if row.acknowledged_at:
@@ -36,13 +41,22 @@ def post_update(*, incident: Incident, text: str, by: User, at: datetime) -> Inc
 
 
 @transaction.atomic
-def add_log(*, incident: Incident, text: str, by: User, at: datetime, origin: str = "") -> IncidentNote:
+def add_log(
+    *, incident: Incident, text: str, by: User, at: datetime, origin: str = ""
+) -> IncidentNote:
     """Keep lines of the service's log. Raises `NotAllowed`, `InvalidFields`."""
     return _add(incident, NoteKind.LOG, text, by, at, kind="incident.log_added", origin=origin)
 
 
 def _add(
-    incident: Incident, note: NoteKind, text: str, by: User, at: datetime, *, kind: str, origin: str = ""
+    incident: Incident,
+    note: NoteKind,
+    text: str,
+    by: User,
+    at: datetime,
+    *,
+    kind: str,
+    origin: str = "",
 ) -> IncidentNote:
     require_board_role(by, "manage incidents")
     if not text.strip():
@@ -50,9 +64,20 @@ def _add(
     if len(text) > MOST_LOG:
         raise InvalidFields({"text": [f"Text is too long. Keep at most {MOST_LOG:,} characters."]})
     row = IncidentNote.objects.create(
-        incident=incident, kind=note, at=at, by=by.username, text=text.replace("\0", ""), origin=origin
+        incident=incident,
+        kind=note,
+        at=at,
+        by=by.username,
+        text=text.replace("\0", ""),
+        origin=origin,
     )
-    publish(kind=kind, target=incident, by=by, at=at, reason=text[:500] if note == NoteKind.UPDATE else "")
+    publish(
+        kind=kind,
+        target=incident,
+        by=by,
+        at=at,
+        reason=text[:500] if note == NoteKind.UPDATE else "",
+    )
     return row
 
 

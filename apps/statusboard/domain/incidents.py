@@ -28,10 +28,15 @@ def open_incident(
     text: str = "",
     url: str = "",
 ) -> Incident:
-    """Report a service as down or degraded since `started_at`, or now. Raises `NotAllowed`, `InvalidFields`."""
+    """Report a service as down or degraded since `started_at`, or now.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
     require_board_role(by, "manage incidents")
     if started_at is not None and started_at > at:
-        raise InvalidFields({"started_at": ["Start is in the future. Schedule maintenance instead."]})
+        raise InvalidFields(
+            {"started_at": ["Start is in the future. Schedule maintenance instead."]}
+        )
     incident = Incident.objects.create(
         service=service,
         dedup_key=f"hand:{uuid4().hex}",
@@ -45,14 +50,21 @@ def open_incident(
     )
     record_state(incident=incident, state=state, at=incident.started_at)
     publish(
-        kind="incident.opened", target=incident, by=by, at=at, new=state, data={"service": service.slug, "source": ""}
+        kind="incident.opened",
+        target=incident,
+        by=by,
+        at=at,
+        new=state,
+        data={"service": service.slug, "source": ""},
     )
     rebuild(service_ids=[service.pk], since=incident.started_at)
     return incident
 
 
 def record_state(*, incident: Incident, state: State, at: datetime) -> str:
-    """Record a state as of `at` and set the latest one, unsaved; return the state known so far for that moment."""
+    """Record a state as of `at` and set the latest one, unsaved;
+    return the state known so far for that moment.
+    """
     changes = incident.changes
     before = changes.filter(at__lte=at).last() or changes.first()
     changes.update_or_create(at=at, defaults={"state": state})
@@ -81,7 +93,8 @@ def update_incident(
     text: str = "",
     url: str = "",
 ) -> Incident:
-    """Update an open incident, which has this state since `since`, or now; what it was before stays.
+    """Update an open incident, which has this state since `since`, or now;
+    what it was before stays.
 
     Raises `NotAllowed`, `StaleState` if it is closed, `InvalidFields`.
     """
@@ -115,7 +128,9 @@ def close_incident(
         raise InvalidFields({"ended_at": ["End is before the start of the incident."]})
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter how you know that the service works again."]})
-    row.stale_at = row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
+    row.stale_at = (
+        row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
+    )
     row.ended_at, row.closed_by, row.resolution = end, by.username, Resolution.MANUAL
     set_latest_state(row)
     row.save(update_fields=["state", "ended_at", "closed_by", "resolution", "stale_at"])
@@ -134,22 +149,34 @@ def close_incident(
 
 def open_or_refuse(incident: Incident) -> Incident:
     """Return the locked row of an open incident. Raises `StaleState`."""
-    row = Incident.objects.select_for_update(of=("self",)).select_related("service").get(pk=incident.pk)
+    row = (
+        Incident.objects.select_for_update(of=("self",))
+        .select_related("service")
+        .get(pk=incident.pk)
+    )
     if not row.is_open:
         raise StaleState(f"“{row}” was already closed by {row.closed_by}.")
     return row
 
 
-def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) -> QuerySet[Incident]:
+def incidents_of(
+    service: Service, day: date | None = None, zone: tzinfo = UTC
+) -> QuerySet[Incident]:
     """Return a service's incidents, optionally of one day in `zone`, newest first."""
-    incidents = Incident.objects.filter(service=service, merged_into=None).select_related("source", "service")
+    incidents = Incident.objects.filter(service=service, merged_into=None).select_related(
+        "source", "service"
+    )
     if day is not None:
         start = datetime.combine(day, time(), zone)
-        incidents = incidents.overlapping(start, datetime.combine(day + timedelta(days=1), time(), zone))
+        incidents = incidents.overlapping(
+            start, datetime.combine(day + timedelta(days=1), time(), zone)
+        )
     return incidents.order_by("-started_at", "-pk")
 
 
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
     """Return open incidents, newest first."""
-    incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related("source", "service")
+    incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related(
+        "source", "service"
+    )
     return incidents if services is None else incidents.filter(service__in=services)

@@ -1,4 +1,6 @@
-"""Take payloads without waiting for the database: they go to a journal, and a pump brings them to the database."""
+"""Take payloads without waiting for the database: they go to a journal,
+and a pump brings them to the database.
+"""
 
 import base64
 import hashlib
@@ -30,14 +32,16 @@ PAUSE_SECONDS = 2.0
 #: Payloads are stored in batches of so many, or so many bytes.
 BATCH = 500
 BATCH_BYTES = 8_000_000
-#: After a batch the pump rests so many times as long as it took: requests wait for the same disk and interpreter, and a
-#: backlog of an hour must not make the ones that arrive late.
+#: After a batch the pump rests so many times as long as it took: requests wait for the same disk
+#: and interpreter, and a backlog of an hour must not make the ones that arrive late.
 REST = 4
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A payload of the journal; the same `receipt` is stored once, however often its file is read."""
+    """A payload of the journal; the same `receipt` is stored once,
+    however often its file is read.
+    """
 
     receipt: UUID
     source_id: int
@@ -59,8 +63,8 @@ def accept_payload(*, source_id: int, body: bytes, at: datetime) -> None:
 def pump(journal: Journal | None = None) -> int:
     """Store what is in the journal, and queue its parsing; return how many payloads were read.
 
-    Files that other processes ended or left come first: while the database is away, they do not multiply. Raises
-    `DatabaseError`, `OSError`; whatever was not stored stays in the journal.
+    Files that other processes ended or left come first: while the database is away, they do not
+    multiply. Raises `DatabaseError`, `OSError`; whatever was not stored stays in the journal.
     """
     journal = journal or JOURNAL
     count = _store_ended(journal)
@@ -88,7 +92,11 @@ def _store_ended(journal: Journal) -> int:
             _store(entries)
         count += len(entries)
         if damaged:
-            log.error("%s: %d lines of the journal cannot be read; the file is kept as .damaged", path.name, damaged)
+            log.error(
+                "%s: %d lines of the journal cannot be read; the file is kept as .damaged",
+                path.name,
+                damaged,
+            )
             path.rename(path.with_suffix(".damaged"))
         else:
             path.unlink()
@@ -96,7 +104,10 @@ def _store_ended(journal: Journal) -> int:
 
 
 def _entries(path: Path) -> Iterator[_Entry | None]:
-    """Yield the payloads of a file, None for a damaged line. A line without its end was not answered, and is none."""
+    """Yield the payloads of a file, None for a damaged line.
+
+    A line without its end was not answered, and is none.
+    """
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
@@ -133,7 +144,10 @@ def _store(entries: list[_Entry]) -> None:
 
 
 def start_pump() -> threading.Thread:
-    """Pump for as long as this process lives. For web servers, in each process that takes payloads."""
+    """Pump for as long as this process lives.
+
+    For web servers, in each process that takes payloads.
+    """
     thread = threading.Thread(target=_pump_for_ever, name="intake-pump", daemon=True)
     thread.start()
     return thread

@@ -1,7 +1,9 @@
-"""Journal of payloads: each is on disk before its sender is answered, and leaves when the database has it.
+"""Journal of payloads: each is on disk before its sender is answered,
+and leaves when the database has it.
 
-Every process writes files of its own, one line a payload. A file is locked by whoever writes or reads it, so that
-those of a process that was killed are read by another one. A last line without its end was never answered.
+Every process writes files of its own, one line a payload. A file is locked by whoever writes or
+reads it, so that those of a process that was killed are read by another one. A last line without
+its end was never answered.
 """
 
 import errno
@@ -28,7 +30,10 @@ class Journal:
         self._written = self._synced = 0
 
     def append(self, line: bytes) -> None:
-        """Write a line and wait until it is on disk; threads that wait share one sync. Raises `OSError`."""
+        """Write a line and wait until it is on disk; threads that wait share one sync.
+
+        Raises `OSError`.
+        """
         with self._writing:
             try:
                 _write(self._opened(), line + b"\n")
@@ -42,7 +47,11 @@ class Journal:
                 self._sync()
 
     def end_file(self) -> None:
-        """End the file that this process writes, so that it can be read; the next line begins another. For pumps."""
+        """End the file that this process writes, so that it can be read;
+        the next line begins another.
+
+        For pumps.
+        """
         with self._syncing, self._writing:
             if self._fd is not None:
                 os.fdatasync(self._fd)
@@ -50,7 +59,9 @@ class Journal:
                 self._close()
 
     def ended_files(self) -> Iterator[Path]:
-        """Yield the files that no process writes or reads, oldest first, each locked until the next one."""
+        """Yield the files that no process writes or reads, oldest first,
+        each locked until the next one.
+        """
         for path in sorted(self.directory.glob("*.journal")):
             with suppress(FileNotFoundError), _locked(path) as alone:
                 if alone:
@@ -65,7 +76,9 @@ class Journal:
         self._synced = written
 
     def _opened(self) -> int:
-        """Return the file that this process writes; it is locked before it gets a name that readers look for."""
+        """Return the file that this process writes; it is locked before it gets a name that
+        readers look for.
+        """
         if self._fd is None:
             self.directory.mkdir(parents=True, exist_ok=True)
             free = os.statvfs(self.directory)

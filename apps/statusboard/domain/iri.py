@@ -1,7 +1,9 @@
-"""The board as resources, incidents and events of the DOE Integrated Research Infrastructure (IRI) API, `/status`.
+"""The board as resources, incidents and events of the DOE Integrated Research Infrastructure
+(IRI) API, `/status`.
 
-The fields are those of its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py (2026).
-IRI has neither maintenance nor stale states: a service in maintenance is `down` there, with a planned incident.
+The fields are those of its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py
+(2026). IRI has neither maintenance nor stale states: a service in maintenance is `down` there, with
+a planned incident.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +29,14 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
     names = {row.service.pk: row.service.name for row in rows}
     return [
         {
-            **_named(base, RESOURCES, row.service.slug, row.service.name, row.service.kind, row.since or at),
+            **_named(
+                base,
+                RESOURCES,
+                row.service.slug,
+                row.service.name,
+                row.service.kind,
+                row.since or at,
+            ),
             "group": names.get(row.service.parent_id or 0),
             "current_status": _STATUS.get(row.own, str(row.own)),
             "resource_type": "urn:doe-iri:service:generic",
@@ -37,7 +46,10 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
 
 
 def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
-    """Return incidents and maintenance windows, newest start first. A constant number of queries."""
+    """Return incidents and maintenance windows, newest start first.
+
+    A constant number of queries.
+    """
     entries = [_incident(row, base) for row in _recent(at)]
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
     entries += [_planned(row, at, base) for row in windows]
@@ -54,10 +66,16 @@ def events(at: datetime, base: str) -> list[dict[str, Any]]:
 
 def _recent(at: datetime) -> Iterable[Incident]:
     rows = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
-    return rows.select_related("service").prefetch_related("changes", "notes").order_by("-started_at", "-pk")
+    return (
+        rows.select_related("service")
+        .prefetch_related("changes", "notes")
+        .order_by("-started_at", "-pk")
+    )
 
 
-def _named(base: str, kind: str, key: str, name: str, description: str, modified: datetime) -> dict[str, Any]:
+def _named(
+    base: str, kind: str, key: str, name: str, description: str, modified: datetime
+) -> dict[str, Any]:
     return {
         "id": key,
         "self_uri": f"{base}/{kind}/{key}",
@@ -69,7 +87,8 @@ def _named(base: str, kind: str, key: str, name: str, description: str, modified
 
 def _incident(row: Incident, base: str) -> dict[str, Any]:
     phases = _phases(row)
-    # Its own text is what monitoring sent, such as names and addresses of hosts: only its updates are for everybody.
+    # Its own text is what monitoring sent, such as names and addresses of hosts: only its updates
+    # are for everybody.
     updates = "\n".join(note.text for note in row.notes.all() if note.kind == NoteKind.UPDATE)
     return {
         **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, updates, phases[-1][0]),
@@ -79,14 +98,25 @@ def _incident(row: Incident, base: str) -> dict[str, Any]:
         "start": row.started_at.isoformat(),
         "end": row.ended_at.isoformat() if row.ended_at else None,
         "resource_uris": [f"{base}/{RESOURCES}/{row.service.slug}"],
-        "event_uris": [f"{base}/{EVENTS}/{row.pk}-{number}" for number in range(1, len(phases) + 1)],
+        "event_uris": [
+            f"{base}/{EVENTS}/{row.pk}-{number}" for number in range(1, len(phases) + 1)
+        ],
     }
 
 
 def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
-    resolution = "completed" if row.ends_at <= at else "unresolved" if row.starts_at <= at else "pending"
+    resolution = (
+        "completed" if row.ends_at <= at else "unresolved" if row.starts_at <= at else "pending"
+    )
     return {
-        **_named(base, INCIDENTS, f"window-{row.pk}", row.title, row.text, min(at, row.cancelled_at or row.starts_at)),
+        **_named(
+            base,
+            INCIDENTS,
+            f"window-{row.pk}",
+            row.title,
+            row.text,
+            min(at, row.cancelled_at or row.starts_at),
+        ),
         "status": _EFFECT[Effect(row.effect)],
         "type": "planned",
         "resolution": "cancelled" if row.cancelled_at else resolution,
@@ -98,9 +128,17 @@ def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
 
 
 def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
-    """Return each state of an incident with its beginning, the first from its start on, and its end."""
-    changes = [(change.at, change.state) for change in row.changes.all()] or [(row.started_at, row.state)]
-    within = [(max(row.started_at, at), state) for at, state in changes if row.ended_at is None or at < row.ended_at]
+    """Return each state of an incident with its beginning, the first from its start on,
+    and its end.
+    """
+    changes = [(change.at, change.state) for change in row.changes.all()] or [
+        (row.started_at, row.state)
+    ]
+    within = [
+        (max(row.started_at, at), state)
+        for at, state in changes
+        if row.ended_at is None or at < row.ended_at
+    ]
     within = within or [(row.started_at, row.state)]
     return [*within, (row.ended_at, "up")] if row.ended_at else within
 
@@ -108,7 +146,9 @@ def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
 def _events(row: Incident, base: str) -> Iterable[dict[str, Any]]:
     for number, (occurred_at, status) in enumerate(_phases(row), start=1):
         yield {
-            **_named(base, EVENTS, f"{row.pk}-{number}", f"{row.service.name} {status}", "", occurred_at),
+            **_named(
+                base, EVENTS, f"{row.pk}-{number}", f"{row.service.name} {status}", "", occurred_at
+            ),
             "occurred_at": occurred_at.isoformat(),
             "status": status,
             "resource_uri": f"{base}/{RESOURCES}/{row.service.slug}",

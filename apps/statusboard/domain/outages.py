@@ -18,7 +18,8 @@ OUTAGES = frozenset({State.DOWN, State.DEGRADED, State.MAINTENANCE})
 
 @dataclass(frozen=True)
 class ServiceOutage:
-    """Whether a service had an outage while a job ran, and its states meanwhile, outages with their own start and end.
+    """Whether a service had an outage while a job ran, and its states meanwhile,
+    outages with their own start and end.
 
     `state` is the worst of them: it distinguishes degraded from down.
     """
@@ -41,10 +42,11 @@ class Exposure:
 def outages_during(
     service_ids: Collection[int], started_at: datetime, ended_at: datetime | None, at: datetime
 ) -> list[ServiceOutage]:
-    """Return, for each service by name, whether it had an outage during [started_at, ended_at), or until `at`.
+    """Return, for each service by name, whether it had an outage during [started_at, ended_at),
+    or until `at`.
 
-    Any moment down, degraded or in maintenance: yes. Else any moment unknown: unknown. Else no. Touching intervals do
-    not overlap; a job of zero length counts as the moment of its start.
+    Any moment down, degraded or in maintenance: yes. Else any moment unknown: unknown. Else no.
+    Touching intervals do not overlap; a job of zero length counts as the moment of its start.
     """
     return outages_of_each([Exposure(service_ids, started_at, max(ended_at or at, started_at))])[0]
 
@@ -80,12 +82,18 @@ def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]
     """Return the states of one service during an exposure; outages whole, others clipped to it."""
     job, end, spans = Span(exposure.started_at, exposure.ended_at), _wide_end(exposure), []
     for row in rows:
-        if row.started_at >= end or (row.ended_at is not None and row.ended_at <= exposure.started_at):
+        if row.started_at >= end or (
+            row.ended_at is not None and row.ended_at <= exposure.started_at
+        ):
             continue
         whole = Span(row.started_at, row.ended_at)
         part = whole if row.state in OUTAGES else clip(whole, job)
         if part:
-            spans.append(StateSpan(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident))
+            spans.append(
+                StateSpan(
+                    State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident
+                )
+            )
     return spans
 
 

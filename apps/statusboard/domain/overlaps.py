@@ -1,4 +1,7 @@
-"""How the interval of a job lies to that of an outage, as pure functions. All spans are half-open: [start, end)."""
+"""How the interval of a job lies to that of an outage, as pure functions.
+
+All spans are half-open: [start, end).
+"""
 
 from datetime import UTC, datetime
 
@@ -19,7 +22,13 @@ def meeting(job: Span, outage: Span) -> Meeting | None:
     if over <= began:
         return None
     if start == end:
-        return Meeting.CONTAINED if began <= start < over else Meeting.TOUCHING if start == over else None
+        return (
+            Meeting.CONTAINED
+            if began <= start < over
+            else Meeting.TOUCHING
+            if start == over
+            else None
+        )
     if end == began or start == over:
         return Meeting.TOUCHING
     if end < began or start > over:

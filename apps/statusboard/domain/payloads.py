@@ -1,4 +1,6 @@
-"""Process payloads of monitoring sources into incidents: store first, parse later, both repeatable."""
+"""Process payloads of monitoring sources into incidents: store first, parse later,
+both repeatable.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +20,14 @@ from apps.statusboard.domain.windows import cancel_missing, record_window
 from apps.statusboard.enums import PayloadState, State
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload, Window
 from apps.statusboard.feeds.registry import FEEDS
-from apps.statusboard.models import Incident, LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
+from apps.statusboard.models import (
+    Incident,
+    LabelRule,
+    MonitoringSource,
+    RawPayload,
+    Service,
+    UnmappedAlert,
+)
 
 #: Windows of sources are kept if they end after so long ago and start before so long ahead.
 OLD = timedelta(days=30)
@@ -38,11 +47,13 @@ def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> R
 def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
     """Parse a payload into incidents; problems are noted on the payload.
 
-    Does nothing if it is already parsed or another worker is at it, unless `again`: that is safe, and applies the
-    current rules.
+    Does nothing if it is already parsed or another worker is at it, unless `again`: that is safe,
+    and applies the current rules.
     """
     with transaction.atomic():
-        waiting = RawPayload.objects.select_for_update(of=("self",), skip_locked=not again).filter(pk=payload_id)
+        waiting = RawPayload.objects.select_for_update(of=("self",), skip_locked=not again).filter(
+            pk=payload_id
+        )
         if not again:
             waiting = waiting.filter(state=PayloadState.RECEIVED)
         payload = waiting.select_related("source").first()
@@ -51,12 +62,18 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         try:
             message = read_payload(payload)
             with transaction.atomic():
-                payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
+                payload.unmapped = apply_message(
+                    source=payload.source, message=message, at=payload.received_at
+                )
         except (UnreadablePayload, UnknownPlugin) as error:
             payload.state, payload.notes = PayloadState.FAILED, str(error) or type(error).__name__
-        except OperationalError:  # not the payload's fault (deadlock, lost connection): keep it for a retry
+        except (
+            OperationalError
+        ):  # not the payload's fault (deadlock, lost connection): keep it for a retry
             raise
-        except Exception as error:  # a third party's format, or a value the database rejects: keep it for a replay
+        except (
+            Exception
+        ) as error:  # a third party's format, or a value the database rejects: keep it for a replay
             payload.state, payload.notes = PayloadState.FAILED, f"{type(error).__name__}: {error}"
         else:
             payload.state, payload.notes = PayloadState.PARSED, "\n".join(message.notes)
@@ -66,14 +83,18 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
 
 
 def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) -> Message:
-    """Read a stored payload, by its source's mapping or another one. Raises `UnreadablePayload`, `UnknownPlugin`."""
+    """Read a stored payload, by its source's mapping or another one.
+
+    Raises `UnreadablePayload`, `UnknownPlugin`.
+    """
     feed = FEEDS.get(payload.source.feed)(payload.source.mapping if mapping is None else mapping)
     return feed.parse(bytes(payload.body))
 
 
 @transaction.atomic
 def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -> int:
-    """Update incidents and coverage from a message received at `at`; return the number of unmapped alerts.
+    """Update incidents and coverage from a message received at `at`;
+    return the number of unmapped alerts.
 
     Idempotent, and the order of messages does not matter.
     """
@@ -95,14 +116,17 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
             continue
         mapped, service, state = _map(alert, rules, by_slug)
         if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
-            # The end of an alert without its labels belongs to the service that the alert was mapped to.
+            # The end of an alert without its labels belongs to the service that the alert was
+            # mapped to.
             mapped = True
             service, state = _what_ended(source, alert, at)
         if not mapped:
             unmapped += 1
             _record_unmapped(source, alert, at)
         elif service is not None:
-            changed |= record_episode(source=source, alert=alert, service=service, state=state, at=at)
+            changed |= record_episode(
+                source=source, alert=alert, service=service, state=state, at=at
+            )
             since.append(alert.started_at or alert.reported_at or alert.ended_at or at)
 
     changed_by_windows, left = _apply_windows(source, message, rules, by_slug, at)
@@ -121,9 +145,17 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     return unmapped
 
 
-def _what_ended(source: MonitoringSource, alert: Alert, at: datetime) -> tuple[Service | None, State]:
-    """Return the service and state of the alert's latest incident; without one, keep its end for later."""
-    known = Incident.objects.filter(source=source, dedup_key=alert.dedup_key).select_related("service").last()
+def _what_ended(
+    source: MonitoringSource, alert: Alert, at: datetime
+) -> tuple[Service | None, State]:
+    """Return the service and state of the alert's latest incident; without one,
+    keep its end for later.
+    """
+    known = (
+        Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
+        .select_related("service")
+        .last()
+    )
     if known is None:
         record_early_end(source=source, alert=alert, at=at)
         return None, State.UNKNOWN
@@ -131,14 +163,24 @@ def _what_ended(source: MonitoringSource, alert: Alert, at: datetime) -> tuple[S
 
 
 def _apply_windows(
-    source: MonitoringSource, message: Message, rules: list[LabelRule], by_slug: Mapping[str, Service], at: datetime
+    source: MonitoringSource,
+    message: Message,
+    rules: list[LabelRule],
+    by_slug: Mapping[str, Service],
+    at: datetime,
 ) -> tuple[set[int], int]:
-    """Plan, change and cancel windows; return the ids of services they change, and the number of unmapped windows."""
+    """Plan, change and cancel windows; return the ids of services they change,
+    and the number of unmapped windows.
+    """
     changed: set[int] = set()
     unmapped = 0
     kept = set()
     for window in message.windows:
-        if window.ends_at <= at - OLD or window.starts_at > at + AHEAD or window.ends_at <= window.starts_at:
+        if (
+            window.ends_at <= at - OLD
+            or window.starts_at > at + AHEAD
+            or window.ends_at <= window.starts_at
+        ):
             continue
         mapped, service, _ = _map(window, rules, by_slug)
         if not mapped:
@@ -169,7 +211,12 @@ def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: dateti
     row, created = UnmappedAlert.objects.get_or_create(
         source=source,
         dedup_key=alert.dedup_key if isinstance(alert, Alert) else alert.key,
-        defaults={"labels": dict(alert.labels), "title": alert.title[:200], "last_seen_at": at, "count": 1},
+        defaults={
+            "labels": dict(alert.labels),
+            "title": alert.title[:200],
+            "last_seen_at": at,
+            "count": 1,
+        },
     )
     if not created and row.last_seen_at < at:
         UnmappedAlert.objects.filter(pk=row.pk).update(count=F("count") + 1, last_seen_at=at)
@@ -177,14 +224,19 @@ def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: dateti
 
 @dataclass(frozen=True)
 class Trial:
-    """What a mapping would read from a stored payload, or why it cannot be read. Nothing is changed."""
+    """What a mapping would read from a stored payload, or why it cannot be read.
+
+    Nothing is changed.
+    """
 
     payload: RawPayload
     message: Message | None
     error: str = ""
 
 
-def try_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], most: int = 10) -> list[Trial]:
+def try_mapping(
+    *, source: MonitoringSource, mapping: Mapping[str, str], most: int = 10
+) -> list[Trial]:
     """Read the latest stored payloads of a source by another mapping, newest first."""
     trials = []
     for payload in RawPayload.objects.filter(source=source).select_related("source")[:most]:

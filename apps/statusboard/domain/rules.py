@@ -30,16 +30,23 @@ def add_rule(
     at: datetime,
     state: State | None = None,
 ) -> LabelRule:
-    """Map alerts with these labels to a service, or ignore them (None); earlier payloads are reprocessed.
+    """Map alerts with these labels to a service, or ignore them (None);
+    earlier payloads are reprocessed.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
     require_board_role(by, "map alerts")
     if not matchers:
         raise InvalidFields(
-            {"matchers": ["Select at least one label. Without labels, the rule would match every alert."]}
+            {
+                "matchers": [
+                    "Select at least one label. Without labels, the rule would match every alert."
+                ]
+            }
         )
-    rule = LabelRule.objects.create(source=source, matchers=dict(matchers), service=service, state=state or "")
+    rule = LabelRule.objects.create(
+        source=source, matchers=dict(matchers), service=service, state=state or ""
+    )
     publish(
         kind="rule.added",
         target=source,
@@ -56,7 +63,9 @@ def add_rule(
 
 
 def replay_payloads(*, source: MonitoringSource) -> int:
-    """Reprocess stored payloads that failed or had unmapped alerts, oldest first; return how many."""
+    """Reprocess stored payloads that failed or had unmapped alerts, oldest first;
+    return how many.
+    """
     stored = RawPayload.objects.filter(source=source)
     again = stored.filter(unmapped__gt=0) | stored.filter(state=PayloadState.FAILED)
     pks = list(again.order_by("received_at", "pk").values_list("pk", flat=True))

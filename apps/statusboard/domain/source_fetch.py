@@ -1,4 +1,5 @@
-"""Ask a monitoring source for its current state over HTTP: only hosts that the settings name, in bounded time and size.
+"""Ask a monitoring source for its current state over HTTP: only hosts that the settings name,
+in bounded time and size.
 
 Redirects are not followed.
 """
@@ -37,13 +38,18 @@ def check_pull(*, feed: str, url: str) -> None:
 
 
 def fetch(*, feed: str, url: str) -> bytes:
-    """Return the answers of a source, one a line if its feed asks for several. Raises `PullFailed`."""
+    """Return the answers of a source, one a line if its feed asks for several.
+
+    Raises `PullFailed`.
+    """
     _check_host(url)
     addresses = _addresses(feed, url)
     login, password = _credentials(urlsplit(url).hostname or "")
     question = FEEDS.get(feed).question
     if question and login == "auth":
-        question = json.dumps([{**part, "auth": password} for part in json.loads(question)]).encode()
+        question = json.dumps(
+            [{**part, "auth": password} for part in json.loads(question)]
+        ).encode()
     headers = _identification(login, password)
     ends = time.monotonic() + SECONDS
     return b"\n".join(_ask(address, headers, question, ends) for address in addresses)
@@ -52,7 +58,9 @@ def fetch(*, feed: str, url: str) -> bytes:
 def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
     """Return the body of one answer that arrives before `ends`. Raises `PullFailed`."""
     seconds_left = ends - time.monotonic()
-    limits = Limits(connect=CONNECT_SECONDS, read=SECONDS, total=seconds_left, most_bytes=MOST_BYTES)
+    limits = Limits(
+        connect=CONNECT_SECONDS, read=SECONDS, total=seconds_left, most_bytes=MOST_BYTES
+    )
     rule = ListedHosts(settings.FEED_HOSTS)
     method = "GET"
     if question:
@@ -60,7 +68,9 @@ def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> byt
         headers = {**headers, "Content-Type": "application/json"}
 
     try:
-        with send(method, url, rule=rule, limits=limits, headers=headers, body=question or None) as answer:
+        with send(
+            method, url, rule=rule, limits=limits, headers=headers, body=question or None
+        ) as answer:
             if answer.status != 200:
                 raise PullFailed(f"It answers {answer.status} {answer.reason}".strip())
             return answer.body()
@@ -87,7 +97,9 @@ def _check_host(url: str) -> None:
             raise PullFailed("Enter a URL with http:// or https:// and without a user name.")
         ListedHosts(settings.FEED_HOSTS).check(parts)
     except AddressRefused as error:
-        raise PullFailed(f"{error.server} is not allowed. An admin can add it to FEED_HOSTS.") from error
+        raise PullFailed(
+            f"{error.server} is not allowed. An admin can add it to FEED_HOSTS."
+        ) from error
     except ValueError as error:
         raise PullFailed("Enter a valid URL.") from error
 
@@ -107,7 +119,9 @@ def _credentials(host: str) -> tuple[str, str]:
 
 
 def _identification(login: str, password: str) -> dict[str, str]:
-    """Return the headers for a login: `bearer` has a token as password, and that of `auth` is in the question."""
+    """Return the headers for a login: `bearer` has a token as password,
+    and that of `auth` is in the question.
+    """
     if login in ("", "auth"):
         return {}
     if login == "bearer":

@@ -1,7 +1,8 @@
-"""Check tokens of monitoring sources, also while the database is away: by their hashes as they were last read.
+"""Check tokens of monitoring sources, also while the database is away:
+by their hashes as they were last read.
 
-The hashes are also kept in a file, for processes that start meanwhile. A token that is revoked works for `FRESH`
-seconds longer, or until the database is back.
+The hashes are also kept in a file, for processes that start meanwhile. A token that is revoked
+works for `FRESH` seconds longer, or until the database is back.
 """
 
 import hmac
@@ -48,11 +49,14 @@ class KnownTokens:
         self._is_current = False
 
     def source_of(self, slug: str, token: str) -> int | None:
-        """Return the id of the source if the token is valid, else None; an unknown slug takes the same time.
+        """Return the id of the source if the token is valid, else None;
+        an unknown slug takes the same time.
 
         Raises `TokensUnknown`: the sender is to try again.
         """
-        if time.monotonic() >= self._next_read and self._reading.acquire(blocking=self._sources is None):
+        if time.monotonic() >= self._next_read and self._reading.acquire(
+            blocking=self._sources is None
+        ):
             try:
                 self._read()
             finally:
@@ -97,8 +101,12 @@ class KnownTokens:
             return {}
 
     def _keep(self, sources: dict[str, _Source]) -> None:
-        """Write the file; without it, only processes that start while the database is away know no tokens."""
-        told = json.dumps({slug: [source.pk, source.hashes] for slug, source in sources.items()}).encode()
+        """Write the file; without it, only processes that start while the database is away know
+        no tokens.
+        """
+        told = json.dumps(
+            {slug: [source.pk, source.hashes] for slug, source in sources.items()}
+        ).encode()
         new = self.file.with_name(f"{self.file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)

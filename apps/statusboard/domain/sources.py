@@ -35,7 +35,10 @@ def create_source(
     monitored_since: datetime | None = None,
     pull_url: str = "",
 ) -> tuple[MonitoringSource, str]:
-    """Create a source; return it and its token, of which only a hash is stored. Raises `InvalidFields`."""
+    """Create a source; return it and its token, of which only a hash is stored.
+
+    Raises `InvalidFields`.
+    """
     problems: dict[str, list[str]] = {}
     if feed not in FEEDS.names():
         problems["feed"] = [f"Unknown feed “{feed}”. Choose one of: {', '.join(FEEDS.names())}."]
@@ -61,31 +64,44 @@ def create_source(
 
 
 @transaction.atomic
-def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_others: bool = False) -> str:
+def add_token(
+    *, source: MonitoringSource, by: Principal, at: datetime, revoke_others: bool = False
+) -> str:
     """Create a token for a source, in addition to or instead of its other tokens; return it."""
     token = new_token()
     row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
     row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
     row.save(update_fields=["token_hashes"])
     source.token_hashes = row.token_hashes
-    publish(kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others})
+    publish(
+        kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others}
+    )
     source_tokens.TOKENS.read_now()
     return token
 
 
 @transaction.atomic
-def set_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], by: Principal, at: datetime) -> None:
+def set_mapping(
+    *, source: MonitoringSource, mapping: Mapping[str, str], by: Principal, at: datetime
+) -> None:
     """Set where values are in the payloads of a source; payloads that failed are read again."""
     MonitoringSource.objects.filter(pk=source.pk).update(mapping=dict(mapping))
-    publish(kind="source.mapped", target=source, by=by, at=at, data={"old": source.mapping, "new": dict(mapping)})
+    publish(
+        kind="source.mapped",
+        target=source,
+        by=by,
+        at=at,
+        data={"old": source.mapping, "new": dict(mapping)},
+    )
     enqueue("statusboard.replay", source_id=source.pk)
 
 
 def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:
-    """Record that a source, whose row is locked, sent a payload; return from when on to rebuild its services.
+    """Record that a source, whose row is locked, sent a payload;
+    return from when on to rebuild its services.
 
-    Once a source has sent a heartbeat, other payloads do not count as heartbeats: Alertmanager keeps sending, and
-    resolves all alerts, when the Prometheus behind it is down.
+    Once a source has sent a heartbeat, other payloads do not count as heartbeats: Alertmanager
+    keeps sending, and resolves all alerts, when the Prometheus behind it is down.
     """
     source.last_seen_at = max(source.last_seen_at or at, at)
     source.sends_heartbeats = source.sends_heartbeats or heartbeat
@@ -100,7 +116,9 @@ def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime)
 def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     rows = list(MonitoringGap.objects.filter(source=source).overlapping(covered.started_at, None))
     before = source.covered_until
-    spans, source.covered_until = add_heartbeat([Span(row.started_at, row.ended_at) for row in rows], before, covered)
+    spans, source.covered_until = add_heartbeat(
+        [Span(row.started_at, row.ended_at) for row in rows], before, covered
+    )
     gaps = set(spans)
     if source.covered_until == before:  # a late heartbeat of long ago does not end the current gap
         gaps |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
@@ -108,7 +126,8 @@ def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     MonitoringGap.objects.filter(pk__in=[row.pk for row in stale]).delete()
     known = {Span(row.started_at, row.ended_at) for row in rows}
     MonitoringGap.objects.bulk_create(
-        MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in gaps - known
+        MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at)
+        for span in gaps - known
     )
     if any(row.ended_at is None for row in stale) and source.covered_until > at:
         publish(kind="source.recovered", target=source, by=str(source), at=at)
@@ -133,9 +152,17 @@ def rebuild_services_of(*, source: MonitoringSource, since: datetime) -> None:
 
 
 def source_faults(at: datetime) -> dict[int, RawPayload]:
-    """Return the latest payload of each source, by its id, that could not be read, or only in part, in the last day."""
-    with_notes = RawPayload.objects.exclude(notes="").filter(received_at__gt=at - FAULT).defer("body")
-    latest = with_notes.select_related("source").order_by("source_id", "-received_at", "-pk").distinct("source_id")
+    """Return the latest payload of each source, by its id, that could not be read, or only in part,
+    in the last day.
+    """
+    with_notes = (
+        RawPayload.objects.exclude(notes="").filter(received_at__gt=at - FAULT).defer("body")
+    )
+    latest = (
+        with_notes.select_related("source")
+        .order_by("source_id", "-received_at", "-pk")
+        .distinct("source_id")
+    )
     return {payload.source_id: payload for payload in latest}
 
 

@@ -1,8 +1,10 @@
-"""Interval arithmetic of the status board, as pure functions. All spans are half-open: [start, end).
+"""Interval arithmetic of the status board, as pure functions.
 
-Where claims about a service overlap, the first of these decides: maintenance window, incident with state down,
-incident with state degraded, stale incident (unknown), monitoring without a problem (up). Without a claim, the state
-is unknown.
+All spans are half-open: [start, end).
+
+Where claims about a service overlap, the first of these decides: maintenance window, incident with
+state down, incident with state degraded, stale incident (unknown), monitoring without a problem
+(up). Without a claim, the state is unknown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +29,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Claim(Span):
-    """The state that one input claims for a time span; `ref` is the id of the incident or window."""
+    """The state that one input claims for a time span;
+    `ref` is the id of the incident or window.
+    """
 
     state: State
     cause: Cause
@@ -38,11 +42,13 @@ class Claim(Span):
         return _ORDER[self.state], self.started_at, self.cause, self.ref or 0
 
 
-def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGINNING) -> list[Claim]:
+def build(
+    claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGINNING
+) -> list[Claim]:
     """Return the states from `begin` on: disjoint, ordered, without gaps, the last one ongoing.
 
-    Neighbours differ in state; the cause of a span is the cause at its start. `default_cause` is the cause of the
-    unknown state where nothing is claimed.
+    Neighbours differ in state; the cause of a span is the cause at its start. `default_cause` is
+    the cause of the unknown state where nothing is claimed.
     """
     waiting = sorted(claims, key=lambda claim: claim.started_at, reverse=True)
     edges = {begin}
@@ -63,11 +69,15 @@ def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGIN
             changes.append((edge, best.state, best.cause, best.ref))
 
     ends = [edge for edge, *_ in changes[1:]] + [None]
-    return [Claim(edge, end, state, cause, ref) for (edge, state, cause, ref), end in zip(changes, ends, strict=True)]
+    return [
+        Claim(edge, end, state, cause, ref)
+        for (edge, state, cause, ref), end in zip(changes, ends, strict=True)
+    ]
 
 
 def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:
-    """Return the states within a span, from changes in order of time; the first one also holds before it.
+    """Return the states within a span, from changes in order of time;
+    the first one also holds before it.
 
     Neighbours differ in state.
     """
@@ -99,11 +109,13 @@ def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
     return left
 
 
-def add_heartbeat(gaps: Iterable[Span], covered_until: datetime, covered: Span) -> tuple[list[Span], datetime]:
+def add_heartbeat(
+    gaps: Iterable[Span], covered_until: datetime, covered: Span
+) -> tuple[list[Span], datetime]:
     """Add a heartbeat that covers a span with an end; return the gaps, and the end of coverage.
 
-    Heartbeats may arrive in any order: a late one shortens or splits recorded gaps. The gap after `covered_until` is
-    not among them.
+    Heartbeats may arrive in any order: a late one shortens or splits recorded gaps. The gap after
+    `covered_until` is not among them.
     """
     if covered.ended_at is None:
         raise ValueError("a heartbeat must cover a span with an end")
@@ -119,7 +131,9 @@ def clip(span: Span, within: Span) -> Span | None:
     """Return the intersection of two spans, or None; a `within` of zero length is a moment."""
     start = max(span.started_at, within.started_at)
     if within.started_at == within.ended_at:
-        inside = span.started_at <= start == within.started_at and (span.ended_at is None or span.ended_at > start)
+        inside = span.started_at <= start == within.started_at and (
+            span.ended_at is None or span.ended_at > start
+        )
         return within if inside else None
     end = min((end for end in (span.ended_at, within.ended_at) if end is not None), default=None)
     return Span(start, end) if end is None or start < end else None

@@ -1,4 +1,7 @@
-"""Maintenance windows: schedule, cancel and list them. Repeated work is one window for each time it takes place."""
+"""Maintenance windows: schedule, cancel and list them.
+
+Repeated work is one window for each time it takes place.
+"""
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -38,10 +41,11 @@ def schedule_window(
     last_day: date | None = None,
     zone: tzinfo = UTC,
 ) -> DowntimeWindow:
-    """Schedule maintenance of some services, and return the first window; those in the past may be recorded too.
+    """Schedule maintenance of some services, and return the first window;
+    those in the past may be recorded too.
 
-    With `repeat`, it takes place at the same time of day in `zone` until `last_day`, which is included.
-    Raises `NotAllowed`, `InvalidFields`.
+    With `repeat`, it takes place at the same time of day in `zone` until `last_day`, which is
+    included. Raises `NotAllowed`, `InvalidFields`.
     """
     require_board_role(by, "manage maintenance windows")
     length = ends_at - starts_at
@@ -65,7 +69,9 @@ def schedule_window(
     )
     of_window = DowntimeWindow.services.through
     of_window.objects.bulk_create(
-        of_window(downtimewindow=window, service=service) for window in windows for service in services
+        of_window(downtimewindow=window, service=service)
+        for window in windows
+        for service in services
     )
     data: dict[str, object] = {
         "services": sorted(service.slug for service in services),
@@ -80,7 +86,11 @@ def schedule_window(
 
 
 def _checked_starts(
-    starts_at: datetime, length: timedelta, repeat: Repeat | None, last_day: date | None, zone: tzinfo
+    starts_at: datetime,
+    length: timedelta,
+    repeat: Repeat | None,
+    last_day: date | None,
+    zone: tzinfo,
 ) -> tuple[list[datetime], dict[str, list[str]]]:
     """Return when the work takes place, and problems by field."""
     if length <= timedelta():
@@ -105,14 +115,18 @@ def _problem_of_last_day(starts_at: datetime, last_day: date, zone: tzinfo) -> s
 
 
 def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -> list[datetime]:
-    """Return the starts up to a day, in UTC; the time of day in `zone` stays the same, also in summer time."""
+    """Return the starts up to a day, in UTC; the time of day in `zone` stays the same,
+    also in summer time.
+    """
     local = starts_at.astimezone(zone)
     until = datetime.combine(last_day, time.max, zone)
     if repeat == Repeat.MONTHLY:
         place = (local.day - 1) // 7 + 1
         if place == 5:
             place = -1  # not every month has a fifth Tuesday: count it from the end
-        starts = rrule(MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place))
+        starts = rrule(
+            MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place)
+        )
     else:
         frequency, every = {
             Repeat.DAILY: (DAILY, 1),
@@ -127,7 +141,8 @@ def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -
 def cancel_window(
     *, window: DowntimeWindow, by: User, at: datetime, reason: str, following: bool = False
 ) -> DowntimeWindow:
-    """Cancel a window, or end it now if it is in progress; with `following`, also the later ones of its series.
+    """Cancel a window, or end it now if it is in progress; with `following`,
+    also the later ones of its series.
 
     Raises `NotAllowed`, and `StaleState` if it is over.
     """
@@ -139,14 +154,20 @@ def cancel_window(
     row.save(update_fields=["cancelled_at"])
     data = {}
     if following and row.series:
-        later = DowntimeWindow.objects.filter(series=row.series, starts_at__gt=row.starts_at, cancelled_at=None)
+        later = DowntimeWindow.objects.filter(
+            series=row.series, starts_at__gt=row.starts_at, cancelled_at=None
+        )
         data = {"following": later.update(cancelled_at=at)}
     publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason, data=data)
-    rebuild(service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at))
+    rebuild(
+        service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at)
+    )
     return row
 
 
-def record_window(*, source: MonitoringSource, window: Window, service: Service, at: datetime) -> set[int]:
+def record_window(
+    *, source: MonitoringSource, window: Window, service: Service, at: datetime
+) -> set[int]:
     """Plan or change a window that a source reports; return the ids of the services it changes.
 
     One that was cancelled by a user stays cancelled. The source's row must be locked.
@@ -162,7 +183,9 @@ def record_window(*, source: MonitoringSource, window: Window, service: Service,
     if row is None:
         if window.is_cancelled:
             return set()
-        row = DowntimeWindow.objects.create(source=source, source_key=window.key, scheduled_by=source.slug, **values)
+        row = DowntimeWindow.objects.create(
+            source=source, source_key=window.key, scheduled_by=source.slug, **values
+        )
         row.services.add(service)
         times = {"starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat()}
         data = {"services": [service.slug], **times}
@@ -171,7 +194,9 @@ def record_window(*, source: MonitoringSource, window: Window, service: Service,
     before = set(row.services.values_list("pk", flat=True))
     cancelled_at = (row.cancelled_at or at) if window.is_cancelled else row.cancelled_at
     values["cancelled_at"] = cancelled_at
-    if before == {service.pk} and all(getattr(row, name) == value for name, value in values.items()):
+    if before == {service.pk} and all(
+        getattr(row, name) == value for name, value in values.items()
+    ):
         return set()
     moved = (row.starts_at, row.ends_at) != (window.starts_at, window.ends_at)
     old = f"{row.starts_at:%Y-%m-%dT%H:%MZ} to {row.ends_at:%Y-%m-%dT%H:%MZ}"
@@ -186,13 +211,23 @@ def record_window(*, source: MonitoringSource, window: Window, service: Service,
 
 
 def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datetime) -> set[int]:
-    """Cancel the windows of a source that are not over and not in its complete list; return their services' ids."""
-    gone = DowntimeWindow.objects.filter(source=source, ends_at__gt=at, cancelled_at=None).exclude(source_key__in=kept)
+    """Cancel the windows of a source that are not over and not in its complete list;
+    return their services' ids.
+    """
+    gone = DowntimeWindow.objects.filter(source=source, ends_at__gt=at, cancelled_at=None).exclude(
+        source_key__in=kept
+    )
     changed: set[int] = set()
     for row in gone.prefetch_related("services"):
         row.cancelled_at = at
         row.save(update_fields=["cancelled_at"])
-        publish(kind="window.cancelled", target=row, by=str(source), at=at, reason="Its source no longer lists it.")
+        publish(
+            kind="window.cancelled",
+            target=row,
+            by=str(source),
+            at=at,
+            reason="Its source no longer lists it.",
+        )
         changed |= {service.pk for service in row.services.all()}
     return changed
 

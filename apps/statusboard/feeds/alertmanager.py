@@ -1,7 +1,9 @@
-"""Prometheus Alertmanager's webhook, version 4 (also version 3, and early version 4 without fingerprints).
+"""Prometheus Alertmanager's webhook, version 4 (also version 3,
+and early version 4 without fingerprints).
 
-Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts is. Its API gives the
-alerts that fire as a list, also those that are silenced or inhibited: whoever silences one knows of it, and it goes on.
+Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts
+is. Its API gives the alerts that fire as a list, also those that are silenced or inhibited: whoever
+silences one knows of it, and it goes on.
 """
 
 import hashlib
@@ -12,7 +14,8 @@ from typing import Any
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import json_of, text_of, texts, time_of
 
-#: Name of the always-firing alert, by Prometheus convention: while it arrives, the alerting chain works.
+#: Name of the always-firing alert, by Prometheus convention: while it arrives, the alerting chain
+#: works.
 HEARTBEAT = "Watchdog"
 
 
@@ -37,11 +40,15 @@ class Alertmanager(Feed):
         return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
 
     def _parse_list(self, body: bytes) -> Message:
-        """Read the answer of the API; if an alert in it cannot be read, others may be missing: it closes none."""
+        """Read the answer of the API; if an alert in it cannot be read, others may be missing:
+        it closes none.
+        """
         entries = json_of(b'{"alerts": %b}' % body, "a list of alerts")["alerts"]
         if not all(isinstance(entry, dict) for entry in entries):
             raise UnreadablePayload("not a list of alerts: JSON objects are expected")
-        message = self.parse(json.dumps({"alerts": [{**entry, "status": "firing"} for entry in entries]}).encode())
+        message = self.parse(
+            json.dumps({"alerts": [{**entry, "status": "firing"} for entry in entries]}).encode()
+        )
         return replace(message, is_complete=not message.notes)
 
 
@@ -63,7 +70,10 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
     started_at = started_at.replace(microsecond=started_at.microsecond // 1000 * 1000)
     sorted_labels = json.dumps(sorted(labels.items()))
     return Alert(
-        dedup_key=(text_of(entry.get("fingerprint")) or hashlib.sha256(sorted_labels.encode()).hexdigest()[:32])[:200],
+        dedup_key=(
+            text_of(entry.get("fingerprint"))
+            or hashlib.sha256(sorted_labels.encode()).hexdigest()[:32]
+        )[:200],
         status=status,
         started_at=started_at,
         ended_at=time_of(entry.get("endsAt")) if status is Status.RESOLVED else None,

@@ -1,4 +1,6 @@
-"""Base of a monitoring feed format: bytes in, alerts out, without Django or the portal's services."""
+"""Base of a monitoring feed format: bytes in, alerts out,
+without Django or the portal's services.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,8 +27,9 @@ class Status(StrEnum):
 class Alert:
     """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode.
 
-    Without a start, it is the episode that was open at `reported_at`, or one that starts then; without either, when
-    the payload arrived. Pages link to `url`: one that is not of the web is dropped, whatever the format.
+    Without a start, it is the episode that was open at `reported_at`, or one that starts then;
+    without either, when the payload arrived. Pages link to `url`: one that is not of the web is
+    dropped, whatever the format.
     """
 
     dedup_key: str
@@ -51,7 +54,9 @@ class Alert:
 
 @dataclass(frozen=True)
 class Window:
-    """A maintenance window as its source plans it; `effect` is that on the service, or "" if unknown."""
+    """A maintenance window as its source plans it; `effect` is that on the service,
+    or "" if unknown.
+    """
 
     key: str
     starts_at: datetime
@@ -67,8 +72,8 @@ class Window:
 class Message:
     """Content of a payload; `notes` lists what was skipped, and why.
 
-    If it `is_complete`, whatever else the source reported as open, or planned, is over or cancelled; `as_of` is when it
-    was made, if it says so: what was reported since is not in it.
+    If it `is_complete`, whatever else the source reported as open, or planned, is over or
+    cancelled; `as_of` is when it was made, if it says so: what was reported since is not in it.
     """
 
     alerts: tuple[Alert, ...] = ()
@@ -79,10 +84,11 @@ class Message:
 
 
 class Feed(ABC):
-    """A feed format; `name` is the value of a source's `feed` field, `mapping` that of the source, names to text.
+    """A feed format; `name` is the value of a source's `feed` field, `mapping` that of the source,
+    names to text.
 
-    One that sets `pulls` can be fetched: paths below the source's address, whose answers, one after the other, are a
-    payload, usually a complete list. With a `question`, that JSON is posted there.
+    One that sets `pulls` can be fetched: paths below the source's address, whose answers, one after
+    the other, are a payload, usually a complete list. With a `question`, that JSON is posted there.
     """
 
     name: str
@@ -94,7 +100,10 @@ class Feed(ABC):
 
     @classmethod
     def addresses(cls, url: str) -> list[str]:
-        """Return what is fetched from a source with this address. Raises `ValueError` if it is not one of the kind."""
+        """Return what is fetched from a source with this address.
+
+        Raises `ValueError` if it is not one of the kind.
+        """
         return [f"{url.rstrip('/')}/{path}" if path else url for path in cls.pulls]
 
     @abstractmethod

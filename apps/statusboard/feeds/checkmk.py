@@ -1,6 +1,8 @@
-"""Checkmk: the variables of a notification script (`NOTIFY_NAME=value` lines), or the JSON of a webhook.
+"""Checkmk: the variables of a notification script (`NOTIFY_NAME=value` lines),
+or the JSON of a webhook.
 
-Its date texts are local time without a zone, so only MICROTIME counts; without it, the time of arrival.
+Its date texts are local time without a zone, so only MICROTIME counts; without it, the time of
+arrival.
 """
 
 from datetime import datetime
@@ -21,7 +23,9 @@ class Checkmk(Feed):
         kind = (fields.get("NOTIFICATIONTYPE") or fields.get("NOTIFICATION_TYPE", "")).upper()
         host = fields.get("HOSTNAME") or fields.get("HOST", "")
         if not kind or not host:
-            raise UnreadablePayload("not a Checkmk notification: NOTIFICATIONTYPE or HOSTNAME is missing")
+            raise UnreadablePayload(
+                "not a Checkmk notification: NOTIFICATIONTYPE or HOSTNAME is missing"
+            )
         if not kind.startswith((*_OPENS, *_ENDS)):
             return Message()  # acknowledgements, downtimes, custom notifications
         check = fields.get("SERVICEDESC") or fields.get("SERVICE", "")
@@ -37,7 +41,9 @@ class Checkmk(Feed):
             reported_at=at,
             labels=labels | ({"site": fields["SITE"]} if fields.get("SITE") else {}),
             title=fields.get("SUMMARY") or f"{' '.join(labels.values())} {state.lower()}".strip(),
-            text=fields.get("SERVICEOUTPUT") or fields.get("HOSTOUTPUT") or fields.get("OUTPUT", ""),
+            text=fields.get("SERVICEOUTPUT")
+            or fields.get("HOSTOUTPUT")
+            or fields.get("OUTPUT", ""),
             severity="critical" if state.upper() in _CRITICAL else "warning",
         )
         return Message((alert,))

@@ -1,6 +1,8 @@
-"""Downtimes of the grid as XML: OSG's topology (rgdowntime) and GOCDB (get_downtime, nested or not).
+"""Downtimes of the grid as XML: OSG's topology (rgdowntime) and GOCDB (get_downtime,
+nested or not).
 
-Read without entities and DTD. A downtime is a window of each of its resources; one that is gone is cancelled.
+Read without entities and DTD. A downtime is a window of each of its resources; one that is gone is
+cancelled.
 """
 
 from collections.abc import Iterator
@@ -67,14 +69,18 @@ def _osg(entry: Element) -> Iterator[Window]:
             "resource": resource,
             "group": _text(entry, "ResourceGroup/GroupName"),
             "host": _text(entry, "ResourceFQDN"),
-            "type": ", ".join(text_of(name.text) for name in entry.iterfind("Services/Service/Name")),
+            "type": ", ".join(
+                text_of(name.text) for name in entry.iterfind("Services/Service/Name")
+            ),
         },
         effect=_OSG_EFFECTS.get(severity, "at_risk"),
     )
 
 
 def _osg_time(text: str) -> datetime:
-    """Read `Aug 18, 2026 22:00 PM UTC`: a 24-hour clock, whatever it says about the half of the day."""
+    """Read `Aug 18, 2026 22:00 PM UTC`: a 24-hour clock,
+    whatever it says about the half of the day.
+    """
     date, _, rest = text.rpartition(" UTC")[0].rpartition(" ")[0].rpartition(" ")
     return datetime.strptime(f"{date} {rest}", "%b %d, %Y %H:%M").replace(tzinfo=UTC)
 

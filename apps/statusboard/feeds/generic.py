@@ -1,4 +1,6 @@
-"""JSON of any kind, read by the mapping of its source: where each value is, and which values mean what."""
+"""JSON of any kind, read by the mapping of its source: where each value is,
+and which values mean what.
+"""
 
 from typing import Any
 
@@ -24,7 +26,10 @@ FIELDS = {
 
 
 class GenericJson(Feed):
-    """Reads by its mapping: name of a field to path or values. A path is names and numbers joined by dots."""
+    """Reads by its mapping: name of a field to path or values.
+
+    A path is names and numbers joined by dots.
+    """
 
     name = "json"
 
@@ -65,11 +70,17 @@ class GenericJson(Feed):
             title=self._text(item, "title"),
             text=self._text(item, "text"),
             url=self._text(item, "url"),
-            severity="critical" if severity.casefold() in (self._values("critical") or {"critical"}) else severity,
+            severity="critical"
+            if severity.casefold() in (self._values("critical") or {"critical"})
+            else severity,
         )
 
     def _values(self, name: str) -> set[str]:
-        return {value.strip().casefold() for value in self.mapping.get(name, "").split(",") if value.strip()}
+        return {
+            value.strip().casefold()
+            for value in self.mapping.get(name, "").split(",")
+            if value.strip()
+        }
 
     def _text(self, item: Any, name: str) -> str:
         return text_of(_at(item, self.mapping[name])) if self.mapping.get(name) else ""

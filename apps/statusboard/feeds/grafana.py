@@ -1,4 +1,6 @@
-"""Grafana's webhook: unified alerting (version 1, the alerts of Alertmanager), and legacy alerting."""
+"""Grafana's webhook: unified alerting (version 1, the alerts of Alertmanager),
+and legacy alerting.
+"""
 
 from apps.statusboard.feeds.alertmanager import Alertmanager
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
@@ -15,7 +17,9 @@ class Grafana(Feed):
         if "ruleId" not in payload:
             raise UnreadablePayload("not a Grafana message: neither “alerts” nor “ruleId”")
         # Legacy: no times, and the end names no series. So the rule is the alert.
-        status = {"alerting": Status.OPEN, "no_data": Status.OPEN, "ok": Status.RESOLVED}.get(str(payload.get("state")))
+        status = {"alerting": Status.OPEN, "no_data": Status.OPEN, "ok": Status.RESOLVED}.get(
+            str(payload.get("state"))
+        )
         if status is None:
             return Message(notes=(f"state {text_of(payload.get('state'))[:40]!r} skipped",))
         labels = texts(payload.get("tags")) | {"alertname": text_of(payload.get("ruleName"))}

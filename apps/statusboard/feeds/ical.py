@@ -1,6 +1,8 @@
-"""Calendars (iCalendar): each event is a maintenance window, a recurring one each time it takes place.
+"""Calendars (iCalendar): each event is a maintenance window,
+a recurring one each time it takes place.
 
-OSG's calendar lacks DTSTAMP, Outlook's names zones as Windows does, and exceptions of a series have its UID.
+OSG's calendar lacks DTSTAMP, Outlook's names zones as Windows does, and exceptions of a series have
+its UID.
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,11 @@ class Ical(Feed):
         if not isinstance(calendar, Component) or calendar.name != "VCALENDAR":
             raise UnreadablePayload("not a calendar")
         events = calendar.walk("VEVENT")
-        moved = {(_uid(event), _moment(event.decoded("RECURRENCE-ID"))) for event in events if "RECURRENCE-ID" in event}
+        moved = {
+            (_uid(event), _moment(event.decoded("RECURRENCE-ID")))
+            for event in events
+            if "RECURRENCE-ID" in event
+        }
         windows: list[Window] = []
         notes: list[str] = []
         for place, event in enumerate(events):
@@ -53,7 +59,11 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
     common: dict[str, Any] = {
         "title": title[:200],
         "text": text_of(event.get("DESCRIPTION")),
-        "labels": {"summary": title, "location": text_of(event.get("LOCATION")), "category": ", ".join(names)},
+        "labels": {
+            "summary": title,
+            "location": text_of(event.get("LOCATION")),
+            "category": ", ".join(names),
+        },
         "is_cancelled": text_of(event.get("STATUS")).upper() == "CANCELLED",
     }
     for at in _starts(event, starts_at):
@@ -64,7 +74,9 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
 
 
 def _starts(event: Any, starts_at: datetime) -> list[datetime]:
-    """Return when an event takes place; its time of day stays the same in its own zone, also in summer time."""
+    """Return when an event takes place; its time of day stays the same in its own zone,
+    also in summer time.
+    """
     if "RRULE" not in event:
         return [starts_at]
     local = event.decoded("DTSTART")

@@ -1,6 +1,8 @@
-"""Icinga 2: its event stream and object queries as JSON lines, and the events of Icinga Notifications.
+"""Icinga 2: its event stream and object queries as JSON lines,
+and the events of Icinga Notifications.
 
-Only hard states count. A state has no start in a stream: the episode starts with its first hard problem.
+Only hard states count. A state has no start in a stream: the episode starts with its first hard
+problem.
 """
 
 from typing import Any
@@ -26,7 +28,9 @@ class Icinga2(Feed):
         notes: list[str] = []
         for place, row in enumerate(events):
             if "error" in row:
-                raise UnreadablePayload(f"Icinga 2 answers {text_of(row['error'])}: {text_of(row.get('status'))}")
+                raise UnreadablePayload(
+                    f"Icinga 2 answers {text_of(row['error'])}: {text_of(row.get('status'))}"
+                )
             try:
                 alert = _alert(row)
             except (ValueError, OverflowError, TypeError, OSError) as error:
@@ -34,7 +38,9 @@ class Icinga2(Feed):
                 continue
             if alert is not None:
                 alerts.append(alert)
-        return Message(tuple(alerts), tuple(notes), is_complete=len(answers) == len(self.pulls) and not notes)
+        return Message(
+            tuple(alerts), tuple(notes), is_complete=len(answers) == len(self.pulls) and not notes
+        )
 
 
 def _alert(row: dict[str, Any]) -> Alert | None:
@@ -44,7 +50,13 @@ def _alert(row: dict[str, Any]) -> Alert | None:
             return None
         result = row.get("check_result")
         output = result.get("output") if isinstance(result, dict) else ""
-        return _state(row.get("host"), row.get("service"), row.get("state"), epoch(row.get("timestamp")), output)
+        return _state(
+            row.get("host"),
+            row.get("service"),
+            row.get("state"),
+            epoch(row.get("timestamp")),
+            output,
+        )
     if kind in ("Host", "Service") and isinstance(attributes, dict):
         if attributes.get("state_type") != _HARD:
             return None
@@ -52,12 +64,20 @@ def _alert(row: dict[str, Any]) -> Alert | None:
         output = result.get("output") if isinstance(result, dict) else ""
         service = attributes.get("name") if kind == "Service" else ""
         host = attributes.get("host_name") if kind == "Service" else attributes.get("name")
-        return _state(host, service, attributes.get("state"), epoch(attributes.get("last_hard_state_change")), output)
+        return _state(
+            host,
+            service,
+            attributes.get("state"),
+            epoch(attributes.get("last_hard_state_change")),
+            output,
+        )
     if kind == "state" and isinstance(row.get("tags"), dict):
         tags = row["tags"]
         bad = {"ok": 0, "warning": 1, "crit": 2, "critical": 2, "unknown": 3, "down": 1}
         severity = text_of(row.get("severity"))
-        return _state(tags.get("host"), tags.get("service"), bad.get(severity, 2), None, row.get("message"))
+        return _state(
+            tags.get("host"), tags.get("service"), bad.get(severity, 2), None, row.get("message")
+        )
     return None
 
 

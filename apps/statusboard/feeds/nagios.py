@@ -1,6 +1,8 @@
-"""Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON, and its whole state.
+"""Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON,
+and its whole state.
 
-That is the file status.dat, or the two answers of statusjson.cgi about hosts and services with problems.
+That is the file status.dat, or the two answers of statusjson.cgi about hosts and services with
+problems.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +41,9 @@ class Nagios(Feed):
             return _status_answers(body)
         fields = variables(body, "NAGIOS_")
         if "NOTIFICATIONTYPE" not in fields or "HOSTNAME" not in fields:
-            raise UnreadablePayload("not a Nagios notification: NOTIFICATIONTYPE or HOSTNAME is missing")
+            raise UnreadablePayload(
+                "not a Nagios notification: NOTIFICATIONTYPE or HOSTNAME is missing"
+            )
         try:
             return _notification(fields)
         except (ValueError, OverflowError, OSError) as error:
@@ -56,7 +60,9 @@ def _notification(fields: dict[str, str]) -> Message:
     at = epoch(fields.get("TIMET")) or changed
     output = fields.get("SERVICEOUTPUT" if check else "HOSTOUTPUT", "")
     is_open = kind.startswith(_OPENS)
-    return Message((_alert(fields["HOSTNAME"], check, state, output, is_open=is_open, at=changed or at),))
+    return Message(
+        (_alert(fields["HOSTNAME"], check, state, output, is_open=is_open, at=changed or at),)
+    )
 
 
 def _status_file(text: str) -> Message:
@@ -70,7 +76,9 @@ def _status_file(text: str) -> Message:
 
 
 def _status_answers(body: bytes) -> Message:
-    """Read what statusjson.cgi answered about hosts and about services; both are the whole state."""
+    """Read what statusjson.cgi answered about hosts and about services;
+    both are the whole state.
+    """
     blocks: list[dict[str, str]] = []
     written = []
     lists = 0
@@ -88,7 +96,9 @@ def _status_answers(body: bytes) -> Message:
             for checks in checks_by_host.values():
                 blocks += [_block(check, _SERVICES) for check in checks.values()]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise UnreadablePayload(f"not answers of statusjson.cgi: {type(error).__name__} {error}") from error
+        raise UnreadablePayload(
+            f"not answers of statusjson.cgi: {type(error).__name__} {error}"
+        ) from error
     as_of = min((at for at in written if at), default=None)
     return _problems(blocks, as_of, is_complete=lists == len(Nagios.pulls))
 
@@ -105,7 +115,9 @@ def _block(entry: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _problems(blocks: Iterable[dict[str, str]], as_of: datetime | None, *, is_complete: bool = True) -> Message:
+def _problems(
+    blocks: Iterable[dict[str, str]], as_of: datetime | None, *, is_complete: bool = True
+) -> Message:
     alerts, notes = [], []
     for place, block in enumerate(blocks):
         if block.get("state_type") != _HARD or block.get("current_state") in (None, "0"):

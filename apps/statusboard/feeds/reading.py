@@ -20,7 +20,10 @@ def json_of(body: bytes, what: str) -> dict[str, Any]:
 
 
 def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
-    """Read JSON objects, one per line, or a single one over several lines. Raises `UnreadablePayload`."""
+    """Read JSON objects, one per line, or a single one over several lines.
+
+    Raises `UnreadablePayload`.
+    """
     lines = [line for line in body.splitlines() if line.strip()]
     try:
         rows = [json.loads(line) for line in lines]
@@ -33,7 +36,10 @@ def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
 
 
 def json_documents(body: bytes, what: str) -> list[dict[str, Any]]:
-    """Read JSON objects that follow each other, each over any number of lines. Raises `UnreadablePayload`."""
+    """Read JSON objects that follow each other, each over any number of lines.
+
+    Raises `UnreadablePayload`.
+    """
     text = body.decode(errors="replace").strip()
     documents: list[dict[str, Any]] = []
     decoder = json.JSONDecoder()
@@ -55,9 +61,17 @@ def variables(body: bytes, prefix: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
         pairs: Mapping[str, Any] = json_of(body, "variables")
     else:
-        lines = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        lines = (
+            line.partition("=")
+            for line in text.splitlines()
+            if "=" in line and not line.startswith("#")
+        )
         pairs = {name.strip(): value.strip() for name, _, value in lines}
-    return {name.upper().removeprefix(prefix): text_of(value) for name, value in pairs.items() if value is not None}
+    return {
+        name.upper().removeprefix(prefix): text_of(value)
+        for name, value in pairs.items()
+        if value is not None
+    }
 
 
 def text_of(value: object) -> str:
@@ -66,11 +80,18 @@ def text_of(value: object) -> str:
 
 
 def texts(value: object) -> dict[str, str]:
-    return {text_of(name): text_of(item) for name, item in value.items()} if isinstance(value, dict) else {}
+    return (
+        {text_of(name): text_of(item) for name, item in value.items()}
+        if isinstance(value, dict)
+        else {}
+    )
 
 
 def time_of(value: object) -> datetime | None:
-    """Read an ISO 8601 time with its zone; None if missing or in year 1, Go's zero time. Raises `ValueError`."""
+    """Read an ISO 8601 time with its zone; None if missing or in year 1, Go's zero time.
+
+    Raises `ValueError`.
+    """
     if not isinstance(value, str) or not value or value.startswith("0001-"):
         return None
     at = datetime.fromisoformat(_microseconds(value))

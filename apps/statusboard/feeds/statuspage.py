@@ -1,6 +1,7 @@
 """Statuspage's summary.json, which many status pages serve: components, and scheduled maintenance.
 
-The state of a component counts, not the page's indicator nor the impact of incidents: they disagree in practice.
+The state of a component counts, not the page's indicator nor the impact of incidents: they disagree
+in practice.
 """
 
 from typing import Any
@@ -8,7 +9,11 @@ from typing import Any
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import json_of, text_of, time_of
 
-_SEVERITIES = {"major_outage": "critical", "partial_outage": "warning", "degraded_performance": "warning"}
+_SEVERITIES = {
+    "major_outage": "critical",
+    "partial_outage": "warning",
+    "degraded_performance": "warning",
+}
 
 
 class Statuspage(Feed):

@@ -1,7 +1,8 @@
-"""Uptime Kuma's webhook, and what its API says about a status page: the monitors, and their latest heartbeats.
+"""Uptime Kuma's webhook, and what its API says about a status page: the monitors,
+and their latest heartbeats.
 
-`heartbeat.time` is UTC without a zone; a test message has no heartbeat. A status page has some of the monitors: what it
-does not list may be down.
+`heartbeat.time` is UTC without a zone; a test message has no heartbeat. A status page has some of
+the monitors: what it does not list may be down.
 """
 
 from datetime import UTC, datetime
@@ -32,7 +33,9 @@ class UptimeKuma(Feed):
         if beat is None and "msg" in payload:
             return Message()  # a test
         if not isinstance(beat, dict) or not isinstance(monitor, dict):
-            raise UnreadablePayload("not an Uptime Kuma message: “heartbeat” or “monitor” is missing")
+            raise UnreadablePayload(
+                "not an Uptime Kuma message: “heartbeat” or “monitor” is missing"
+            )
         try:
             at = _time(beat)
         except ValueError as error:
@@ -52,7 +55,9 @@ def _status_page(body: bytes) -> Message:
                 monitors |= {text_of(monitor["id"]): monitor for monitor in group["monitorList"]}
             beats |= answer.get("heartbeatList") or {}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadablePayload(f"not answers about a status page: {type(error).__name__} {error}") from error
+        raise UnreadablePayload(
+            f"not answers about a status page: {type(error).__name__} {error}"
+        ) from error
 
     alerts = []
     notes = []
@@ -66,7 +71,9 @@ def _status_page(body: bytes) -> Message:
 
 
 def _latest(beats: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the newest beat if it is up, or the beat at which the monitor went down; None in maintenance."""
+    """Return the newest beat if it is up, or the beat at which the monitor went down;
+    None in maintenance.
+    """
     if not beats or beats[-1]["status"] not in (_DOWN, _UP):
         return None
     latest = beats[-1]
@@ -101,4 +108,7 @@ def _labels(monitor: dict[str, Any]) -> dict[str, str]:
     """Return the name of the monitor, and its tags that have a value."""
     tags = [tag for tag in monitor.get("tags") or [] if isinstance(tag, dict)]
     named = {text_of(tag.get("name")): text_of(tag.get("value")) for tag in tags}
-    return {"monitor": text_of(monitor.get("name")), **{name: value for name, value in named.items() if value}}
+    return {
+        "monitor": text_of(monitor.get("name")),
+        **{name: value for name, value in named.items() if value},
+    }

@@ -1,6 +1,8 @@
-"""Zabbix: its real-time export of events (JSON lines, epoch seconds), and the parameters of a webhook as JSON.
+"""Zabbix: its real-time export of events (JSON lines, epoch seconds),
+and the parameters of a webhook as JSON.
 
-Its API is asked for the problems and, since these do not name their hosts, for the triggers that have them.
+Its API is asked for the problems and, since these do not name their hosts, for the triggers that
+have them.
 """
 
 import json
@@ -17,7 +19,10 @@ _ASKED = [
         "jsonrpc": "2.0",
         "id": _PROBLEMS,
         "method": "problem.get",
-        "params": {"output": ["eventid", "objectid", "clock", "name", "severity"], "selectTags": "extend"},
+        "params": {
+            "output": ["eventid", "objectid", "clock", "name", "severity"],
+            "selectTags": "extend",
+        },
     },
     {
         "jsonrpc": "2.0",
@@ -55,7 +60,9 @@ def _listed(body: bytes) -> Message:
     for answer in answers if isinstance(answers, list) else [answers]:
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
             error = answer.get("error") if isinstance(answer, dict) else None
-            said = error.get("data") or error.get("message") if isinstance(error, dict) else "no list"
+            said = (
+                error.get("data") or error.get("message") if isinstance(error, dict) else "no list"
+            )
             raise UnreadablePayload(f"Zabbix answers {text_of(said)}")
         results[str(answer.get("id"))] = answer["result"]
     if results.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
@@ -63,7 +70,9 @@ def _listed(body: bytes) -> Message:
     try:
         hosts = {row["triggerid"]: row["hosts"] for row in results[str(_TRIGGERS)]}
     except (KeyError, TypeError) as error:
-        raise UnreadablePayload(f"triggers without hosts: {type(error).__name__} {error}") from error
+        raise UnreadablePayload(
+            f"triggers without hosts: {type(error).__name__} {error}"
+        ) from error
 
     alerts = []
     notes = []
@@ -82,7 +91,9 @@ def _exported(row: dict[str, Any]) -> Alert:
     tags = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
     hosts = [text_of(host.get("host")) for host in row.get("hosts") or []]
     return Alert(
-        dedup_key=text_of(row["eventid"] if is_open else row.get("p_eventid", row["eventid"]))[:200],
+        dedup_key=text_of(row["eventid"] if is_open else row.get("p_eventid", row["eventid"]))[
+            :200
+        ],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=at if is_open else None,
         ended_at=None if is_open else at,
@@ -94,7 +105,9 @@ def _exported(row: dict[str, Any]) -> Alert:
 
 
 def _webhook(row: dict[str, Any]) -> Alert:
-    """Parse the parameters of a media type; the date texts are in the server's zone, so only the timestamp counts."""
+    """Parse the parameters of a media type; the date texts are in the server's zone,
+    so only the timestamp counts.
+    """
     is_open = int(row["event_value"]) == 1
     at = epoch(row.get("event_datetime_timestamp"))
     tags = row.get("event_tags")

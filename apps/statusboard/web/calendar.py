@@ -17,10 +17,14 @@ from apps.statusboard.permissions import may_run_board
 
 @require_safe
 def calendar(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the month `?month=2026-11`, by default the current one, of all services or of `?service=SLUG`."""
+    """Show the month `?month=2026-11`, by default the current one,
+    of all services or of `?service=SLUG`.
+    """
     at, zone = timezone.now(), timezone.get_current_timezone()
     today = at.astimezone(zone).date()
-    month = read_query(request, "month", _month, expected="a month such as 2026-11") or today.replace(day=1)
+    month = read_query(
+        request, "month", _month, expected="a month such as 2026-11"
+    ) or today.replace(day=1)
     slug = request.GET.get("service", "")
     context = {
         "at": at,

@@ -1,4 +1,6 @@
-"""The board for readers outside the portal: with a session or, if PUBLIC_STATUS is set, for everybody."""
+"""The board for readers outside the portal: with a session or, if PUBLIC_STATUS is set,
+for everybody.
+"""
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
@@ -31,7 +33,9 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
 @login_not_required
 @require_safe
 def public_board(request: HttpRequest) -> HttpResponse:
-    """Show states, incidents with their updates, maintenance and announcements to everybody; nothing leads further."""
+    """Show states, incidents with their updates, maintenance and announcements to everybody;
+    nothing leads further.
+    """
     if _refusal(request):
         return redirect_to_login(request.get_full_path())
     at = timezone.now()
@@ -57,14 +61,18 @@ def summary(request: HttpRequest) -> HttpResponse:
 @require_safe
 def windows_calendar(request: HttpRequest) -> HttpResponse:
     refused = _refusal(request)
-    return refused or HttpResponse(calendar(timezone.now(), request.get_host()), "text/calendar; charset=utf-8")
+    return refused or HttpResponse(
+        calendar(timezone.now(), request.get_host()), "text/calendar; charset=utf-8"
+    )
 
 
 @login_not_required
 @require_safe
 def incidents_feed(request: HttpRequest) -> HttpResponse:
     page = settings.PORTAL_URL + reverse("statusboard:public-board")
-    return _refusal(request) or HttpResponse(atom_feed(timezone.now(), page), "application/atom+xml; charset=utf-8")
+    return _refusal(request) or HttpResponse(
+        atom_feed(timezone.now(), page), "application/atom+xml; charset=utf-8"
+    )
 
 
 @login_not_required
@@ -86,9 +94,14 @@ def iri_objects(request: HttpRequest, kind: str, key: str | None = None) -> Http
             return JsonResponse({"detail": "Item not found"}, status=404)
         return JsonResponse(item)
     if unknown := sorted(request.GET.keys() - {"offset", "limit"}):
-        return JsonResponse({"detail": f"Unknown parameter {unknown[0]!r}. Known are offset and limit."}, status=400)
+        return JsonResponse(
+            {"detail": f"Unknown parameter {unknown[0]!r}. Known are offset and limit."}, status=400
+        )
     offset = number_of(request.GET.get("offset", "0"))
     limit = number_of(request.GET.get("limit", str(OBJECTS)))
     if offset is None or limit is None or limit > MOST_OBJECTS:
-        return JsonResponse({"detail": f"offset is a number from 0, limit one from 0 to {MOST_OBJECTS}."}, status=400)
+        return JsonResponse(
+            {"detail": f"offset is a number from 0, limit one from 0 to {MOST_OBJECTS}."},
+            status=400,
+        )
     return JsonResponse(objects[offset : offset + limit], safe=False)

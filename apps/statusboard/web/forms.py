@@ -1,4 +1,7 @@
-"""Forms of the status board: incidents, maintenance windows, announcements, rules. Times are in the user's zone."""
+"""Forms of the status board: incidents, maintenance windows, announcements, rules.
+
+Times are in the user's zone.
+"""
 
 from typing import Any
 
@@ -22,9 +25,15 @@ class IncidentForm(forms.Form):
     state = forms.ChoiceField(choices=_STATES, label="State")
     started_at = LocalMomentField(required=False, label="Started", help_text="Leave empty for now.")
     title = forms.CharField(max_length=200, help_text="One line that describes the symptom.")
-    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description")
+    text = forms.CharField(
+        required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description"
+    )
     url = forms.URLField(
-        required=False, max_length=2000, assume_scheme="https", label="Link", help_text="For example a ticket or a log."
+        required=False,
+        max_length=2000,
+        assume_scheme="https",
+        label="Link",
+        help_text="For example a ticket or a log.",
     )
 
 
@@ -33,12 +42,16 @@ class UpdateForm(IncidentForm):
 
     service: Any = None
     started_at: Any = None
-    since = LocalMomentField(required=False, label="In this state since", help_text="Leave empty for now.")
+    since = LocalMomentField(
+        required=False, label="In this state since", help_text="Leave empty for now."
+    )
     reason = forms.CharField(max_length=2000, label="What changed")
 
 
 class CloseForm(forms.Form):
-    reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}), label="Reason")
+    reason = forms.CharField(
+        max_length=2000, widget=forms.Textarea(attrs={"rows": 2}), label="Reason"
+    )
     ended_at = LocalMomentField(required=False, label="Ended", help_text="Leave empty for now.")
 
 
@@ -57,7 +70,10 @@ class PostForm(forms.Form):
 class LogForm(forms.Form):
     origin = forms.CharField(max_length=200, required=False, label="Host or file")
     text = forms.CharField(
-        widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}), label="Lines", strip=False, help_text="As logged."
+        widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}),
+        label="Lines",
+        strip=False,
+        help_text="As logged.",
     )
 
 
@@ -73,7 +89,9 @@ class PostMortemForm(forms.Form):
 class CorrectionForm(forms.Form):
     started_at = LocalMomentField(label="Started")
     ended_at = LocalMomentField(required=False, label="Ended", help_text="Empty while it is open.")
-    reason = forms.CharField(max_length=2000, help_text="Jobs are evaluated again with the new times.")
+    reason = forms.CharField(
+        max_length=2000, help_text="Jobs are evaluated again with the new times."
+    )
 
 
 class DivideForm(forms.Form):
@@ -93,11 +111,15 @@ class ReopenForm(forms.Form):
 class MergeForm(forms.Form):
     """`into` is another incident of the same service."""
 
-    into = forms.ModelChoiceField(Incident.objects.none(), label="Into", help_text="It becomes an alert of this one.")
+    into = forms.ModelChoiceField(
+        Incident.objects.none(), label="Into", help_text="It becomes an alert of this one."
+    )
 
     def __init__(self, *args: Any, incident: Incident, **more: Any) -> None:
         super().__init__(*args, **more)
-        others = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
+        others = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(
+            pk=incident.pk
+        )
         fields: dict[str, Any] = self.fields
         fields["into"].queryset = others.order_by("-started_at")
         fields["into"].label_from_instance = lambda other: f"{other.pk}: {other.title}"
@@ -109,13 +131,19 @@ class WindowForm(forms.Form):
     starts_at = LocalMomentField(label="Start")
     ends_at = LocalMomentField(label="End")
     effect = forms.ChoiceField(
-        choices=Effect.choices, initial=Effect.DOWN, required=False, help_text="At risk: announced, not maintenance."
+        choices=Effect.choices,
+        initial=Effect.DOWN,
+        required=False,
+        help_text="At risk: announced, not maintenance.",
     )
     text = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
         label="Impact",
-        help_text="What it means for jobs. Shown to all users, and in the public calendar if there is one.",
+        help_text=(
+            "What it means for jobs. Shown to all users, and in the public calendar if there is "
+            "one."
+        ),
     )
     repeat = forms.ChoiceField(choices=[("", "Once"), *Repeat.choices], required=False)
     last_day = DayField(
@@ -138,18 +166,30 @@ class ReasonForm(forms.Form):
 class AnnouncementForm(forms.Form):
     title = forms.CharField(max_length=200)
     body = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 4}), label="Text", help_text="Plain text."
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        label="Text",
+        help_text="Plain text.",
     )
     starts_at = LocalMomentField(required=False, label="Start", help_text="Leave empty for now.")
-    ends_at = LocalMomentField(required=False, label="End", help_text="Leave empty to show it until it is withdrawn.")
-    pinned = forms.BooleanField(required=False, label="Pin", help_text="Shown first, also to those who have read it.")
+    ends_at = LocalMomentField(
+        required=False, label="End", help_text="Leave empty to show it until it is withdrawn."
+    )
+    pinned = forms.BooleanField(
+        required=False, label="Pin", help_text="Shown first, also to those who have read it."
+    )
     do_not_submit = forms.BooleanField(
         required=False, label="Advise against submitting", help_text="Shows a banner on every page."
     )
     experiments = forms.ModelMultipleChoiceField(
-        Experiment.objects.all(), required=False, to_field_name="key", help_text="Leave empty to show it to everybody."
+        Experiment.objects.all(),
+        required=False,
+        to_field_name="key",
+        help_text="Leave empty to show it to everybody.",
     )
-    services = forms.ModelMultipleChoiceField(Service.objects.all(), required=False, to_field_name="slug")
+    services = forms.ModelMultipleChoiceField(
+        Service.objects.all(), required=False, to_field_name="slug"
+    )
 
 
 class PinForm(forms.Form):
@@ -159,7 +199,9 @@ class PinForm(forms.Form):
 class SourceForm(forms.Form):
     slug = forms.SlugField(max_length=64, help_text="Part of the address that it posts to.")
     name = forms.CharField(max_length=100, required=False)
-    feed = forms.ChoiceField(label="Format", choices=lambda: [(name, name) for name in FEEDS.names()])
+    feed = forms.ChoiceField(
+        label="Format", choices=lambda: [(name, name) for name in FEEDS.names()]
+    )
     heartbeat_timeout_seconds = forms.IntegerField(
         label="Heartbeat timeout (s)",
         min_value=60,
@@ -177,7 +219,9 @@ class SourceForm(forms.Form):
         required=False,
         max_length=500,
         assume_scheme="https",
-        help_text="Address of its API or document, asked every minute: closes what it no longer reports.",
+        help_text=(
+            "Address of its API or document, asked every minute: closes what it no longer reports."
+        ),
     )
 
 
@@ -190,22 +234,36 @@ class MappingForm(forms.Form):
         for name, about in FIELDS.items():
             is_needed = name in ("key", "state")
             label = name.replace("_", " ").capitalize()
-            fields[name] = forms.CharField(max_length=300, required=is_needed, label=label, help_text=about)
+            fields[name] = forms.CharField(
+                max_length=300, required=is_needed, label=label, help_text=about
+            )
 
     def mapping(self) -> dict[str, str]:
         return {name: value for name, value in self.cleaned_data.items() if value}
 
 
 class RuleForm(forms.Form):
-    """Maps alerts that share labels with an unmapped alert to a service; `services` are the choices."""
+    """Maps alerts that share labels with an unmapped alert to a service;
+    `services` are the choices.
+    """
 
     labels = forms.MultipleChoiceField(help_text="All selected labels must match.")
     service = forms.ChoiceField()
-    state = forms.ChoiceField(choices=[("", "By severity"), *_STATES], required=False, label="State")
+    state = forms.ChoiceField(
+        choices=[("", "By severity"), *_STATES], required=False, label="State"
+    )
 
-    def __init__(self, data: Any = None, *, alert: UnmappedAlert, services: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, data: Any = None, *, alert: UnmappedAlert, services: list[tuple[str, str]]
+    ) -> None:
         super().__init__(data, auto_id=f"id_{alert.pk}_%s")
         fields: dict[str, Any] = self.fields
-        fields["labels"].choices = [(name, f"{name}={value}"[:100]) for name, value in sorted(alert.labels.items())]
+        fields["labels"].choices = [
+            (name, f"{name}={value}"[:100]) for name, value in sorted(alert.labels.items())
+        ]
         fields["labels"].initial = [name for name in ("alertname", "job") if name in alert.labels]
-        fields["service"].choices = [("", "Choose…"), *services, (NO_SERVICE, "Ignore these alerts")]
+        fields["service"].choices = [
+            ("", "Choose…"),
+            *services,
+            (NO_SERVICE, "Ignore these alerts"),
+        ]

@@ -1,4 +1,6 @@
-"""Monitoring sources on pages: create one, rotate its token, and say where the values of its payloads are."""
+"""Monitoring sources on pages: create one, rotate its token,
+and say where the values of its payloads are.
+"""
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
@@ -38,16 +40,24 @@ def new_token(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     return _token_page(request, source, token)
 
 
-def _token_page(request: AuthenticatedRequest, source: MonitoringSource, token: str) -> HttpResponse:
+def _token_page(
+    request: AuthenticatedRequest, source: MonitoringSource, token: str
+) -> HttpResponse:
     address = request.build_absolute_uri(f"/api/v1/feeds/{source.slug}/")
-    response = render(request, "statusboard/source_token.html", {"source": source, "token": token, "address": address})
+    response = render(
+        request,
+        "statusboard/source_token.html",
+        {"source": source, "token": token, "address": address},
+    )
     response["Cache-Control"] = "no-store"
     return response
 
 
 @require_http_methods(["GET", "POST"])
 def mapping(request: AuthenticatedRequest, slug: str) -> HttpResponse:
-    """Edit the mapping of a source of any JSON; “Try” reads stored payloads by it and changes nothing."""
+    """Edit the mapping of a source of any JSON; “Try” reads stored payloads by it and changes
+    nothing.
+    """
     _require_role(request)
     source = get_object_or_404(MonitoringSource, slug=slug, feed="json")
     form = MappingForm(request.POST or None, mapping=source.mapping)

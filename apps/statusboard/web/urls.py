@@ -4,7 +4,8 @@ from apps.statusboard.web import exports, sources, views
 from apps.statusboard.web.calendar import calendar
 
 app_name = "statusboard"
-# All pages have at least two parts after services/: the page of a service, which is the portal's, has any slug.
+# All pages have at least two parts after services/: the page of a service, which is the portal's,
+# has any slug.
 urlpatterns = [
     path("services/", views.status_board, name="board"),
     path("services/windows/calendar/", calendar, name="calendar"),
@@ -12,9 +13,15 @@ urlpatterns = [
     path("services/windows/new/", views.schedule_maintenance, name="schedule-window"),
     path("services/windows/<int:pk>/cancel/", views.cancel_maintenance, name="cancel-window"),
     path("services/announcements/new/", views.new_announcement, name="post-announcement"),
-    path("services/announcements/<int:pk>/read/", views.read_announcement, name="read-announcement"),
+    path(
+        "services/announcements/<int:pk>/read/", views.read_announcement, name="read-announcement"
+    ),
     path("services/announcements/<int:pk>/pin/", views.pin, name="pin-announcement"),
-    path("services/announcements/<int:pk>/withdraw/", views.retract_announcement, name="withdraw-announcement"),
+    path(
+        "services/announcements/<int:pk>/withdraw/",
+        views.retract_announcement,
+        name="withdraw-announcement",
+    ),
     path("services/monitoring/sources/", views.sources, name="sources"),
     path("services/status/", exports.public_board, name="public-board"),
     path("services/status/feed.atom", exports.incidents_feed, name="status-feed"),
@@ -22,14 +29,41 @@ urlpatterns = [
     path("services/status/maintenance.ics", exports.windows_calendar, name="status-calendar"),
     path("services/status/badge.svg", exports.status_badge, name="status-badge"),
     # As the DOE IRI API writes them, without a slash at the end.
-    path("services/iri/status/resources", exports.iri_objects, {"kind": "resources"}, name="iri-resources"),
-    path("services/iri/status/resources/<str:key>", exports.iri_objects, {"kind": "resources"}, name="iri-resource"),
-    path("services/iri/status/incidents", exports.iri_objects, {"kind": "incidents"}, name="iri-incidents"),
-    path("services/iri/status/incidents/<str:key>", exports.iri_objects, {"kind": "incidents"}, name="iri-incident"),
+    path(
+        "services/iri/status/resources",
+        exports.iri_objects,
+        {"kind": "resources"},
+        name="iri-resources",
+    ),
+    path(
+        "services/iri/status/resources/<str:key>",
+        exports.iri_objects,
+        {"kind": "resources"},
+        name="iri-resource",
+    ),
+    path(
+        "services/iri/status/incidents",
+        exports.iri_objects,
+        {"kind": "incidents"},
+        name="iri-incidents",
+    ),
+    path(
+        "services/iri/status/incidents/<str:key>",
+        exports.iri_objects,
+        {"kind": "incidents"},
+        name="iri-incident",
+    ),
     path("services/iri/status/events", exports.iri_objects, {"kind": "events"}, name="iri-events"),
-    path("services/iri/status/events/<str:key>", exports.iri_objects, {"kind": "events"}, name="iri-event"),
+    path(
+        "services/iri/status/events/<str:key>",
+        exports.iri_objects,
+        {"kind": "events"},
+        name="iri-event",
+    ),
     path("services/monitoring/sources/new/", sources.new_source, name="source-new"),
     path("services/monitoring/sources/<slug:slug>/token/", sources.new_token, name="source-token"),
-    path("services/monitoring/sources/<slug:slug>/mapping/", sources.mapping, name="source-mapping"),
+    path(
+        "services/monitoring/sources/<slug:slug>/mapping/", sources.mapping, name="source-mapping"
+    ),
     path("services/monitoring/alerts/<int:pk>/", views.map_alert, name="map-alert"),
 ]

@@ -34,7 +34,13 @@ from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.domain.sources import source_faults, sources_with_counts
 from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead
 from apps.statusboard.enums import State
-from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service, UnmappedAlert
+from apps.statusboard.models import (
+    Announcement,
+    DowntimeWindow,
+    MonitoringSource,
+    Service,
+    UnmappedAlert,
+)
 from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import (
     NO_SERVICE,
@@ -51,10 +57,15 @@ from apps.statusboard.web.forms import (
 @require_safe
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
-    by_hour = read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days") or False
+    by_hour = (
+        read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days")
+        or False
+    )
     zone = timezone.get_current_timezone()
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
-    counts = Counter(row.own for row in rows if row.has_own_state)  # a heading has no state of its own
+    counts = Counter(
+        row.own for row in rows if row.has_own_state
+    )  # a heading has no state of its own
     context = {
         "at": at,
         "rows": rows,
@@ -77,7 +88,10 @@ def report_incident(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def schedule_maintenance(request: AuthenticatedRequest) -> HttpResponse:
-    initial = {"services": request.GET.getlist("service"), "starts_at": request.GET.get("start", "")}
+    initial = {
+        "services": request.GET.getlist("service"),
+        "starts_at": request.GET.get("start", ""),
+    }
     form = WindowForm(request.POST or None, initial=initial)
     schedule = partial(schedule_window, zone=timezone.get_current_timezone())
     return _form_page(request, form, "Schedule maintenance", "Schedule maintenance", schedule)
@@ -91,7 +105,12 @@ def new_announcement(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def cancel_maintenance(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    _act(request, CancelForm(request.POST), cancel_window, window=get_object_or_404(DowntimeWindow, pk=pk))
+    _act(
+        request,
+        CancelForm(request.POST),
+        cancel_window,
+        window=get_object_or_404(DowntimeWindow, pk=pk),
+    )
     return redirect("statusboard:board")
 
 
@@ -112,7 +131,10 @@ def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 @require_POST
 def read_announcement(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Take an announcement off the home page of the user."""
-    mark_read(announcement=get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk), by=request.user)
+    mark_read(
+        announcement=get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk),
+        by=request.user,
+    )
     return redirect("portal:home")
 
 
@@ -144,7 +166,9 @@ def _service_choices() -> list[tuple[str, str]]:
     return list(Service.objects.values_list("slug", "name"))
 
 
-def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: str, **fields: Any) -> MonitoringSource:
+def _add_rule(
+    *, alert: UnmappedAlert, labels: list[str], service: str, state: str, **fields: Any
+) -> MonitoringSource:
     rule = add_rule(
         source=alert.source,
         matchers={name: alert.labels[name] for name in labels},
@@ -156,7 +180,11 @@ def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: s
 
 
 def _form_page(
-    request: AuthenticatedRequest, form: forms.Form, title: str, button: str, service: Callable[..., Any]
+    request: AuthenticatedRequest,
+    form: forms.Form,
+    title: str,
+    button: str,
+    service: Callable[..., Any],
 ) -> HttpResponse:
     """Show a page with one form; redirect to the board on success."""
     if not may_run_board(request.user):
@@ -164,11 +192,17 @@ def _form_page(
     if request.method == "POST" and _act(request, form, service):
         return redirect("statusboard:board")
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
-    return render(request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200)
+    return render(
+        request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200
+    )
 
 
-def _act(request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any) -> bool:
-    """Call the domain function with a valid form's data; show errors beside the fields or as messages."""
+def _act(
+    request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any
+) -> bool:
+    """Call the domain function with a valid form's data;
+    show errors beside the fields or as messages.
+    """
     if not form.is_valid():
         if not may_run_board(request.user):
             raise PermissionDenied

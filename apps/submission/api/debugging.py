@@ -19,18 +19,24 @@ from apps.submission.models import Submission
 class DebugRunReader(SubmissionReader):
     """A debug re-run: an array of one job."""
 
-    job = serializers.IntegerField(source="debug_of_id", allow_null=True, help_text="The job that is run again.")
+    job = serializers.IntegerField(
+        source="debug_of_id", allow_null=True, help_text="The job that is run again."
+    )
 
     class Meta(SubmissionReader.Meta):
         fields = ["id", "job", "profile", *SubmissionReader.Meta.fields]
 
 
 class DebugRunWriter(serializers.Serializer[Any]):
-    """The job to run again, and the name of the profile; without one, the first of its experiment."""
+    """The job to run again, and the name of the profile; without one,
+    the first of its experiment.
+    """
 
     job = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
     profile = serializers.CharField(required=False, allow_blank=True, max_length=64, default="")
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=MAX_REASON, default=""
+    )
 
 
 class DebugRunViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewSet[Submission]):
@@ -40,13 +46,23 @@ class DebugRunViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewS
     lookup_value_regex = r"\d{1,18}"
 
     def get_queryset(self) -> QuerySet[Submission]:
-        runs = Submission.objects.filter(purpose=Purpose.DEBUG, debug_of__in=Job.objects.visible_to(self.request.user))
+        runs = Submission.objects.filter(
+            purpose=Purpose.DEBUG, debug_of__in=Job.objects.visible_to(self.request.user)
+        )
         return runs.select_related("request", "cluster", "retry_of").order_by("-pk")
 
     @command(DebugRunWriter, DebugRunReader, code=201)
     def create(self, *, job: int, profile: str, by: User, **fields: Any) -> Submission:
-        """Submit a job of the portal again with the changes of a profile. For approvers and shifters."""
-        original_job = Job.objects.visible_to(by).select_related("cluster", "experiment").filter(pk=job).first()
+        """Submit a job of the portal again with the changes of a profile.
+
+        For approvers and shifters.
+        """
+        original_job = (
+            Job.objects.visible_to(by)
+            .select_related("cluster", "experiment")
+            .filter(pk=job)
+            .first()
+        )
         if original_job is None:
             raise InvalidFields({"job": ["Not found, or you do not have access."]})
 

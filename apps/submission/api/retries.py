@@ -35,9 +35,14 @@ class SourceSerializer(serializers.Serializer[Any]):
     """What failed jobs are retried for, and the limits of the batch."""
 
     kind = serializers.ChoiceField(choices=SOURCES)
-    id = serializers.IntegerField(min_value=1, max_value=2**63 - 1, help_text="Of the group, incident or job.")
+    id = serializers.IntegerField(
+        min_value=1, max_value=2**63 - 1, help_text="Of the group, incident or job."
+    )
     attempts = serializers.IntegerField(
-        min_value=1, max_value=batches.MOST_ATTEMPTS, default=batches.ATTEMPTS, help_text="Maximum attempts of a job."
+        min_value=1,
+        max_value=batches.MOST_ATTEMPTS,
+        default=batches.ATTEMPTS,
+        help_text="Maximum attempts of a job.",
     )
     of_stage = serializers.IntegerField(
         min_value=0,
@@ -56,13 +61,17 @@ class BatchWriter(SourceSerializer):
     pause_minutes = serializers.IntegerField(
         min_value=0, max_value=batches.MOST_PAUSE_MINUTES, default=batches.PAUSE_MINUTES
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=MAX_REASON, default=""
+    )
 
 
 class BatchReasonWriter(serializers.Serializer[Any]):
     """The reason of a change of a batch."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=MAX_REASON, default=""
+    )
 
 
 class DryRunSerializer(serializers.Serializer[Any]):
@@ -70,14 +79,19 @@ class DryRunSerializer(serializers.Serializer[Any]):
 
     jobs = serializers.IntegerField()
     eligible = serializers.ListField(child=serializers.IntegerField())
-    core_seconds = serializers.IntegerField(help_text="Of the failed attempts of the eligible jobs.")
+    core_seconds = serializers.IntegerField(
+        help_text="Of the failed attempts of the eligible jobs."
+    )
     left_out = serializers.DictField(
-        child=serializers.ListField(child=serializers.IntegerField()), help_text=f"By {', '.join(LeftOut.values)}."
+        child=serializers.ListField(child=serializers.IntegerField()),
+        help_text=f"By {', '.join(LeftOut.values)}.",
     )
 
 
 class ObstacleReader(serializers.Serializer[Any]):
-    """What a batch waits for: a service that is down, or an announcement that says not to submit."""
+    """What a batch waits for: a service that is down,
+    or an announcement that says not to submit.
+    """
 
     service = serializers.CharField(source="disruption.service.slug", default=None, allow_null=True)
     down_since = serializers.DateTimeField(source="disruption.since", default=None, allow_null=True)
@@ -87,7 +101,8 @@ class ObstacleReader(serializers.Serializer[Any]):
 class BatchReader(serializers.ModelSerializer[RetryBatch]):
     """A batch of retries; `jobs` are their numbers by state.
 
-    `waiting_for` names what all jobs wait for that are not released yet; it is empty while some can be released.
+    `waiting_for` names what all jobs wait for that are not released yet; it is empty while some can
+    be released.
     """
 
     group = serializers.IntegerField(source="group_id", allow_null=True)
@@ -99,7 +114,18 @@ class BatchReader(serializers.ModelSerializer[RetryBatch]):
     class Meta:
         model = RetryBatch
         fields = [
-            *("id", "title", "group", "incident", "job", "state", "step", "pause_minutes", "reason", "jobs"),
+            *(
+                "id",
+                "title",
+                "group",
+                "incident",
+                "job",
+                "state",
+                "step",
+                "pause_minutes",
+                "reason",
+                "jobs",
+            ),
             "waiting_for",
             *("created_at", "created_by", "released_at", "ended_at"),
         ]
@@ -153,17 +179,24 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
             }
         )
 
-    @extend_schema(parameters=[SourceSerializer], responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
+    @extend_schema(
+        parameters=[SourceSerializer], responses={(200, "application/x-tar"): OpenApiTypes.BINARY}
+    )
     @action(detail=False)
     @one_at_a_time
     def bundle(self, request: ApiRequest) -> HttpResponse:
         """Return the failed jobs that only their owners can submit again, as a tar for them."""
-        content = retry_bundle(verdicts=_dry_run(request).only_by_owner, by=request.user, at=timezone.now())
+        content = retry_bundle(
+            verdicts=_dry_run(request).only_by_owner, by=request.user, at=timezone.now()
+        )
         return HttpResponse(content, content_type="application/x-tar")
 
     @command(BatchWriter, BatchReader, code=201, allowed=lambda user, _: may_hold_some(user))
     def create(self, *, by: User, **fields: Any) -> RetryBatch:
-        """Retry all eligible jobs of a group, an incident, or one job. For approvers and shifters."""
+        """Retry all eligible jobs of a group, an incident, or one job.
+
+        For approvers and shifters.
+        """
         source = _source(by, fields)
         values = {name: value for name, value in fields.items() if name not in ("kind", "id")}
         return batches.plan_batch(source=source, by=by, **values)

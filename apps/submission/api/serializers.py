@@ -24,9 +24,27 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
     class Meta:
         model = Submission
         fields = [
-            *("request", "number", "position", "stage_name", "purpose", "is_test", "cluster", "retry_of"),
+            *(
+                "request",
+                "number",
+                "position",
+                "stage_name",
+                "purpose",
+                "is_test",
+                "cluster",
+                "retry_of",
+            ),
             *("first", "tasks", "indices", "held_at", "cancel_asked_at", "cancelled_at"),
-            *("state", "attempts", "spool_id", "sent_at", "ended", "completed", "failed_indices", "settled_at"),
+            *(
+                "state",
+                "attempts",
+                "spool_id",
+                "sent_at",
+                "ended",
+                "completed",
+                "failed_indices",
+                "settled_at",
+            ),
             *("last_error", "script_sha256", "created_at", "created_by"),
         ]
 
@@ -34,8 +52,12 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
 class AssignWriter(ReasonWriter):
     """The cluster, and how to start: `test`, `start`, or null to keep the state."""
 
-    cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.filter(submits=True))
-    begin = serializers.ChoiceField(choices=["test", "start"], required=False, allow_null=True, default=None)
+    cluster = serializers.SlugRelatedField(
+        slug_field="name", queryset=Cluster.objects.filter(submits=True)
+    )
+    begin = serializers.ChoiceField(
+        choices=["test", "start"], required=False, allow_null=True, default=None
+    )
     most_in_flight = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=MAX_LIMIT, default=None
     )
@@ -44,9 +66,15 @@ class AssignWriter(ReasonWriter):
 class RetryWriter(serializers.Serializer[Any]):
     """The failed jobs to retry."""
 
-    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
-    verdict = serializers.ChoiceField(choices=VerdictKind.choices, required=False, allow_blank=True, default="")
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    position = serializers.IntegerField(
+        min_value=0, max_value=1000, help_text="Of the stage, from 0."
+    )
+    verdict = serializers.ChoiceField(
+        choices=VerdictKind.choices, required=False, allow_blank=True, default=""
+    )
+    reason = serializers.CharField(
+        required=False, allow_blank=True, max_length=MAX_REASON, default=""
+    )
 
 
 class CancelWriter(serializers.Serializer[Any]):
@@ -58,14 +86,20 @@ class CancelWriter(serializers.Serializer[Any]):
 class AcceptWriter(CancelWriter):
     """The stage that is accepted as is, or waits for its missing jobs again."""
 
-    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
+    position = serializers.IntegerField(
+        min_value=0, max_value=1000, help_text="Of the stage, from 0."
+    )
 
 
 class LimitWriter(CancelWriter):
-    """The maximum number of concurrent jobs, null for no limit; `was` is the limit it replaces (0: none)."""
+    """The maximum number of concurrent jobs, null for no limit; `was` is the limit it replaces (0:
+    none).
+    """
 
     most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=MAX_LIMIT)
-    was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None)
+    was = serializers.IntegerField(
+        required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None
+    )
 
 
 class IgnoreAdviceWriter(CancelWriter):
@@ -77,7 +111,9 @@ class IgnoreAdviceWriter(CancelWriter):
 class FollowAdviceWriter(serializers.Serializer[Any]):
     """An optional reason."""
 
-    reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
+    reason = serializers.CharField(
+        max_length=MAX_REASON, required=False, allow_blank=True, default=""
+    )
 
 
 class SendAgainWriter(serializers.Serializer[Any]):

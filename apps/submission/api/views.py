@@ -1,4 +1,6 @@
-"""Submissions in the API: `/submissions/<request>/` lists them; actions submit, retry and return scripts."""
+"""Submissions in the API: `/submissions/<request>/` lists them; actions submit,
+retry and return scripts.
+"""
 
 from typing import Any
 
@@ -61,8 +63,12 @@ class SubmissionViewSet(OfRequests):
 
     @command(AssignWriter, _LIST)
     def assign(self, production_request: Request, *, begin: str | None, **fields: Any) -> None:
-        """Assign a request to a cluster, to which the portal submits its jobs; allowed for approvers and shifters."""
-        assignment.assign_request(request=production_request, verb=Verb(begin) if begin else None, **fields)
+        """Assign a request to a cluster, to which the portal submits its jobs;
+        allowed for approvers and shifters.
+        """
+        assignment.assign_request(
+            request=production_request, verb=Verb(begin) if begin else None, **fields
+        )
 
     @command(RetryWriter, _LIST)
     def retry(self, production_request: Request, **fields: Any) -> None:
@@ -79,7 +85,9 @@ class SubmissionViewSet(OfRequests):
 
     @command(AcceptWriter, _LIST)
     def accept(self, production_request: Request, **fields: Any) -> None:
-        """Continue without the jobs of a stage that did not complete; the request is then partially done."""
+        """Continue without the jobs of a stage that did not complete;
+        the request is then partially done.
+        """
         accept_stage(request=production_request, **fields)
 
     @command(AcceptWriter, _LIST, url_path="wait-again")

@@ -26,7 +26,9 @@ _ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Requested and completed jobs of a stage; `obstacle` says why it cannot be accepted as is, or is empty."""
+    """Requested and completed jobs of a stage; `obstacle` says why it cannot be accepted as is,
+    or is empty.
+    """
 
     stage: Stage
     asked: int
@@ -83,14 +85,19 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
 
 def _jobs_being_submitted(standing: StageStanding) -> int:
     """Return the number of jobs of a stage that are planned, but not yet in the scheduler."""
-    return sum(submission.tasks for submission in standing.submissions if submission.state in _ON_ITS_WAY)
+    return sum(
+        submission.tasks for submission in standing.submissions if submission.state in _ON_ITS_WAY
+    )
 
 
 @transaction.atomic
-def accept_stage(*, request: Request, position: int, by: User, at: datetime, reason: str) -> StageAcceptance:
+def accept_stage(
+    *, request: Request, position: int, by: User, at: datetime, reason: str
+) -> StageAcceptance:
     """Accept a stage as is: the next stage starts, or the request is completing.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the obstacle.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the
+    obstacle.
     """
     request = locked(request)
     shortfalls = {shortfall.stage.position: shortfall for shortfall in shortfalls_of(request, at)}
@@ -98,8 +105,14 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
     if shortfall is None:
         raise InvalidTransition(f"{request} has no such stage.")
     shortfall.stage.request = request
-    if shortfall.obstacle and shortfall.acceptance is None and request.state == RequestState.RUNNING:
-        raise InvalidTransition(f"{request}: {shortfall.stage.name} cannot be accepted as is: {shortfall.obstacle}")
+    if (
+        shortfall.obstacle
+        and shortfall.acceptance is None
+        and request.state == RequestState.RUNNING
+    ):
+        raise InvalidTransition(
+            f"{request}: {shortfall.stage.name} cannot be accepted as is: {shortfall.obstacle}"
+        )
 
     acceptance = record_acceptance(
         stage=shortfall.stage,
@@ -109,7 +122,9 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
         at=at,
         reason=reason,
     )
-    for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
+    for cluster_id in Assignment.objects.filter(request=request).values_list(
+        "cluster_id", flat=True
+    ):
         enqueue("submission.send_to", cluster_id=cluster_id)
     return acceptance
 

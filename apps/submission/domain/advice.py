@@ -1,4 +1,6 @@
-"""Submit jobs of a request for some hours although a service is down or an announcement advises against it."""
+"""Submit jobs of a request for some hours although a service is down or an announcement advises
+against it.
+"""
 
 from datetime import datetime, timedelta
 
@@ -32,11 +34,20 @@ def ignore_advice(*, request: Request, by: User, at: datetime, reason: str, hour
     if problems:
         raise InvalidFields(problems)
     if request.state not in STATES:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be submitted for it.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”: no jobs can be submitted for it."
+        )
     until = at + timedelta(hours=hours)
     _set(request, until)
     data = {"until": f"{until:%Y-%m-%d %H:%M} UTC"}
-    publish(kind="submission.advice_ignored", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    publish(
+        kind="submission.advice_ignored",
+        target=request,
+        by=by,
+        at=at,
+        reason=reason.strip(),
+        data=data,
+    )
     return request
 
 
@@ -49,7 +60,11 @@ def follow_advice(*, request: Request, by: User, at: datetime, reason: str = "")
         raise InvalidTransition(f"{request} follows the advice.")
     _set(request, None)
     publish(
-        kind="submission.advice_followed", target=request, by=by, at=at, reason=checked_reason(reason, needed=False)
+        kind="submission.advice_followed",
+        target=request,
+        by=by,
+        at=at,
+        reason=checked_reason(reason, needed=False),
     )
     return request
 

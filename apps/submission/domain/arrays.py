@@ -17,20 +17,30 @@ from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.keepup import files_of_jobs
-from apps.submission.domain.scripts import Overlay, StagePlan, plan_stage, stage_in_environment, write_script
+from apps.submission.domain.scripts import (
+    Overlay,
+    StagePlan,
+    plan_stage,
+    stage_in_environment,
+    write_script,
+)
 from apps.submission.domain.submissions import write_ranges
 from apps.submission.models import Submission
 
 
 def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
-    """Return the plan of each stage, or of its test with at most `test_events` events. Raises `InvalidFields`.
+    """Return the plan of each stage, or of its test with at most `test_events` events.
+
+    Raises `InvalidFields`.
 
     Plans of a scan are for the point of `job`.
     """
     content = content_of(request)
     plans = []
     for position in range(len(request.stages.all())):
-        plan = plan_stage(key=request.key, content=content, position=position, test_events=test_events, job=job)
+        plan = plan_stage(
+            key=request.key, content=content, position=position, test_events=test_events, job=job
+        )
         plans.append(plan)
     return plans
 
@@ -39,12 +49,17 @@ def adapter_that_submits(cluster: Cluster) -> Submits:
     """Return the adapter of a cluster. Raises `SchedulerError` if it cannot submit."""
     adapter = adapter_of(cluster)
     if not isinstance(adapter, Submits):
-        raise SchedulerError(f"Jobs cannot be submitted to {cluster}: its adapter {cluster.scheduler} cannot submit.")
+        raise SchedulerError(
+            f"Jobs cannot be submitted to {cluster}: its adapter {cluster.scheduler} cannot submit."
+        )
     return adapter
 
 
 def options_of(cluster: Cluster) -> SubmissionOptions:
-    """Return the options of a cluster for submission. Raises `SchedulerError` if they are invalid."""
+    """Return the options of a cluster for submission.
+
+    Raises `SchedulerError` if they are invalid.
+    """
     try:
         return read_options(cluster.submission)
     except ValueError as error:
@@ -66,11 +81,15 @@ def new_submission(
     files: Mapping[int, Sequence[str]] | None = None,
     overlay: Overlay | None = None,
 ) -> Submission:
-    """Return an unsaved row with its script, for `tasks` jobs from `first` on, or for those of `indices`."""
+    """Return an unsaved row with its script, for `tasks` jobs from `first` on,
+    or for those of `indices`.
+    """
     token = uuid.uuid4()
     if plan.takes_files and files is None:
         files = files_of_jobs(request, indices or range(first, first + tasks))
-    script = write_script(plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay)
+    script = write_script(
+        plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay
+    )
     options = options_of(cluster)
     return Submission(
         request=request,
@@ -90,7 +109,9 @@ def new_submission(
             "memory_bytes": plan.memory_bytes,
             "time_limit_seconds": plan.wall_seconds,
             "account": options.account_of(request.experiment.key),
-            **options.model_dump(include={"most_at_once", "partition", "qos", "directory", "output"}),
+            **options.model_dump(
+                include={"most_at_once", "partition", "qos", "directory", "output"}
+            ),
         },
         due_at=at,
         created_at=at,

@@ -47,15 +47,19 @@ def assign_request(
     reason: str = "",
     version: int | None = None,
 ) -> Assignment:
-    """Assign a request to a cluster, to which the portal submits its jobs, and make the move `verb`.
+    """Assign a request to a cluster, to which the portal submits its jobs,
+    and make the move `verb`.
 
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for stages that cannot run, `StaleState`.
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for stages that cannot run,
+    `StaleState`.
     """
     check_may_submit(by, request)
     reason = checked_reason(reason, needed=False)
     request = locked(request)
     if request.state not in ASSIGNABLE:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”: no jobs can be sent for it."
+        )
     check_cluster(cluster, request)
     plans_of(request)
     listed_files(request)
@@ -79,14 +83,30 @@ def choose_cluster(
     most_in_flight: int | None = None,
     reason: str = "",
 ) -> Assignment:
-    """Store the cluster of a request. The caller holds the lock on the request and has checked both."""
+    """Store the cluster of a request.
+
+    The caller holds the lock on the request and has checked both.
+    """
     limit = most_in_flight or wished_limit(request)
     assignment, _ = Assignment.objects.update_or_create(
         request=request,
-        defaults={"cluster": cluster, "most_in_flight": limit, "assigned_at": at, "assigned_by": str(by)},
+        defaults={
+            "cluster": cluster,
+            "most_in_flight": limit,
+            "assigned_at": at,
+            "assigned_by": str(by),
+        },
     )
     data = {"cluster": cluster.name, "most_in_flight": limit}
-    publish(kind="submission.assigned", target=request, by=by, at=at, new=cluster.name, reason=reason, data=data)
+    publish(
+        kind="submission.assigned",
+        target=request,
+        by=by,
+        at=at,
+        new=cluster.name,
+        reason=reason,
+        data=data,
+    )
     return assignment
 
 
@@ -104,7 +124,9 @@ def retry_failed(
         raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
     reason = checked_reason(reason, needed=False)
     if request.state not in SENDABLE:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”: no jobs can be sent for it."
+        )
     _check_not_accepted(request, position)
 
     retries: list[Submission] = []
@@ -112,7 +134,9 @@ def retry_failed(
     for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
             check_cluster(submission.cluster, request)
-            retry = plan_retry(submission=submission, request=request, indices=indices, by=by, at=at, reason=reason)
+            retry = plan_retry(
+                submission=submission, request=request, indices=indices, by=by, at=at, reason=reason
+            )
             retries.append(retry)
     if not retries:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
@@ -126,7 +150,8 @@ def retry_failed(
 def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int:
     """Cancel all submitted jobs of a request; return how many. Planned arrays stay.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if there are none.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if there are
+    none.
     """
     check_may_submit(by, request)
     reason = checked_reason(reason)
@@ -135,7 +160,9 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     if not submissions:
         raise InvalidTransition(f"{request} has no jobs in a scheduler.")
 
-    request.submissions.filter(pk__in=[submission.pk for submission in submissions]).update(cancel_asked_at=at)
+    request.submissions.filter(pk__in=[submission.pk for submission in submissions]).update(
+        cancel_asked_at=at
+    )
     jobs = sum(submission.tasks - submission.ended for submission in submissions)
     data = {"jobs": jobs, "submissions": [submission.number for submission in submissions]}
     publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
@@ -145,8 +172,13 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
 
 
 @transaction.atomic
-def send_refused_again(*, submission: Submission, by: User, at: datetime, reason: str = "") -> Submission:
-    """Plan a refused array again, unchanged. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`."""
+def send_refused_again(
+    *, submission: Submission, by: User, at: datetime, reason: str = ""
+) -> Submission:
+    """Plan a refused array again, unchanged.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
+    """
     check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
     if submission.purpose == Purpose.PRODUCTION:
@@ -164,13 +196,17 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
 
 def _check_not_accepted(request: Request, position: int) -> None:
     if taken := acceptance_of(request, position):
-        raise InvalidTransition(f"{request}: {taken.by} accepted {taken.stage.name} as is. Revoke that first.")
+        raise InvalidTransition(
+            f"{request}: {taken.by} accepted {taken.stage.name} as is. Revoke that first."
+        )
 
 
 def check_cluster(cluster: Cluster, request: Request) -> None:
     """Raise `InvalidTransition` if no jobs can be submitted to a cluster."""
     if not cluster.submits:
-        raise InvalidTransition(f"Submission to {cluster} is switched off. An admin can switch it on.")
+        raise InvalidTransition(
+            f"Submission to {cluster} is switched off. An admin can switch it on."
+        )
     try:
         adapter_that_submits(cluster)
         options_of(cluster)

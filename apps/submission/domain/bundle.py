@@ -29,11 +29,18 @@ not if the portal submits the jobs itself.
 
 
 def write_bundle(*, request: Request, at: datetime) -> bytes:
-    """Return a tar with one script for each stage, a README and a script that submits them. Raises `InvalidFields`."""
+    """Return a tar with one script for each stage, a README and a script that submits them.
+
+    Raises `InvalidFields`.
+    """
     plans = _plans(request)
     if any(plan.takes_files for plan in plans):
         raise InvalidFields(
-            {"workflow": ["Jobs of this request are made of files as they arrive; they cannot be bundled."]}
+            {
+                "workflow": [
+                    "Jobs of this request are made of files as they arrive; they cannot be bundled."
+                ]
+            }
         )
     files = {_script_name(plan): write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
@@ -42,7 +49,11 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
     members = []
     for name, text in files.items():
         mode = 0o755 if name.endswith(".sh") else 0o644
-        members.append(TarMember(f"{request.key}/{name}", text.encode(), mode=mode, modified_at=int(at.timestamp())))
+        members.append(
+            TarMember(
+                f"{request.key}/{name}", text.encode(), mode=mode, modified_at=int(at.timestamp())
+            )
+        )
     return b"".join(write_tar(members))
 
 
@@ -66,10 +77,16 @@ def _script_name(plan: StagePlan) -> str:
 def _submit_script(plans: list[StagePlan]) -> str:
     lines = ["#!/bin/bash", "set -eu", 'cd -- "$(dirname -- "$0")"']
     for plan in plans:
-        environment = {name: text for name, text in plan.variables.items() if name != "OPSPORTAL_RELEASE"}
+        environment = {
+            name: text for name, text in plan.variables.items() if name != "OPSPORTAL_RELEASE"
+        }
         lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items()]
         mine = f"stage_{plan.position + 1}_point_{plan.point + 1}"
-        after = f'"--dependency=afterok$stage_{plan.position}_point_{plan.point + 1}" ' if plan.position else ""
+        after = (
+            f'"--dependency=afterok$stage_{plan.position}_point_{plan.point + 1}" '
+            if plan.position
+            else ""
+        )
         lines += [f"{mine}="]
         jobs = range(plan.jobs)[plan.point * plan.jobs_each :][: plan.jobs_each]
         for first in jobs[::ARRAY_SIZE]:
@@ -81,6 +98,12 @@ def _submit_script(plans: list[StagePlan]) -> str:
                 memory_bytes=plan.memory_bytes,
                 environment=environment,
             )
-            sbatch = f'sbatch {shlex.join(options_of(job))} {after}"$@" {_script_name(plan)} {first}'
-            lines += [f"id=$({sbatch})", f'{mine}="${mine}:${{id%%;*}}"', f'echo "stage {plan.position + 1}: job $id"']
+            sbatch = (
+                f'sbatch {shlex.join(options_of(job))} {after}"$@" {_script_name(plan)} {first}'
+            )
+            lines += [
+                f"id=$({sbatch})",
+                f'{mine}="${mine}:${{id%%;*}}"',
+                f'echo "stage {plan.position + 1}: job $id"',
+            ]
     return "\n".join(lines) + "\n"

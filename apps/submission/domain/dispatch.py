@@ -59,7 +59,8 @@ def grace_of(cluster: Cluster) -> timedelta:
 def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
     """Commit to submitting the first array that can go now; None if there is none, or no capacity.
 
-    An array that waits for capacity also blocks those behind it. Raises `SchedulerError` for invalid options.
+    An array that waits for capacity also blocks those behind it. Raises `SchedulerError` for
+    invalid options.
     """
     locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
     if not locked.submits:
@@ -75,7 +76,10 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
 
 
 def has_room(*, cluster: Cluster, at: datetime) -> bool:
-    """Return whether another request can start on a cluster. Raises `SchedulerError` for invalid options."""
+    """Return whether another request can start on a cluster.
+
+    Raises `SchedulerError` for invalid options.
+    """
     submission, is_full = _first(cluster, at)
     return submission is None and not is_full
 
@@ -87,7 +91,9 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
     now = outlook(at)
     for submission in planned(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
-        waits = hold_of(submission.request, stage) or now.against(submission.request, [stage] if stage else [])
+        waits = hold_of(submission.request, stage) or now.against(
+            submission.request, [stage] if stage else []
+        )
         if waits and submission.purpose != Purpose.DEBUG:
             continue
         if not _has_room_of_its_own(submission, options):
@@ -103,7 +109,12 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     request = submission.request
     assignment = getattr(request, "assignment", None)
     here = Submission.objects.filter(cluster=submission.cluster_id)
-    limits = [(options.limit_of(request.experiment.key), here.filter(request__experiment=request.experiment_id))]
+    limits = [
+        (
+            options.limit_of(request.experiment.key),
+            here.filter(request__experiment=request.experiment_id),
+        )
+    ]
     if assignment and assignment.most_in_flight:
         if submission.tasks > assignment.most_in_flight:
             return False  # the array is split first
@@ -152,11 +163,19 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
 @transaction.atomic
 def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
     """Count the collected finished jobs of each submission."""
-    unsettled = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None)
-    for submission in unsettled.select_for_update(of=("self",)).select_related("request", "cluster").defer("script"):
+    unsettled = Submission.objects.filter(
+        cluster=cluster, state=SubmissionState.SENT, settled_at=None
+    )
+    for submission in (
+        unsettled.select_for_update(of=("self",))
+        .select_related("request", "cluster")
+        .defer("script")
+    ):
         completed = 0
         failed = []
-        for job_id, state, ended_at in jobs_of(submission).values_list("job_id", "state", "ended_at"):
+        for job_id, state, ended_at in jobs_of(submission).values_list(
+            "job_id", "state", "ended_at"
+        ):
             index = index_of(submission, job_id)
             comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
             if index is None or state == JobState.REQUEUED or comes_back:
@@ -167,7 +186,10 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
                 failed.append(index)
 
         ended = completed + len(failed)
-        if (ended, completed) == (submission.ended, submission.completed) and ended < submission.tasks:
+        if (ended, completed) == (
+            submission.ended,
+            submission.completed,
+        ) and ended < submission.tasks:
             continue
         submission.ended = ended
         submission.completed = completed
@@ -177,14 +199,22 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         if submission.retry_of_id:
             note_retries(retries=retried_jobs(submission))
         if submission.settled_at:
-            publish_event("submission.ended", submission, at, completed=completed, failed=len(failed))
+            publish_event(
+                "submission.ended", submission, at, completed=completed, failed=len(failed)
+            )
 
 
 @transaction.atomic
-def _note(submission: Submission, state: SubmissionState, at: datetime, **changes: Any) -> Submission:
-    """Store the outcome of an attempt, unless it was stored meanwhile or superseded by another attempt."""
+def _note(
+    submission: Submission, state: SubmissionState, at: datetime, **changes: Any
+) -> Submission:
+    """Store the outcome of an attempt, unless it was stored meanwhile or superseded by another
+    attempt.
+    """
     current = (
-        Submission.objects.select_for_update(of=("self",)).select_related("request", "cluster").get(pk=submission.pk)
+        Submission.objects.select_for_update(of=("self",))
+        .select_related("request", "cluster")
+        .get(pk=submission.pk)
     )
     known = {SubmissionState.SENDING, SubmissionState.UNKNOWN}
     if current.attempts != submission.attempts or current.state not in known:

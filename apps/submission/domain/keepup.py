@@ -1,4 +1,6 @@
-"""Keep-up: new files are looked up regularly and grouped into jobs, each file once, until the stop date."""
+"""Keep-up: new files are looked up regularly and grouped into jobs, each file once,
+until the stop date.
+"""
 
 import logging
 from collections import defaultdict
@@ -10,7 +12,13 @@ from django.utils import timezone
 
 from apps.core.domain.quantities import format_duration
 from apps.core.errors import InvalidFields
-from apps.production.domain.outputs.datasets import NO_LIST, CatalogueError, DataFile, ListsFiles, catalogue_of
+from apps.production.domain.outputs.datasets import (
+    NO_LIST,
+    CatalogueError,
+    DataFile,
+    ListsFiles,
+    catalogue_of,
+)
 from apps.production.domain.types.versions import workflow_of
 from apps.production.models import Request
 from apps.submission.models import Assignment, TakenFile
@@ -33,9 +41,11 @@ def is_over(request: Request, at: datetime) -> bool:
 
 
 def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
-    """Group new files into at most `most` jobs from number `first` on, if a look is due; return how many jobs.
+    """Group new files into at most `most` jobs from number `first` on, if a look is due;
+    return how many jobs.
 
-    Fails as a whole if a file is already taken. Raises `InvalidFields` if the files cannot be listed.
+    Fails as a whole if a file is already taken. Raises `InvalidFields` if the files cannot be
+    listed.
     """
     request = assignment.request
     cadence = _cadence(request)
@@ -48,7 +58,9 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
     newly_taken: list[TakenFile] = []
     for job, names in enumerate(groups[:most], start=first):
-        newly_taken.extend(TakenFile(request=request, name=name, job=job, taken_at=at) for name in names)
+        newly_taken.extend(
+            TakenFile(request=request, name=name, job=job, taken_at=at) for name in names
+        )
     TakenFile.objects.bulk_create(newly_taken)
 
     if len(groups) <= most:
@@ -71,7 +83,8 @@ def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[st
 
 
 def listed_files(request: Request) -> list[DataFile]:
-    """Return the files in the catalogue, without names that are unusable in commands; none for other requests.
+    """Return the files in the catalogue, without names that are unusable in commands;
+    none for other requests.
 
     Raises `InvalidFields` if they cannot be listed.
     """
@@ -85,15 +98,31 @@ def listed_files(request: Request) -> list[DataFile]:
             raise CatalogueError(NO_LIST)
         files = catalogue.files_of(dataset)
     except CatalogueError as error:
-        raise InvalidFields({"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}) from error
-    usable = [file for file in files if not file.name.startswith("-") and file.name.isprintable() and file.name]
+        raise InvalidFields(
+            {"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}
+        ) from error
+    usable = [
+        file
+        for file in files
+        if not file.name.startswith("-") and file.name.isprintable() and file.name
+    ]
     if len(usable) < len(files):
-        log.warning("%s: %d files of %s have names that cannot be used", request, len(files) - len(usable), dataset)
+        log.warning(
+            "%s: %d files of %s have names that cannot be used",
+            request,
+            len(files) - len(usable),
+            dataset,
+        )
     return usable
 
 
-def _cut(files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool) -> list[list[str]]:
-    """Group files into jobs. An incomplete group of N waits for more files, except on the last look."""
+def _cut(
+    files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool
+) -> list[list[str]]:
+    """Group files into jobs.
+
+    An incomplete group of N waits for more files, except on the last look.
+    """
     split = arguments.get("split")
     size = arguments.get("files_per_job")
     if split == PER_RUN:
@@ -119,4 +148,7 @@ def files_note(assignment: Assignment | None) -> str:
     request = assignment.request
     taken = TakenFile.objects.filter(request=request).count()
     cadence = format_duration(int(_cadence(request).total_seconds()))
-    return f"{taken:,} files processed so far. Next look every {cadence} until {request.arguments['stop_on']}."
+    return (
+        f"{taken:,} files processed so far. Next look every {cadence} until "
+        f"{request.arguments['stop_on']}."
+    )

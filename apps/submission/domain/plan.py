@@ -31,9 +31,11 @@ from apps.submission.models import Assignment, Submission
 
 @transaction.atomic
 def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan the next array of a request if one is due: of its first incomplete stage, or the next test.
+    """Plan the next array of a request if one is due: of its first incomplete stage,
+    or the next test.
 
-    Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the cluster.
+    Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the
+    cluster.
     """
     request = locked(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
@@ -47,7 +49,8 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of the first stage that has unplanned jobs at a point whose previous stage is complete.
+    """Plan jobs of the first stage that has unplanned jobs at a point whose previous stage is
+    complete.
 
     The points of a scan have equal shares of the jobs; a request without a scan has one point.
     """
@@ -58,7 +61,9 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
         points = standing.points(scan)
         jobs_each = scan.jobs_each(stage.jobs)
         unplanned = [point for point in ready if points[point].planned < jobs_each]
-        if unplanned and not (standing.acceptance or standing.is_waiting or hold_of(request, stage)):
+        if unplanned and not (
+            standing.acceptance or standing.is_waiting or hold_of(request, stage)
+        ):
             point = unplanned[0]
             first = point * jobs_each + points[point].planned
             # The script of an array is for one point, so an array ends where the next point starts.
@@ -74,7 +79,9 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
 
 
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for a later one."""
+    """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for
+    a later one.
+    """
     mine: list[Submission] = []
     for standing in standings_of(request):
         stage = standing.stage
@@ -85,7 +92,9 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
             first = standing.first_free
-            indices = list(range(first, first + take_new_files(assignment, first=first, most=most, at=at)))
+            indices = list(
+                range(first, first + take_new_files(assignment, first=first, most=most, at=at))
+            )
         else:
             indices = _indices_to_plan(mine, previous)[:most]
         if indices:
@@ -94,7 +103,9 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
 
 
 def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
-    """Return the numbers of jobs that the previous stage completed and that are in no array of this stage."""
+    """Return the numbers of jobs that the previous stage completed and that are in no array of
+    this stage.
+    """
     planned: set[int] = set()
     for submission in mine:
         if submission.retry_of_id is None:
@@ -113,7 +124,9 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
         last = tests.get(stage.position)
         if last is not None and last.settled_at and last.completed:
             continue
-        if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(request, stage):
+        if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(
+            request, stage
+        ):
             return None
         files = [file.name for file in listed_files(request)[:1]]
         if takes_files(request) and not files:
@@ -125,17 +138,29 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
 
 
 def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:
-    return plan_jobs(request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs)
+    return plan_jobs(
+        request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs
+    )
 
 
 def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
     """Return the maximum size of an array: all of it must fit the limits in flight."""
-    limits = (options.array_size, options.limit_of(assignment.request.experiment.key), assignment.most_in_flight)
+    limits = (
+        options.array_size,
+        options.limit_of(assignment.request.experiment.key),
+        assignment.most_in_flight,
+    )
     return min(limit for limit in limits if limit)
 
 
 def plan_retry(
-    *, submission: Submission, request: Request, indices: Sequence[int], by: Principal, at: datetime, reason: str
+    *,
+    submission: Submission,
+    request: Request,
+    indices: Sequence[int],
+    by: Principal,
+    at: datetime,
+    reason: str,
 ) -> Submission:
     """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
     return plan_jobs(
@@ -151,11 +176,26 @@ def plan_retry(
 
 
 def plan_jobs(
-    *, request: Request, cluster: Cluster, plan: StagePlan, by: Principal, at: datetime, reason: str = "", **jobs: Any
+    *,
+    request: Request,
+    cluster: Cluster,
+    plan: StagePlan,
+    by: Principal,
+    at: datetime,
+    reason: str = "",
+    **jobs: Any,
 ) -> Submission:
-    """Store the next array of a request, with jobs as for `new_submission`, and publish the event."""
+    """Store the next array of a request, with jobs as for `new_submission`,
+    and publish the event.
+    """
     submission = new_submission(
-        request=request, cluster=cluster, plan=plan, number=next_number(request), by=by, at=at, **jobs
+        request=request,
+        cluster=cluster,
+        plan=plan,
+        number=next_number(request),
+        by=by,
+        at=at,
+        **jobs,
     )
     submission.save(force_insert=True)
     data = {
@@ -164,7 +204,9 @@ def plan_jobs(
         "retry_of": submission.retry_of.number if submission.retry_of else None,
         "script_sha256": submission.script_sha256,
     }
-    publish_event("submission.planned", submission, at, by=submission.created_by, reason=reason, **data)
+    publish_event(
+        "submission.planned", submission, at, by=submission.created_by, reason=reason, **data
+    )
     return submission
 
 

@@ -28,7 +28,8 @@ _EVENTS = {
 
 
 def recall_sent(*, cluster: Cluster, at: datetime) -> int:
-    """Cancel, hold or release submitted jobs as their requests require; return how many arrays changed.
+    """Cancel, hold or release submitted jobs as their requests require;
+    return how many arrays changed.
 
     Failures are retried in the next run: every command to a scheduler may be repeated.
     """
@@ -38,7 +39,9 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
         log.warning("%s", error)
         return 0
     changed = 0
-    sent = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None, cancelled_at=None)
+    sent = Submission.objects.filter(
+        cluster=cluster, state=SubmissionState.SENT, settled_at=None, cancelled_at=None
+    )
     for submission in sent.select_related("request__experiment", "cluster").defer("script"):
         try:
             changed += _recall(submission, adapter, at)
@@ -50,7 +53,9 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
 def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
     """Cancel, hold or release one array if its request requires it; return whether it did."""
     is_debug = submission.purpose == Purpose.DEBUG
-    is_closed = bool(submission.cancel_asked_at) or (submission.request.state in ENDED and not is_debug)
+    is_closed = bool(submission.cancel_asked_at) or (
+        submission.request.state in ENDED and not is_debug
+    )
     stage = submission.request.stages.filter(position=submission.position).first()
     is_held = not is_closed and not is_debug and hold_of(submission.request, stage) is not None
 
@@ -99,11 +104,15 @@ class Flight:
 
 def flight_of(request: Request) -> Flight:
     """Return the jobs of a request in schedulers, without those being cancelled."""
-    submissions = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
+    submissions = list(
+        request.submissions.filter(cancellable()).select_related("cluster").defer("script")
+    )
     clusters = {submission.cluster for submission in submissions}
     return Flight(
         jobs=sum(submission.tasks - submission.ended for submission in submissions),
         clusters=tuple(sorted(cluster.name for cluster in clusters)),
         can_hold=all(holds_in_queue(cluster) for cluster in clusters),
-        held=sum(submission.tasks - submission.ended for submission in submissions if submission.held_at),
+        held=sum(
+            submission.tasks - submission.ended for submission in submissions if submission.held_at
+        ),
     )

@@ -1,4 +1,7 @@
-"""The batch script of a stage. Text written by users enters it only as quoted words, never as shell code."""
+"""The batch script of a stage.
+
+Text written by users enters it only as quoted words, never as shell code.
+"""
 
 import re
 import shlex
@@ -23,7 +26,8 @@ JOB_VARIABLES = {
     "seed": "OPSPORTAL_SEED",
     "most_events": "OPSPORTAL_MOST_EVENTS",
 }
-#: Suffixes of stage names in the environment, and of datasets, by purpose: such output does not count.
+#: Suffixes of stage names in the environment, and of datasets, by purpose: such output does not
+#: count.
 _SUFFIXES = {Purpose.PRODUCTION: "", Purpose.TEST: ".test", Purpose.DEBUG: DEBUG_STAGE}
 _OF_EVENTS = {"first_event", "events_per_job"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -93,7 +97,8 @@ def plan_stage(
     test_events: int = 0,
     job: int = 0,
 ) -> StagePlan:
-    """Plan the jobs of a stage, or its test with at most `test_events`; of a scan, the jobs of the point of `job`.
+    """Plan the jobs of a stage, or its test with at most `test_events`; of a scan,
+    the jobs of the point of `job`.
 
     Raises `InvalidFields` with everything that prevents it.
     """
@@ -151,15 +156,19 @@ def write_script(
 ) -> str:
     """Return the script of an array. Task n is job `first` + n, or `indices[n]` if given.
 
-    Without `first` the script takes it as an argument. `files` are the files of each job, by its number; `overlay` is
-    that of a debug re-run.
+    Without `first` the script takes it as an argument. `files` are the files of each job, by its
+    number; `overlay` is that of a debug re-run.
     """
     variables = dict(plan.variables)
     if token:
         variables["OPSPORTAL_SUBMISSION"] = token
     if plan.test_events:
         variables["OPSPORTAL_TEST"] = "1"
-    exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items() if _VARIABLE.fullmatch(name)]
+    exports = [
+        f"export {name}={shlex.quote(text)}"
+        for name, text in variables.items()
+        if _VARIABLE.fullmatch(name)
+    ]
     if indices:
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
@@ -203,7 +212,10 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
     """Return the lines that set the files of a job."""
     if not files:
         return ["files=()"]
-    cases = [f"  {index}) files=({' '.join(map(shlex.quote, names))});;" for index, names in sorted(files.items())]
+    cases = [
+        f"  {index}) files=({' '.join(map(shlex.quote, names))});;"
+        for index, names in sorted(files.items())
+    ]
     return [
         "case $index in",
         *cases,

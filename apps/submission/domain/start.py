@@ -32,10 +32,11 @@ MOST_LOOKED_AT = 100
 
 
 def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
-    """Start the first request in the queue that can start on a cluster, with its test; None if there is none.
+    """Start the first request in the queue that can start on a cluster, with its test;
+    None if there is none.
 
-    Requests on hold, advised against, or of a full experiment keep their rank and are skipped. Raises
-    `SchedulerError` for invalid options.
+    Requests on hold, advised against, or of a full experiment keep their rank and are skipped.
+    Raises `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
     for request in able_now(cluster, at):
@@ -45,7 +46,9 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
 
 
 def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
-    """Yield the requests that can start on a cluster now, in the order of the queue; none without room."""
+    """Yield the requests that can start on a cluster now, in the order of the queue;
+    none without room.
+    """
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
         now = outlook(at)
@@ -55,7 +58,9 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
-    """Return what prevents the automatic start of a request on a cluster, except capacity; or an empty text."""
+    """Return what prevents the automatic start of a request on a cluster, except capacity;
+    or an empty text.
+    """
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
         return f"{held.what} is on hold: {held.reason}"
@@ -74,19 +79,29 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
 
 
 def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
-    if cluster.max_memory_bytes and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes:
+    if (
+        cluster.max_memory_bytes
+        and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes
+    ):
         return f"{cluster} does not have enough memory for one job."
-    if cluster.max_wall_seconds and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds:
+    if (
+        cluster.max_wall_seconds
+        and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds
+    ):
         return f"{cluster} does not allow jobs of this length."
     return ""
 
 
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
-    """Yield queued requests for a cluster, without those of experiments that are on hold or full."""
+    """Yield queued requests for a cluster, without those of experiments that are on hold or
+    full.
+    """
     held = experiments_on_hold()
     if None in held:
         return
-    candidates = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
+    candidates = with_stages(
+        startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster))
+    )
     candidates = candidates.exclude(experiment__in=held)
     if options.experiments:
         candidates = candidates.filter(experiment__key__in=options.experiments)

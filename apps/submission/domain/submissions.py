@@ -1,4 +1,6 @@
-"""Read submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs, and resource use."""
+"""Read submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs,
+and resource use.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +32,8 @@ from apps.submission.models import Assignment, RetryJob, Submission
 SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
 #: States in which a cluster can be chosen.
 ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
-#: Submissions in these states are not in the scheduler; no other array of their stage is planned meanwhile.
+#: Submissions in these states are not in the scheduler; no other array of their stage is planned
+#: meanwhile.
 _WAITING = {SubmissionState.PLANNED, SubmissionState.FAILED}
 
 
@@ -50,7 +53,9 @@ def write_ranges(numbers: Iterable[int]) -> str:
 
 
 def read_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers of ranges written by `write_ranges` or Slurm, which may have a step (`0-8:4`) and `%5`."""
+    """Yield the numbers of ranges written by `write_ranges` or Slurm,
+    which may have a step (`0-8:4`) and `%5`.
+    """
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
@@ -59,24 +64,38 @@ def read_ranges(text: str) -> Iterator[int]:
 
 def in_flight(submissions: QuerySet[Submission]) -> int:
     """Return how many jobs are in the scheduler and not finished."""
-    sums = submissions.filter(state__in=IN_SCHEDULER, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
+    sums = submissions.filter(state__in=IN_SCHEDULER, settled_at=None).aggregate(
+        sent=Sum("tasks"), ended=Sum("ended")
+    )
     return (sums["sent"] or 0) - (sums["ended"] or 0)
 
 
 def clusters_to_look_at() -> QuerySet[Cluster]:
-    """Return the clusters with submission switched on, and those that still have jobs of the portal."""
-    there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None)
-    owned = RetryJob.objects.filter(job__cluster=OuterRef("pk"), as_owner=True, state=RetryState.RELEASED)
+    """Return the clusters with submission switched on,
+    and those that still have jobs of the portal.
+    """
+    there = Submission.objects.filter(
+        cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None
+    )
+    owned = RetryJob.objects.filter(
+        job__cluster=OuterRef("pk"), as_owner=True, state=RetryState.RELEASED
+    )
     return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)) | Q(Exists(owned)))
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
-    """Return the arrays to submit to a cluster now: debug re-runs, then the others in the order of the queue."""
-    waiting = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at)
+    """Return the arrays to submit to a cluster now: debug re-runs,
+    then the others in the order of the queue.
+    """
+    waiting = Submission.objects.filter(
+        cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at
+    )
     is_debug = Q(purpose=Purpose.DEBUG)
     waiting = waiting.filter(Q(request__state__in=SENDABLE) | is_debug)
     waiting = waiting.select_related("request__experiment", "request__assignment")
-    return waiting.order_by(Case(When(is_debug, then=0), default=1), *by_place("request__"), "number")
+    return waiting.order_by(
+        Case(When(is_debug, then=0), default=1), *by_place("request__"), "number"
+    )
 
 
 def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
@@ -84,14 +103,18 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 
     Accounting counts them as first attempts. Refused arrays do not count.
     """
-    rows = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(retry_of=None)
+    rows = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(
+        retry_of=None
+    )
     rows = rows.exclude(state=SubmissionState.FAILED).order_by()
     sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
     return {(request, position): jobs for request, position, jobs in sums}
 
 
 def sent_here(requests: Iterable[int]) -> set[int]:
-    """Return which of these requests, by primary key, have jobs submitted by the portal, now or in future."""
+    """Return which of these requests, by primary key, have jobs submitted by the portal,
+    now or in future.
+    """
     sent = (
         Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION)
         .order_by()
@@ -116,13 +139,18 @@ def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submissio
     """Return submissions that the scheduler may or may not have."""
     unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
     silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)
-    return Submission.objects.filter(unknown | silent, cluster=cluster).select_related("request__experiment")
+    return Submission.objects.filter(unknown | silent, cluster=cluster).select_related(
+        "request__experiment"
+    )
 
 
 def submission_of(job: Job) -> Submission | None:
     """Return the array that a job belongs to, if the portal sent it; IDs are recycled."""
     rows = Submission.objects.filter(
-        cluster=job.cluster_id, spool_id=job.spool_id, state=SubmissionState.SENT, sent_at__lte=job.submitted_at + SKEW
+        cluster=job.cluster_id,
+        spool_id=job.spool_id,
+        state=SubmissionState.SENT,
+        sent_at__lte=job.submitted_at + SKEW,
     )
     return rows.select_related("request__experiment", "cluster").order_by("-pk").first()
 
@@ -132,13 +160,17 @@ def jobs_of(submission: Submission) -> QuerySet[Job]:
     if not submission.spool_id or submission.sent_at is None:
         return Job.objects.none()
     jobs = Job.objects.filter(
-        cluster=submission.cluster_id, spool_id=submission.spool_id, submitted_at__gte=submission.sent_at - SKEW
+        cluster=submission.cluster_id,
+        spool_id=submission.spool_id,
+        submitted_at__gte=submission.sent_at - SKEW,
     )
     return jobs.order_by("job_id", "-attempt", "-submitted_at").distinct("job_id")
 
 
 def index_of(submission: Submission, job_id: str) -> int | None:
-    """Return the number of a job by its ID, such as `4711_3`; None if it is no task of the array."""
+    """Return the number of a job by its ID, such as `4711_3`;
+    None if it is no task of the array.
+    """
     _, _, task = job_id.partition("_")
     if not task.isdigit() or int(task) >= submission.tasks:
         return None
@@ -161,12 +193,16 @@ def completed_of(submission: Submission) -> set[int]:
     if not submission.completed:
         return set()
     done = jobs_of(submission).values_list("job_id", "state")
-    indices = {index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED}
+    indices = {
+        index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED
+    }
     return {index for index in indices if index is not None}
 
 
 def retried_jobs(submission: Submission) -> dict[int, Job]:
-    """Return the collected jobs of a retry by the primary key of each job that they retry, also of earlier retries."""
+    """Return the collected jobs of a retry by the primary key of each job that they retry,
+    also of earlier retries.
+    """
     by_index = {index_of(submission, job.job_id): job for job in jobs_of(submission)}
     retry_by_job: dict[int, Job] = {}
     earlier = submission.retry_of
@@ -187,13 +223,17 @@ def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
     if verdict and failed:
         ids = jobs_of(submission).values("pk")
         with_verdict = Job.objects.filter(pk__in=ids, verdict__verdict=verdict)
-        failed &= {index_of(submission, job_id) for job_id in with_verdict.values_list("job_id", flat=True)}
+        failed &= {
+            index_of(submission, job_id) for job_id in with_verdict.values_list("job_id", flat=True)
+        }
     return sorted(failed)
 
 
 @dataclass
 class PointStanding:
-    """How many jobs of a stage at one point of a scan are in an array, and how many have completed."""
+    """How many jobs of a stage at one point of a scan are in an array,
+    and how many have completed.
+    """
 
     planned: int = 0
     completed: int = 0
@@ -251,7 +291,11 @@ class StageStanding:
     def first_free(self) -> int:
         """Return the number of the first job in no array."""
         return max(
-            (submission.first + submission.tasks for submission in self.submissions if submission.retry_of_id is None),
+            (
+                submission.first + submission.tasks
+                for submission in self.submissions
+                if submission.retry_of_id is None
+            ),
             default=0,
         )
 
@@ -271,13 +315,17 @@ class StageStanding:
         if self.acceptance is not None:
             return 0
         failed = sum(submission.ended - submission.completed for submission in self.submissions)
-        return failed - sum(submission.tasks for submission in self.submissions if submission.retry_of_id)
+        return failed - sum(
+            submission.tasks for submission in self.submissions if submission.retry_of_id
+        )
 
 
 def standings_of(request: Request) -> list[StageStanding]:
     """Return each stage with its submissions, in four queries; their peak use is not measured."""
     accepted = acceptances_of([request])
-    located = set(StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True))
+    located = set(
+        StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True)
+    )
     standings = {
         stage.position: StageStanding(
             stage,
@@ -286,7 +334,9 @@ def standings_of(request: Request) -> list[StageStanding]:
         )
         for stage in request.stages.all()
     }
-    for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
+    for submission in (
+        request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number")
+    ):
         if submission.position in standings and submission.is_test:
             standings[submission.position].test = submission
         elif submission.position in standings and submission.purpose == Purpose.PRODUCTION:
@@ -304,18 +354,32 @@ def measure(standings: Iterable[StageStanding]) -> None:
     if not by_array:
         return
 
-    since = min(submission.sent_at for _, submission in by_array.values() if submission.sent_at) - SKEW
-    jobs = Job.objects.filter(spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED)
+    since = (
+        min(submission.sent_at for _, submission in by_array.values() if submission.sent_at) - SKEW
+    )
+    jobs = Job.objects.filter(
+        spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED
+    )
     sums = jobs.filter(submitted_at__gte=since).order_by().values_list("cluster_id", "spool_id")
-    for cluster, spool_id, seconds, memory in sums.annotate(Max("wall_seconds"), Max("max_memory_bytes")):
+    for cluster, spool_id, seconds, memory in sums.annotate(
+        Max("wall_seconds"), Max("max_memory_bytes")
+    ):
         if (cluster, spool_id) in by_array:
             standing, _ = by_array[cluster, spool_id]
             standing.longest_seconds = max(standing.longest_seconds or 0, seconds)
-            standing.most_memory_bytes = max(filter(None, (standing.most_memory_bytes, memory)), default=None)
+            standing.most_memory_bytes = max(
+                filter(None, (standing.most_memory_bytes, memory)), default=None
+            )
 
 
 def publish_event(
-    kind: str, submission: Submission, at: datetime, *, by: Principal = PORTAL, reason: str = "", **data: Any
+    kind: str,
+    submission: Submission,
+    at: datetime,
+    *,
+    by: Principal = PORTAL,
+    reason: str = "",
+    **data: Any,
 ) -> None:
     """Publish an event of a submission in the timeline of its request."""
     stage = submission.stage_name
@@ -353,7 +417,9 @@ def may_submit(user: User, request: Request) -> bool:
 
 
 def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
-    """Return whether a user may retry jobs of an experiment (None: of none) that the portal did not submit."""
+    """Return whether a user may retry jobs of an experiment (None:
+    of none) that the portal did not submit.
+    """
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
 

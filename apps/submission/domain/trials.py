@@ -31,8 +31,9 @@ VERDICT_WITHIN = timedelta(minutes=15)
 def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     """Move requests whose tests on a cluster have finished; return those moved.
 
-    If all passed, production starts. A test that failed because of a service is repeated once the service is up, as
-    often as failed jobs are retried. Any other failure puts the request on hold, with the verdict as reason.
+    If all passed, production starts. A test that failed because of a service is repeated once the
+    service is up, as often as failed jobs are retried. Any other failure puts the request on hold,
+    with the verdict as reason.
     """
     moved = []
     now = outlook(at)
@@ -63,7 +64,9 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
 
 
 def _is_done(request: Request) -> bool:
-    """Return whether each stage has completed a job for all files, or for those that an accepted stage passed on."""
+    """Return whether each stage has completed a job for all files,
+    or for those that an accepted stage passed on.
+    """
     expected = request.taken_files.values("job").distinct().count()
     accepted = acceptances_of([request])
     sums = (
@@ -96,7 +99,9 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
         if not test.completed:
             return _answer(request, test, now, at)
 
-    measurements = "; ".join(f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items()))
+    measurements = "; ".join(
+        f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items())
+    )
     reason = f"The test passed. {measurements}"
     make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
     return True
@@ -107,7 +112,9 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     verdict = verdict_of(test)
     if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
         return False
-    failed = request.submissions.filter(purpose=Purpose.TEST, position=test.position, completed=0).count()
+    failed = request.submissions.filter(
+        purpose=Purpose.TEST, position=test.position, completed=0
+    ).count()
     is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
     again = is_service and failed <= options_of(test.cluster).retries
     if again and verdict and verdict.service and now.find_down(verdict.service):
@@ -123,7 +130,11 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
 
 def verdict_of(test: Submission) -> Verdict | None:
     """Return the verdict on a failed test, if there is one."""
-    return Verdict.objects.filter(job__in=list(jobs_of(test).values_list("pk", flat=True))).order_by("-pk").first()
+    return (
+        Verdict.objects.filter(job__in=list(jobs_of(test).values_list("pk", flat=True)))
+        .order_by("-pk")
+        .first()
+    )
 
 
 def measured(test: Submission) -> str:
@@ -159,7 +170,9 @@ def _result(test: Submission) -> Result:
         return Result(test, "completed", "good", measured(test))
     verdict = verdict_of(test)
     if verdict is None:
-        return Result(test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else "")
+        return Result(
+            test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else ""
+        )
 
     problem = f"{verdict.verdict} problem: {verdict.summary}"
     if verdict.verdict == VerdictKind.SERVICE and not test.answered_at:

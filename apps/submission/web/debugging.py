@@ -1,4 +1,6 @@
-"""Pages of debug re-runs: what would change, the re-run, and the bundle for jobs that the portal did not submit."""
+"""Pages of debug re-runs: what would change, the re-run,
+and the bundle for jobs that the portal did not submit.
+"""
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -33,13 +35,19 @@ def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     if request.method == "POST" and not previews and form.is_valid():
         with show_errors(request, form):
             reason = form.cleaned_data["reason"]
-            run = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)
+            run = rerun.start_debug_run(
+                job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason
+            )
             messages.success(request, f"Debug re-run {run} will be submitted in a moment.")
             return redirect("submission:debug-run", pk=job.pk)
 
     origin = submission_of(job)
     archived = archived_job_for(job)
-    can_download = archived is not None and not archived.open_conflict and sees_environment(request.user, archived)
+    can_download = (
+        archived is not None
+        and not archived.open_conflict
+        and sees_environment(request.user, archived)
+    )
     context = {
         "job": job,
         "form": form,

@@ -79,7 +79,9 @@ class DebugForm(forms.Form):
         super().__init__(data, initial={"profile": profiles[0].name})
         choices = []
         for profile in profiles:
-            label = f"{profile.name} – {profile.description}" if profile.description else profile.name
+            label = (
+                f"{profile.name} – {profile.description}" if profile.description else profile.name
+            )
             choices.append((profile.name, label))
         self.fields["profile"].choices = choices  # type: ignore[attr-defined]
 
@@ -95,7 +97,9 @@ class LimitForm(forms.Form):
     """The job limit; `was` is the limit that the user saw."""
 
     most_in_flight = forms.IntegerField(
-        label="Maximum concurrent jobs", required=False, help_text="Queued and running. Empty: no limit."
+        label="Maximum concurrent jobs",
+        required=False,
+        help_text="Queued and running. Empty: no limit.",
     )
     was = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
@@ -104,7 +108,9 @@ class LimitForm(forms.Form):
 class IgnoreAdviceForm(forms.Form):
     """Submits jobs for some hours although the advice is not to."""
 
-    hours = forms.IntegerField(label="For how many hours", min_value=1, max_value=MOST_HOURS, initial=24)
+    hours = forms.IntegerField(
+        label="For how many hours", min_value=1, max_value=MOST_HOURS, initial=24
+    )
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
 
@@ -122,10 +128,17 @@ class BatchForm(forms.Form):
     """The limits of a batch of retries."""
 
     step = forms.IntegerField(
-        label="Jobs per step", min_value=1, max_value=MOST_STEP, initial=STEP, help_text="Released at a time."
+        label="Jobs per step",
+        min_value=1,
+        max_value=MOST_STEP,
+        initial=STEP,
+        help_text="Released at a time.",
     )
     pause_minutes = forms.IntegerField(
-        label="Minutes between steps", min_value=0, max_value=MOST_PAUSE_MINUTES, initial=PAUSE_MINUTES
+        label="Minutes between steps",
+        min_value=0,
+        max_value=MOST_PAUSE_MINUTES,
+        initial=PAUSE_MINUTES,
     )
     attempts = forms.IntegerField(
         label="Maximum attempts",
@@ -147,7 +160,10 @@ class BatchForm(forms.Form):
 class CancelBatchForm(forms.Form):
     """Cancels or resumes a batch of retries."""
 
-    DONE: ClassVar = {"cancel": "Retries that were not released are cancelled.", "resume": "The batch goes on."}
+    DONE: ClassVar = {
+        "cancel": "Retries that were not released are cancelled.",
+        "resume": "The batch goes on.",
+    }
 
     do = forms.ChoiceField(choices=[("cancel", "Cancel"), ("resume", "Resume")])
     reason = forms.CharField(required=False, max_length=MAX_REASON)

@@ -65,7 +65,9 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     form = BatchForm(data)
     if request.method == "POST" and request.POST.get("do") != "preview" and form.is_valid():
         with show_errors(request, form):
-            batch = batches.plan_batch(source=source, by=request.user, at=timezone.now(), **form.cleaned_data)
+            batch = batches.plan_batch(
+                source=source, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
             jobs = batch.jobs.count()
             messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
             return redirect(batch)
@@ -75,13 +77,17 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
 
     lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
-    shown = read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
+    shown = (
+        read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
+    )
     rows = _listed(dry_run, shown)
     if request.GET.get("format") == "csv":
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
     if request.GET.get("format") == "tar":
         with show_errors(request):
-            content = retry_bundle(verdicts=dry_run.only_by_owner, by=request.user, at=timezone.now())
+            content = retry_bundle(
+                verdicts=dry_run.only_by_owner, by=request.user, at=timezone.now()
+            )
             headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
             return HttpResponse(content, content_type="application/x-tar", headers=headers)
         return redirect(f"{request.path}?list={offer_of(dry_run, timezone.now()).bundle_list}")
@@ -103,11 +109,18 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user),
         "at": timezone.now(),
     }
-    return render(request, "submission/retry_jobs.html", context, status=400 if form.is_bound and form.errors else 200)
+    return render(
+        request,
+        "submission/retry_jobs.html",
+        context,
+        status=400 if form.is_bound and form.errors else 200,
+    )
 
 
 def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announcement, int]]:
-    """Return the announcements that keep jobs from being submitted, with the number of these jobs."""
+    """Return the announcements that keep jobs from being submitted,
+    with the number of these jobs.
+    """
     obstacles = find_obstacles(dry_run.eligible, outlook(at)).values()
     announcements = [obstacle.announcement for obstacle in obstacles if obstacle.announcement]
     return Counter(announcements).most_common()
@@ -137,8 +150,20 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
         columns,
         (
             (
-                *(row.job.cluster.name, row.job.job_id, row.job.attempt, row.job.request_key, row.job.stage),
-                *(row.job.host, row.ended_at.isoformat(), row.verdict, row.service, row.job.core_seconds),
+                *(
+                    row.job.cluster.name,
+                    row.job.job_id,
+                    row.job.attempt,
+                    row.job.request_key,
+                    row.job.stage,
+                ),
+                *(
+                    row.job.host,
+                    row.ended_at.isoformat(),
+                    row.verdict,
+                    row.service,
+                    row.job.core_seconds,
+                ),
             )
             for row in rows
         ),
@@ -147,12 +172,16 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
 
 @require_safe
 def retry_batches(request: AuthenticatedRequest) -> HttpResponse:
-    page = Paginator(batches.visible_batches(request.user), PAGE_SIZE).get_page(request.GET.get("page"))
+    page = Paginator(batches.visible_batches(request.user), PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
     context = {"page": page, "rows": _batch_rows(list(page.object_list), request.user)}
     return render(request, "submission/retry_batches.html", context)
 
 
-def _batch_rows(rows: Sequence[RetryBatch], user: User) -> list[tuple[RetryBatch, dict[str, int], list[Obstacle]]]:
+def _batch_rows(
+    rows: Sequence[RetryBatch], user: User
+) -> list[tuple[RetryBatch, dict[str, int], list[Obstacle]]]:
     """Return batches with their numbers of jobs by state, and what they wait for."""
     counts = batches.counts_by_batch(rows)
     obstacles = obstacles_by_batch(rows, user, timezone.now())
@@ -180,7 +209,9 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     paginator = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
     page = paginator.get_page(request.GET.get("page"))
     retries = finished_retries(list(page))
-    events = events_of(batch.source or batch).filter(kind__startswith="retry.", data__batch=batch.pk)
+    events = events_of(batch.source or batch).filter(
+        kind__startswith="retry.", data__batch=batch.pk
+    )
     counts = batches.counts_by_batch([batch]).get(batch.pk, {})
     context = {
         "batch": batch,
@@ -190,12 +221,15 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "all": sum(counts.values()),
         "waiting": counts.get(RetryState.WAITING, 0),
         "is_open": batch.state in {BatchState.RELEASING, BatchState.STOPPED},
-        "goes_on": batch.state in {BatchState.RELEASING, BatchState.RELEASED} or counts.get(RetryState.RELEASED),
+        "goes_on": batch.state in {BatchState.RELEASING, BatchState.RELEASED}
+        or counts.get(RetryState.RELEASED),
         "may_change": batches.may_change(request.user, batch),
         "page": page,
         "rows": [(row, retries.get(row.pk)) for row in page],
         "as_owner": batch.jobs.filter(as_owner=True).exists(),
-        "states": [(name, label, counts[name]) for name, label in RetryState.choices if name in counts],
+        "states": [
+            (name, label, counts[name]) for name, label in RetryState.choices if name in counts
+        ],
         "state": state or "",
         "events": events,
     }
@@ -214,6 +248,8 @@ def act_on_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     actions = {"cancel": batches.cancel_batch, "resume": batches.resume_batch}
     action = form.cleaned_data["do"]
     with show_errors(request):
-        actions[action](batch=batch, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"])
+        actions[action](
+            batch=batch, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"]
+        )
         messages.success(request, form.DONE[action])
     return redirect(batch)

@@ -60,7 +60,9 @@ def submissions(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_POST
 def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Jobs of {request} will be submitted to {cluster}."
-    return _act(request, key, message, assignment.assign_request, assign_form=AssignForm(request.POST))
+    return _act(
+        request, key, message, assignment.assign_request, assign_form=AssignForm(request.POST)
+    )
 
 
 @require_POST
@@ -90,13 +92,17 @@ def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_POST
 def ignore_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Jobs of {request} are submitted for {hours} h, whatever the advice is."
-    return _act(request, key, message, advice.ignore_advice, ignore_form=IgnoreAdviceForm(request.POST))
+    return _act(
+        request, key, message, advice.ignore_advice, ignore_form=IgnoreAdviceForm(request.POST)
+    )
 
 
 @require_POST
 def follow_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "{request} follows the advice again."
-    return _act(request, key, message, advice.follow_advice, follow_form=FollowAdviceForm(request.POST))
+    return _act(
+        request, key, message, advice.follow_advice, follow_form=FollowAdviceForm(request.POST)
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -142,9 +148,15 @@ def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _act(
-    request: AuthenticatedRequest, key: str, message: str, act: Callable[..., Any], **bound: forms.Form
+    request: AuthenticatedRequest,
+    key: str,
+    message: str,
+    act: Callable[..., Any],
+    **bound: forms.Form,
 ) -> HttpResponse:
-    """Call a domain function with the one form of `bound`; a form with problems is shown again in its section."""
+    """Call a domain function with the one form of `bound`;
+    a form with problems is shown again in its section.
+    """
     production_request = _for_operator(request, key)
     (form,) = bound.values()
     if not form.is_valid():
@@ -155,8 +167,12 @@ def _act(
     return redirect("submission:request", key=production_request.key)
 
 
-def _page(request: AuthenticatedRequest, production_request: Request, **bound: forms.Form) -> HttpResponse:
-    """Return the card alone to htmx, else the page with the forms; `bound` are forms with problems."""
+def _page(
+    request: AuthenticatedRequest, production_request: Request, **bound: forms.Form
+) -> HttpResponse:
+    """Return the card alone to htmx, else the page with the forms;
+    `bound` are forms with problems.
+    """
     operator = may_submit(request.user, production_request)
     chosen = assignment_of(production_request)
     standings = standings_of(production_request)
@@ -164,7 +180,9 @@ def _page(request: AuthenticatedRequest, production_request: Request, **bound: f
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
     if production_request.state in advice.STATES:
-        against = outlook(at).against(production_request, production_request.stages.prefetch_related("services"))
+        against = outlook(at).against(
+            production_request, production_request.stages.prefetch_related("services")
+        )
     context: dict[str, Any] = {
         "object": production_request,
         "assignment": chosen,
@@ -185,13 +203,18 @@ def _page(request: AuthenticatedRequest, production_request: Request, **bound: f
 
     context["is_whole"] = True
     if operator and production_request.state in ASSIGNABLE:
-        initial = {"version": production_request.version, "most_in_flight": chosen and chosen.most_in_flight}
+        initial = {
+            "version": production_request.version,
+            "most_in_flight": chosen and chosen.most_in_flight,
+        }
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
     if operator and context["against"]:
         context["ignore_form"] = bound.get("ignore_form") or IgnoreAdviceForm(auto_id="ignore_%s")
     if operator and chosen and production_request.state in LIMITABLE:
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
-        context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
+        context["limit_form"] = bound.get("limit_form") or LimitForm(
+            initial=initial, auto_id="limit_%s"
+        )
     if context["may_retry"]:
         context["retry_forms"] = _retry_forms(standings, bound)
     if operator and production_request.state == RequestState.RUNNING:
@@ -224,7 +247,9 @@ def _accept_forms(
     return accept_forms
 
 
-def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]) -> forms.Form:
+def _form_of(
+    stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]
+) -> forms.Form:
     """Return the form of a stage: the bound one if it is of this stage, else an empty one."""
     sent = bound.get(kind)
     position = stage.position
@@ -242,5 +267,6 @@ def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
 
 def _submission(production_request: Request, number: int) -> Submission:
     return get_object_or_404(
-        production_request.submissions.select_related("request__experiment", "cluster"), number=number
+        production_request.submissions.select_related("request__experiment", "cluster"),
+        number=number,
     )

@@ -16,7 +16,9 @@ from opsctl.portal import ADVISED_AGAINST, NOT_YET, REFUSED, Failed, Portal
 F = TypeVar("F", bound=Callable[..., Any])
 connected = click.make_pass_decorator(Portal)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print what the API returns.")
-limited = click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Rows to show.")
+limited = click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Rows to show."
+)
 #: States of a service in which jobs can use it.
 _USABLE = {"up", "degraded"}
 
@@ -34,7 +36,9 @@ def repeated(*names: str) -> Callable[[F], F]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--url", envvar="OPSPORTAL_URL", help="Address of the portal. [OPSPORTAL_URL]")
-@click.option("--token", envvar="OPSPORTAL_TOKEN", default="", help="API token; better in OPSPORTAL_TOKEN.")
+@click.option(
+    "--token", envvar="OPSPORTAL_TOKEN", default="", help="API token; better in OPSPORTAL_TOKEN."
+)
 @click.version_option(__version__, prog_name="opsctl")
 @click.pass_context
 def main(context: click.Context, url: str | None, token: str) -> None:
@@ -45,14 +49,18 @@ def main(context: click.Context, url: str | None, token: str) -> None:
         context.obj = Portal(url, token)
 
 
-def _keys(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _keys(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Complete the key of a request from the portal; nothing while it cannot be asked."""
     given = context.find_root().params
     try:
         portal = Portal(given.get("url") or "", given.get("token") or "")
         rows = portal.rows("requests/", limit=20, text=incomplete)
         return [
-            CompletionItem(row["key"], help=row["title"]) for row in rows if row["key"].startswith(incomplete.upper())
+            CompletionItem(row["key"], help=row["title"])
+            for row in rows
+            if row["key"].startswith(incomplete.upper())
         ]
     except Failed:
         return []
@@ -76,7 +84,16 @@ def requests() -> None:
 def list_requests(portal: Portal, /, limit: int, as_json: bool, mine: bool, **filters: Any) -> None:
     """List requests, newest first."""
     rows = portal.rows("requests/", limit=limit, mine="true" if mine else None, **filters)
-    columns = ("key", "state", "priority_class", "rank", "part_done", "deadline", "expected_end", "title")
+    columns = (
+        "key",
+        "state",
+        "priority_class",
+        "rank",
+        "part_done",
+        "deadline",
+        "expected_end",
+        "title",
+    )
     show_rows(rows, columns, as_json=as_json)
 
 
@@ -85,7 +102,17 @@ def list_requests(portal: Portal, /, limit: int, as_json: bool, mine: bool, **fi
 @connected
 def campaigns(portal: Portal, as_json: bool) -> None:
     """List campaigns with the totals of their requests."""
-    columns = ("name", "experiment", "requests", "open", "done", "attention", "jobs", "part_done", "expected_end")
+    columns = (
+        "name",
+        "experiment",
+        "requests",
+        "open",
+        "done",
+        "attention",
+        "jobs",
+        "part_done",
+        "expected_end",
+    )
     show_rows(portal.get("campaigns/"), columns, as_json=as_json)
 
 
@@ -100,7 +127,17 @@ def status(portal: Portal, key: str, as_json: bool) -> None:
         show_json({"request": found, "progress": progress})
         return
     found["attention"] = [each["words"] for each in found["attention"]]
-    facts = ("key", "title", "campaign", "state", "attention", "priority_class", "rank", "deadline", "expected_start")
+    facts = (
+        "key",
+        "title",
+        "campaign",
+        "state",
+        "attention",
+        "priority_class",
+        "rank",
+        "deadline",
+        "expected_start",
+    )
     show_facts(found, (*facts, "expected_end", "forecast_basis"), as_json=False)
     click.echo()
     columns = ("stage", "jobs_asked", "done", "running", "queued", "failed", "expected_end")
@@ -166,9 +203,17 @@ for _name, _words in {
 
 @requests.command()
 @of_request
-@click.option("--state", "states", multiple=True, required=True, help="State to wait for; several: any of them.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    required=True,
+    help="State to wait for; several: any of them.",
+)
 @click.option("--timeout", default=3600, show_default=True, help="Seconds.")
-@click.option("--every", default=15, show_default=True, type=click.IntRange(1), help="Seconds between calls.")
+@click.option(
+    "--every", default=15, show_default=True, type=click.IntRange(1), help="Seconds between calls."
+)
 @connected
 def wait(portal: Portal, key: str, states: tuple[str, ...], timeout: int, every: int) -> None:
     """Wait until a request is in a state; exit code 7 if it is not in time."""
@@ -186,13 +231,34 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@repeated("request", "stage", "state", "experiment", "cluster", "host", "user", "account", "job", "exit_code")
+@repeated(
+    "request",
+    "stage",
+    "state",
+    "experiment",
+    "cluster",
+    "host",
+    "user",
+    "account",
+    "job",
+    "exit_code",
+)
 @limited
 @as_json
 @connected
 def list_jobs(portal: Portal, /, limit: int, as_json: bool, **filters: Any) -> None:
     """List finished jobs, most recently collected first."""
-    columns = ("id", "job_id", "cluster", "state", "exit_code", "request", "stage", "host", "ended_at")
+    columns = (
+        "id",
+        "job_id",
+        "cluster",
+        "state",
+        "exit_code",
+        "request",
+        "stage",
+        "host",
+        "ended_at",
+    )
     show_rows(portal.rows("jobs/", limit=limit, **filters), columns, as_json=as_json)
 
 
@@ -209,7 +275,9 @@ def show_job(portal: Portal, job: int, as_json: bool) -> None:
 @main.command()
 @click.argument("job", type=int)
 @click.option("--lines", default=50, show_default=True, type=click.IntRange(1, 500))
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Default: that of the cause.")
+@click.option(
+    "--stream", type=click.Choice(["stdout", "stderr"]), help="Default: that of the cause."
+)
 @as_json
 @connected
 def logs(portal: Portal, job: int, lines: int, stream: str | None, as_json: bool) -> None:
@@ -248,7 +316,17 @@ def list_verdicts(portal: Portal, /, limit: int, as_json: bool, **filters: Any) 
 def show_verdict(portal: Portal, job: int, as_json: bool) -> None:
     """Show the verdict on one job, with its reasons and evidence."""
     found = portal.get(f"verdicts/{job}/")
-    facts = ("job_id", "cluster", "verdict", "advice", "confidence", "service", "cause", "summary", "later_state")
+    facts = (
+        "job_id",
+        "cluster",
+        "verdict",
+        "advice",
+        "confidence",
+        "service",
+        "cause",
+        "summary",
+        "later_state",
+    )
     show_facts(found, facts, as_json=as_json)
     if not as_json:
         for reason in found["reasons"]:
@@ -268,10 +346,16 @@ def archive() -> None:
 @limited
 @as_json
 @connected
-def search(portal: Portal, /, words: tuple[str, ...], limit: int, as_json: bool, **filters: Any) -> None:
+def search(
+    portal: Portal, /, words: tuple[str, ...], limit: int, as_json: bool, **filters: Any
+) -> None:
     """Find archived jobs with all these words in their scripts; `gromacs/20*` matches a prefix."""
     columns = ("id", "job_id", "cluster", "request", "stage", "user", "state", "submitted_at")
-    show_rows(portal.rows("archive/", limit=limit, words=" ".join(words), **filters), columns, as_json=as_json)
+    show_rows(
+        portal.rows("archive/", limit=limit, words=" ".join(words), **filters),
+        columns,
+        as_json=as_json,
+    )
 
 
 @archive.command()
@@ -287,7 +371,9 @@ def script(portal: Portal, job: int) -> None:
 @connected
 def environment(portal: Portal, job: int) -> None:
     """Print the archived environment of a job, a variable a line."""
-    stored = portal.text(f"archive/{job}/environment/")  # separated by NUL, after a number in Slurm's spool
+    stored = portal.text(
+        f"archive/{job}/environment/"
+    )  # separated by NUL, after a number in Slurm's spool
     variables = [part for part in stored.split(b"\0") if part.partition(b"=")[0] and b"=" in part]
     sys.stdout.buffer.write(b"".join(variable + b"\n" for variable in variables))
 
@@ -329,11 +415,18 @@ def advice(portal: Portal, experiment: str | None, as_json: bool) -> None:
 def _is_current(announcement: dict[str, Any], now: datetime) -> bool:
     start, end = announcement["starts_at"], announcement["ends_at"]
     begun = start is None or datetime.fromisoformat(start) <= now
-    return announcement["withdrawn_at"] is None and begun and (end is None or now < datetime.fromisoformat(end))
+    return (
+        announcement["withdrawn_at"] is None
+        and begun
+        and (end is None or now < datetime.fromisoformat(end))
+    )
 
 
 def _concerns(announcement: dict[str, Any], experiment: str | None) -> bool:
-    return not (experiment and announcement["experiments"]) or experiment in announcement["experiments"]
+    return (
+        not (experiment and announcement["experiments"])
+        or experiment in announcement["experiments"]
+    )
 
 
 @main.command()

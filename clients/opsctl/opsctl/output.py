@@ -27,13 +27,18 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_j
         return
     table = [[column.replace("_", " ").replace(".", " ") for column in columns]]
     table += [[_text(_value(row, column)) for column in columns] for row in found]
-    widths = [min(_WIDEST, max(len(line[place]) for line in table)) for place in range(len(columns))]
+    widths = [
+        min(_WIDEST, max(len(line[place]) for line in table)) for place in range(len(columns))
+    ]
     for line in table:
         cells = [
-            cell if len(cell) <= width else cell[: width - 1] + "…" for cell, width in zip(line, widths, strict=True)
+            cell if len(cell) <= width else cell[: width - 1] + "…"
+            for cell, width in zip(line, widths, strict=True)
         ]
         cells[-1] = line[-1]
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        )
 
 
 def show_facts(data: Mapping[str, Any], names: Sequence[str], *, as_json: bool) -> None:
@@ -41,7 +46,9 @@ def show_facts(data: Mapping[str, Any], names: Sequence[str], *, as_json: bool) 
     if as_json:
         show_json(data)
         return
-    facts = [(name.replace("_", " ").replace(".", " "), _text(_value(data, name))) for name in names]
+    facts = [
+        (name.replace("_", " ").replace(".", " "), _text(_value(data, name))) for name in names
+    ]
     width = max(len(name) for name, _ in facts)
     for name, text in facts:
         if text:
@@ -56,7 +63,9 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a value as one line without control characters: text of jobs must not steer a terminal."""
+    """Return a value as one line without control characters:
+    text of jobs must not steer a terminal.
+    """
     if value is None or value == [] or value is False:
         return ""
     if isinstance(value, list):

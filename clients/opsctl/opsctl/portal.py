@@ -32,7 +32,9 @@ class Failed(click.ClickException):
 class Portal:
     """The API of one portal, called with a token."""
 
-    def __init__(self, url: str, token: str, *, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
         headers = {"User-Agent": f"opsctl/{__version__}", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -68,7 +70,9 @@ class Portal:
 
     def _change(self, path: str, **call: Any) -> Any:
         key = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        response = self._call("POST", path, **{**call, "headers": {**call.get("headers", {}), **key}})
+        response = self._call(
+            "POST", path, **{**call, "headers": {**call.get("headers", {}), **key}}
+        )
         return response.json() if response.content else None
 
     def _call(self, method: str, path: str, **call: Any) -> httpx.Response:
@@ -77,7 +81,9 @@ class Portal:
                 response = self._client.request(method, path, **call)
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 if pause is None:
-                    raise Failed(f"{self._client.base_url.host} cannot be reached: {error}", UNREACHABLE) from error
+                    raise Failed(
+                        f"{self._client.base_url.host} cannot be reached: {error}", UNREACHABLE
+                    ) from error
             else:
                 if response.status_code not in _AWAY or pause is None:
                     return _checked(response)
@@ -95,13 +101,21 @@ def _checked(response: httpx.Response) -> httpx.Response:
         return response
     if response.is_redirect:
         raise Failed(
-            f"{response.url.host} redirects to {response.headers.get('Location')}: correct the URL.", UNREACHABLE
+            (
+                f"{response.url.host} redirects to {response.headers.get('Location')}: correct "
+                "the URL."
+            ),
+            UNREACHABLE,
         )
-    code = UNREACHABLE if response.is_server_error else _EXIT_CODES.get(response.status_code, REFUSED)
+    code = (
+        UNREACHABLE if response.is_server_error else _EXIT_CODES.get(response.status_code, REFUSED)
+    )
     try:
         said = response.json()
     except ValueError:
-        raise Failed(f"{response.url.host} answers {response.status_code} {response.reason_phrase}.", code) from None
+        raise Failed(
+            f"{response.url.host} answers {response.status_code} {response.reason_phrase}.", code
+        ) from None
     problems = said if isinstance(said, dict) else {"detail": said}
     lines = [
         text if name in {"detail", "non_field_errors"} else f"{name}: {text}"

@@ -20,7 +20,9 @@ def spool(schedd):
 
 @pytest.fixture
 def home():
-    """A directory that the jobs' owner may enter, which is not so below `tmp_path` where the tests are root's."""
+    """A directory that the jobs' owner may enter, which is not so below `tmp_path` where the
+    tests are root's.
+    """
     directory = Path(tempfile.mkdtemp(prefix="home-"))
     directory.chmod(0o755)
     yield directory

@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.htcondor import classads
-from apps.clusters.schedulers.htcondor.classads import integer_of, number_of, read_ad, string_of, text_of, truth_of
+from apps.clusters.schedulers.htcondor.classads import (
+    integer_of,
+    number_of,
+    read_ad,
+    string_of,
+    text_of,
+    truth_of,
+)
 
 CHARACTERS = st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"])
 TEXTS = st.text(CHARACTERS)
@@ -54,7 +61,17 @@ def test_literals_are_read_and_expressions_are_none():
 
 
 @pytest.mark.parametrize(
-    "value", [b"1+" * 1_000_000 + b"1", b"(" * 1_000_000, b"9" * 400_000, b"1e999999", b'"', b"", b"-", b"."]
+    "value",
+    [
+        b"1+" * 1_000_000 + b"1",
+        b"(" * 1_000_000,
+        b"9" * 400_000,
+        b"1e999999",
+        b'"',
+        b"",
+        b"-",
+        b".",
+    ],
 )
 def test_an_odd_value_is_no_value(value):
     ad = read_ad([b"A = " + value])

@@ -21,7 +21,9 @@ def passed_on(job: Job) -> dict[str, str]:
 
 
 class HTCondorHarness:
-    """Submits by writing what the schedd writes: the job queue log, and at the end of a job its history."""
+    """Submits by writing what the schedd writes: the job queue log,
+    and at the end of a job its history.
+    """
 
     def __init__(self, directory: Path, home: Path) -> None:
         self.home = home
@@ -53,12 +55,19 @@ class HTCondorHarness:
         if job.signal:
             values |= {"ExitBySignal": True, "ExitSignal": job.signal}
         if job.state == JobState.CANCELLED:
-            values |= {"JobStatus": 3, "CompletionDate": 0, "RemoveReason": "via condor_rm (by user ana)"}
+            values |= {
+                "JobStatus": 3,
+                "CompletionDate": 0,
+                "RemoveReason": "via condor_rm (by user ana)",
+            }
         if not job.started:
             values |= {"JobCurrentStartDate": 0, "NumJobStarts": 0}
         completed = 0 if job.state == JobState.CANCELLED else at
         with self.history.open("ab") as file:
-            file.write(history_ad(number, proc, **values) + banner(number, proc, completed=completed, written=at))
+            file.write(
+                history_ad(number, proc, **values)
+                + banner(number, proc, completed=completed, written=at)
+            )
 
     def wait_ended(self, spool_ids: Iterable[str]) -> None:
         """They have ended."""
@@ -84,8 +93,12 @@ class TestHTCondor(SchedulerContract):
 
         assert spooled.script == job.script
         assert spooled.job_id == ran.ids[job.name]
-        assert dict(spooled.variables) == {name.encode(): value.encode() for name, value in passed_on(job).items()}
-        assert int(ran.since.timestamp()) <= spooled.submitted_at.timestamp() <= ran.until.timestamp()
+        assert dict(spooled.variables) == {
+            name.encode(): value.encode() for name, value in passed_on(job).items()
+        }
+        assert (
+            int(ran.since.timestamp()) <= spooled.submitted_at.timestamp() <= ran.until.timestamp()
+        )
         assert spooled.caveat.startswith(COPIED)
 
     def test_spool_says_when_an_entry_is_gone(self, harness: Harness, tmp_path: Path) -> None:

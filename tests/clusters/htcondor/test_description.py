@@ -18,9 +18,15 @@ OTHERS = st.text(st.sampled_from("ab '\"=\\")).map(str.encode)
 def test_no_masked_value_stays(secret, other, is_new, in_quotes):
     variables = [(b"A", other), (b"TOKEN", secret)]
     new, old = write_v2(variables), write_v1(variables, b";")
-    ad = {b"environment": line_of(b"Environment", quoted(new))} if is_new else {b"env": line_of(b"Env", quoted(old))}
+    ad = (
+        {b"environment": line_of(b"Environment", quoted(new))}
+        if is_new
+        else {b"env": line_of(b"Env", quoted(old))}
+    )
     command = b'environment="' + new.replace(b'"', b'""') + b'"' if in_quotes else b"env = " + old
-    description = describe(Cluster(7, common=ad), {"condor_submit.7.digest": command + b"\nQueue 1\n"})
+    description = describe(
+        Cluster(7, common=ad), {"condor_submit.7.digest": command + b"\nQueue 1\n"}
+    )
 
     masked = with_values(description, variables, [(b"A", other), (b"TOKEN", b"<masked:1>")])
 

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.schedulers.htcondor.environment import read_v1, read_v2, variables_of, write_v1, write_v2
+from apps.clusters.schedulers.htcondor.environment import (
+    read_v1,
+    read_v2,
+    variables_of,
+    write_v1,
+    write_v2,
+)
 
 NAMES = st.binary(min_size=1).filter(lambda name: not set(name) & set(b"=\0"))
 VARIABLES = st.lists(st.tuples(NAMES, st.binary()))
@@ -19,7 +25,11 @@ def test_the_new_syntax_keeps_every_byte(variables):
 @settings(deadline=None)
 @given(VARIABLES)
 def test_the_old_syntax_keeps_what_it_can_hold(variables):
-    held = [(name, value) for name, value in variables if b";" not in name + value and not name[:1].isspace()]
+    held = [
+        (name, value)
+        for name, value in variables
+        if b";" not in name + value and not name[:1].isspace()
+    ]
 
     assert read_v1(write_v1(held, b";"), b";") == held
 

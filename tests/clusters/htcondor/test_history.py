@@ -22,7 +22,12 @@ DAY = timedelta(days=1)
 def ended(number, minutes, *, proc=0, written=True, **values):
     """Return a job that ended so many minutes after START, with the line that ends its ad."""
     at = T + minutes * 60
-    times = {"QDate": T - 600, "JobCurrentStartDate": T - 300, "CompletionDate": at, "EnteredCurrentStatus": at}
+    times = {
+        "QDate": T - 600,
+        "JobCurrentStartDate": T - 300,
+        "CompletionDate": at,
+        "EnteredCurrentStatus": at,
+    }
     values = times | values
     completed = values["CompletionDate"]
     return history_ad(number, proc, **values) + banner(
@@ -33,7 +38,10 @@ def ended(number, minutes, *, proc=0, written=True, **values):
 def jobs_of(since=0, until=1_000_000, **options):
     scheduler = HTCondor("mice", {name: str(path) for name, path in options.items()})
     minutes = [timedelta(minutes=minute) for minute in (since, until)]
-    return [record.job_id for record in scheduler.finished_jobs(since=START + minutes[0], until=START + minutes[1])]
+    return [
+        record.job_id
+        for record in scheduler.finished_jobs(since=START + minutes[0], until=START + minutes[1])
+    ]
 
 
 def record(**values):
@@ -66,7 +74,9 @@ def test_reading_stops_where_all_before_is_older(path, monkeypatch):
 
 
 def test_a_job_that_left_the_queue_long_after_its_end_is_found(path):
-    path.write_bytes(ended(1, 60) + ended(2, 5).replace(b"= %d\n" % (T + 305), b"= %d\n" % (T + 7200)))
+    path.write_bytes(
+        ended(1, 60) + ended(2, 5).replace(b"= %d\n" % (T + 305), b"= %d\n" % (T + 7200))
+    )
 
     assert jobs_of(0, 10, history=path) == ["2.0"]
 
@@ -83,7 +93,11 @@ def test_cpu_model_is_that_of_the_attribute_the_site_names(path):
 
 
 def test_rotated_files_are_read_as_far_as_needed(path):
-    for name, number in (("history.20261120T080000", 1), ("history.20261120T090000", 2), ("history", 3)):
+    for name, number in (
+        ("history.20261120T080000", 1),
+        ("history.20261120T090000", 2),
+        ("history", 3),
+    ):
         path.with_name(name).write_bytes(ended(number, number))
         os.utime(path.with_name(name), (T + number * 60,) * 2)
     path.with_name("history.7.0").write_bytes(b"of a job")
@@ -102,7 +116,9 @@ def test_a_job_that_is_not_written_to_its_end_is_left_for_the_next_time(path, cu
 
 
 def test_records_of_other_kinds_are_passed_over(path):
-    epoch = history_ad(9) + b'*** EPOCH ClusterId=9 ProcId=0 RunInstanceId=0 Owner="x" CurrentTime=1\n'
+    epoch = (
+        history_ad(9) + b'*** EPOCH ClusterId=9 ProcId=0 RunInstanceId=0 Owner="x" CurrentTime=1\n'
+    )
     path.write_bytes(ended(1, 1) + epoch + ended(2, 2))
 
     assert jobs_of(history=path) == ["1.0", "2.0"]
@@ -112,7 +128,9 @@ def test_an_ad_that_makes_no_sense_is_flagged_and_the_others_are_read(path):
     bad = history_ad(2, QDate="x", CompletionDate=T) + banner(2, completed=T)
     path.write_bytes(ended(1, 1) + bad + b"*** Offset =\n" + ended(3, 3, Owner="\\n*** Offset = 0"))
 
-    flagged, first, last = HTCondor("mice", {"history": str(path)}).finished_jobs(since=START, until=START + DAY)
+    flagged, first, last = HTCondor("mice", {"history": str(path)}).finished_jobs(
+        since=START, until=START + DAY
+    )
     assert (first.job_id, last.job_id) == ("1.0", "3.0")
     assert "no QDate" in flagged.reason
     assert 'QDate = "x"' in flagged.raw
@@ -153,20 +171,43 @@ REMOVED = {"JobStatus": 3, "CompletionDate": 0, "RemoveReason": "via condor_rm (
         ({"ExitCode": 3}, (JobState.FAILED, 3, 0)),
         ({"ExitBySignal": True, "ExitSignal": 11}, (JobState.FAILED, 0, 11)),
         (REMOVED, (JobState.CANCELLED, 0, 0)),
-        (REMOVED | {"LastJobStatus": 5, "LastHoldReasonCode": 1, "LastHoldReason": "x"}, (JobState.CANCELLED, 0, 0)),
         (
-            REMOVED | {"LastJobStatus": 5, "HoldReasonCode": 34, "HoldReasonSubCode": 102, "HoldReason": "Memory"},
+            REMOVED | {"LastJobStatus": 5, "LastHoldReasonCode": 1, "LastHoldReason": "x"},
+            (JobState.CANCELLED, 0, 0),
+        ),
+        (
+            REMOVED
+            | {
+                "LastJobStatus": 5,
+                "HoldReasonCode": 34,
+                "HoldReasonSubCode": 102,
+                "HoldReason": "Memory",
+            },
             (JobState.OUT_OF_MEMORY, 0, 0),
         ),
         (
-            REMOVED | {"LastJobStatus": 5, "HoldReasonCode": 34, "HoldReason": "gone over memory limit of 1 Mb"},
+            REMOVED
+            | {
+                "LastJobStatus": 5,
+                "HoldReasonCode": 34,
+                "HoldReason": "gone over memory limit of 1 Mb",
+            },
             (JobState.OUT_OF_MEMORY, 0, 0),
         ),
         (
-            REMOVED | {"LastJobStatus": 5, "HoldReasonCode": 34, "HoldReasonSubCode": 104, "HoldReason": "no memory"},
+            REMOVED
+            | {
+                "LastJobStatus": 5,
+                "HoldReasonCode": 34,
+                "HoldReasonSubCode": 104,
+                "HoldReason": "no memory",
+            },
             (JobState.FAILED, 0, 0),
         ),
-        (REMOVED | {"LastJobStatus": 5, "LastHoldReasonCode": 46, "LastHoldReason": "x"}, (JobState.TIMEOUT, 0, 0)),
+        (
+            REMOVED | {"LastJobStatus": 5, "LastHoldReasonCode": 46, "LastHoldReason": "x"},
+            (JobState.TIMEOUT, 0, 0),
+        ),
         (REMOVED | {"LastHoldReasonCode": 46, "LastHoldReason": "x"}, (JobState.CANCELLED, 0, 0)),
     ],
 )
@@ -207,10 +248,15 @@ def test_a_record_has_what_the_ad_has():
 
 @pytest.mark.parametrize("out", ["", "/dev/null", "out.$(Cluster)", "out.$$(Name)"])
 def test_output_that_is_nowhere_has_no_path(out):
-    assert HTCondor("mice", {}).log_paths(record(Iwd="/home", Out=out), script=b"", environment={}) is None
+    assert (
+        HTCondor("mice", {}).log_paths(record(Iwd="/home", Out=out), script=b"", environment={})
+        is None
+    )
 
 
-@pytest.mark.parametrize("values", [{"JobStatus": 5}, {"ClusterId": "x"}, {"QDate": 10**17}, {"CompletionDate": 1e300}])
+@pytest.mark.parametrize(
+    "values", [{"JobStatus": 5}, {"ClusterId": "x"}, {"QDate": 10**17}, {"CompletionDate": 1e300}]
+)
 def test_an_ad_of_no_finished_job_is_refused(values):
     flagged = record(**{"EnteredCurrentStatus": "x"} | values)
 
@@ -220,11 +266,19 @@ def test_an_ad_of_no_finished_job_is_refused(values):
 
 @pytest.mark.skipif(not SAMPLES.exists(), reason="no samples here")
 def test_real_ads_are_read():
-    """Of the first the number of its process was cut out when it was published, of the second the most."""
+    """Of the first the number of its process was cut out when it was published,
+    of the second the most.
+    """
     month = [datetime(2017, number, 1, tzinfo=UTC) for number in (2, 3)]
-    second, first = history.ads_in_history(SAMPLES / "history-dune-2017.classads", since=month[0], until=month[1])
+    second, first = history.ads_in_history(
+        SAMPLES / "history-dune-2017.classads", since=month[0], until=month[1]
+    )
     job = read_record({**first, b"procid": b"ProcId = 10"})
 
     assert read_record(second).job_id == "14155293.202"
-    assert (job.host, job.site, job.state) == ("fnpc4108.fnal.gov", "FNAL_GPGrid", JobState.COMPLETED)
+    assert (job.host, job.site, job.state) == (
+        "fnpc4108.fnal.gov",
+        "FNAL_GPGrid",
+        JobState.COMPLETED,
+    )
     assert (job.ended_at - job.started_at).total_seconds() == 154

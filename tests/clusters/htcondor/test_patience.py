@@ -51,7 +51,9 @@ def contents(patience, path):
     return patience.read_as(OWNERS, path, max_bytes=1000)[0]
 
 
-def test_server_that_hangs_is_waited_for_once_and_asked_again_when_it_answers(server, home, patience, readings):
+def test_server_that_hangs_is_waited_for_once_and_asked_again_when_it_answers(
+    server, home, patience, readings
+):
     (home / "elsewhere.sh").write_bytes(b"#!/bin/sh\n")
     (home / "elsewhere.sh").chmod(0o755)
 
@@ -120,7 +122,9 @@ def test_lease_of_a_user_keeps_nobody_waiting(server, patience):
     assert contents(patience, server / "1.sh") == SCRIPT
 
 
-def test_job_whose_script_hangs_is_told_with_its_path_and_captured_later(schedd, spool, read, server):
+def test_job_whose_script_hangs_is_told_with_its_path_and_captured_later(
+    schedd, spool, read, server
+):
     spool.patience = Patience(seconds=PATIENCE_SECONDS)
     schedd.submit(7, Cmd="1.sh", Iwd=str(server))
     schedd.submit(8, Cmd="/nonexistent.sh")

@@ -42,7 +42,11 @@ def test_clusters_come_with_what_their_first_job_adds(schedd, log):
 
     ad = log.clusters[7].ad()
 
-    assert (ad[b"cmd"], ad[b"args"], ad[b"procid"]) == (b'Cmd = "run.sh"', b'Args = "one"', b"ProcId = 0")
+    assert (ad[b"cmd"], ad[b"args"], ad[b"procid"]) == (
+        b'Cmd = "run.sh"',
+        b'Args = "one"',
+        b"ProcId = 0",
+    )
     assert log.clusters[7].submitted() == pytest.approx(time.time(), abs=5)
 
 
@@ -56,7 +60,9 @@ def test_attributes_are_set_again_and_deleted_whatever_the_case_of_their_names(s
 
 
 def test_ads_of_users_and_job_sets_are_no_clusters(schedd, log):
-    schedd.append(b'101 0.7 Owner *\n103 0.7 User "x"\n101 07.-100 JobSet *\n103 07.-100 JobSetId 7\n')
+    schedd.append(
+        b'101 0.7 Owner *\n103 0.7 User "x"\n101 07.-100 JobSet *\n103 07.-100 JobSetId 7\n'
+    )
 
     assert seen(log) == [{}, {}]
 
@@ -149,7 +155,8 @@ def test_no_more_are_kept_of_those_that_are_gone_than_is_bearable(schedd, log, m
 
 
 @pytest.mark.parametrize(
-    "content", [b"\0" * 1000, b"nonsense\n\n\n105\n106\n106\n102 09.-1\n103 9.9 A 1\n101\n104\n103\n"]
+    "content",
+    [b"\0" * 1000, b"nonsense\n\n\n105\n106\n106\n102 09.-1\n103 9.9 A 1\n101\n104\n103\n"],
 )
 def test_what_is_no_record_is_passed_over(schedd, log, content):
     schedd.append(content + b"\n")
@@ -183,7 +190,9 @@ def test_a_log_that_is_away_for_a_while_is_read_on(schedd, log):
 
 @st.composite
 def histories(draw):
-    """Draw what a schedd does, as numbers of clusters submitted (positive) and removed (negative)."""
+    """Draw what a schedd does, as numbers of clusters submitted (positive) and removed
+    (negative).
+    """
     steps, there = [], []
     for number in range(1, draw(st.integers(1, 6)) + 1):
         steps.append(number)
@@ -193,13 +202,17 @@ def histories(draw):
     return steps
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=histories(), data=st.data())
 def test_however_the_bytes_arrive_the_jobs_are_the_same(tmp_path_factory, steps, data):
     directory = tmp_path_factory.mktemp("spool")
     schedd = Schedd(directory)
     start = schedd.log.read_bytes()
-    content = b"".join(schedd.submission(n, [{}, {"A": n}]) if n > 0 else schedd.removal(-n) for n in steps)
+    content = b"".join(
+        schedd.submission(n, [{}, {"A": n}]) if n > 0 else schedd.removal(-n) for n in steps
+    )
     schedd.append(content)
     whole, parts = JobQueueLog(schedd.log), JobQueueLog(directory / "parts")
     expected = seen(whole)
@@ -232,8 +245,12 @@ while True:
 
 
 def test_a_schedd_killed_as_it_writes_leaves_what_it_has_told(tmp_path):
-    """Its log is followed all the time: every cluster that it told of is there, and none in part."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "spool"], cwd=ROOT, stdout=subprocess.PIPE)
+    """Its log is followed all the time: every cluster that it told of is there,
+    and none in part.
+    """
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "spool"], cwd=ROOT, stdout=subprocess.PIPE
+    )
     told = int(writer.stdout.readline())
     log = JobQueueLog(tmp_path / "spool" / "job_queue.log")
     end = time.monotonic() + random.uniform(0.2, 0.4)

@@ -80,8 +80,12 @@ def test_nobody_reads_for_another_by_claiming_to_be_them(submit, home, values, i
     assert (submit(**values).script == SCRIPT) is is_read
 
 
-@pytest.mark.parametrize(("later", "caveat"), [(-5, ""), (5, "changed in the spool since it was submitted")])
-def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(schedd, read, home, later, caveat):
+@pytest.mark.parametrize(
+    ("later", "caveat"), [(-5, ""), (5, "changed in the spool since it was submitted")]
+)
+def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(
+    schedd, read, home, later, caveat
+):
     schedd.spool = home  # where the owner may go
     sandbox, at = schedd.sandbox(7), int(time.time())
     write(sandbox / "run.sh", at=at + later)
@@ -185,7 +189,10 @@ def test_a_link_to_the_owners_own_script_is_followed(submit, home):
     ],
 )
 def test_a_job_without_a_script_here_is_kept(submit, values, reason):
-    job = submit(**{"cmd": "run.sh"} | {("cmd" if name == "Cmd" else name): value for name, value in values.items()})
+    job = submit(
+        **{"cmd": "run.sh"}
+        | {("cmd" if name == "Cmd" else name): value for name, value in values.items()}
+    )
 
     assert job.script == b""
     assert reason in job.caveat

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.schedulers.base import EntryIncomplete, EntryUnreadable, EntryVanished, SpoolEntry
+from apps.clusters.schedulers.base import (
+    EntryIncomplete,
+    EntryUnreadable,
+    EntryVanished,
+    SpoolEntry,
+)
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from tests.clusters.htcondor.conftest import entry_of
 from tests.htcondor_spool import OWNER, v2
@@ -32,7 +37,12 @@ def test_a_job_is_read_with_all_that_the_queue_says(schedd, read):
 
     job = read(7)
 
-    assert (job.user, job.account, job.name, job.arguments) == (OWNER, "mice.prod", "night", "--seed 1")
+    assert (job.user, job.account, job.name, job.arguments) == (
+        OWNER,
+        "mice.prod",
+        "night",
+        "--seed 1",
+    )
     assert job.submitted_at == datetime.fromtimestamp(1_763_000_000, UTC)
     assert job.variables == ((b"A", b"it's"), (b"N", b""))
     assert b'\nAccountingGroup = "mice.prod"\n' in job.description
@@ -49,7 +59,9 @@ def test_the_submit_description_is_kept_where_the_schedd_has_it(schedd, read):
 
     job = read(7)
 
-    assert job.description.endswith(b"# condor_submit.7.digest\n" + DIGEST + b"# condor_submit.7.items\none\ntwo\n")
+    assert job.description.endswith(
+        b"# condor_submit.7.digest\n" + DIGEST + b"# condor_submit.7.items\none\ntwo\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["Environment", "Env"])
@@ -58,13 +70,17 @@ def test_masked_values_are_masked_in_the_description_too(schedd, spool, read, na
     directory.mkdir()
     (directory / "condor_submit.7.digest").write_bytes(DIGEST)
     written = v2({"A": "1", "TOKEN": SECRET}) if name == "Environment" else f"A=1|TOKEN={SECRET}"
-    schedd.submit(7, JobMaterializeDigestFile="x", EnvDelim="|", Args=f"--token {SECRET}", **{name: written})
+    schedd.submit(
+        7, JobMaterializeDigestFile="x", EnvDelim="|", Args=f"--token {SECRET}", **{name: written}
+    )
     if name == "Env":
         schedd.append(b"104 07.-1 Environment\n")
     job = read(7)
     assert b"s3cr3t" in job.description
 
-    masked = spool.with_environment(job, [(n, b"<masked:1>" if n == b"TOKEN" else v) for n, v in job.variables])
+    masked = spool.with_environment(
+        job, [(n, b"<masked:1>" if n == b"TOKEN" else v) for n, v in job.variables]
+    )
 
     assert masked.variables == ((b"A", b"1"), (b"TOKEN", b"<masked:1>"))
     assert b"s3cr3t" not in masked.description + masked.environment
@@ -83,7 +99,9 @@ def test_masked_values_are_masked_in_the_description_too(schedd, spool, read, na
         (b"env = A=1234", b"env = A=1234"),
     ],
 )
-def test_short_secrets_are_masked_where_a_submit_description_sets_them(schedd, spool, read, command, masked):
+def test_short_secrets_are_masked_where_a_submit_description_sets_them(
+    schedd, spool, read, command, masked
+):
     (schedd.spool / "7").mkdir()
     (schedd.spool / "7" / "condor_submit.7.digest").write_bytes(command + b"\n")
     schedd.submit(7, Environment="PIN=1234", JobMaterializeDigestFile="x")
@@ -114,7 +132,9 @@ def test_names_for_events_are_those_of_the_scan(schedd, spool):
     assert spool.entry_at(Path("/elsewhere/cluster 7")) is None
 
 
-def test_an_entry_is_the_same_after_the_queue_is_compacted_and_another_in_a_new_queue(schedd, spool):
+def test_an_entry_is_the_same_after_the_queue_is_compacted_and_another_in_a_new_queue(
+    schedd, spool
+):
     schedd.submit(7, QDate=100)
     before = spool.identity(entry_of(spool, 7))
     schedd.set("7.0", JobStatus=2)

@@ -1,4 +1,6 @@
-"""Moves by hand: what they change and what they leave, whom they refuse, and what becomes of them later."""
+"""Moves by hand: what they change and what they leave, whom they refuse,
+and what becomes of them later.
+"""
 
 from datetime import date, timedelta
 
@@ -14,7 +16,14 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request, undo_move
-from apps.production.domain.priority.ranks import by_place, in_line, place_of, queue_ranks, rank_of, startable
+from apps.production.domain.priority.ranks import (
+    by_place,
+    in_line,
+    place_of,
+    queue_ranks,
+    rank_of,
+    startable,
+)
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -31,7 +40,13 @@ def keys() -> list[str]:
 @pytest.fixture
 def five(queued):
     """Five in the queue, of which three score the same."""
-    days = (date(2026, 12, 1), date(2026, 12, 12), date(2026, 12, 12), date(2026, 12, 12), date(2026, 12, 30))
+    days = (
+        date(2026, 12, 1),
+        date(2026, 12, 12),
+        date(2026, 12, 12),
+        date(2026, 12, 12),
+        date(2026, 12, 30),
+    )
     return [queued(deadline=day) for day in days]
 
 
@@ -39,7 +54,9 @@ def move(request, to, by, **more):
     return move_request(request=request, to_rank=to, by=by, at=LATER, reason="freeze", **more)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 5), st.booleans()), max_size=8))
 def test_move_changes_only_what_it_says_and_the_order_stays_total(five, approver, moves):
     with transaction.atomic():
@@ -89,7 +106,11 @@ def test_refusals(five, queued, nova, liaison, approver, shifter, admin, both):
     draft = request_in("draft", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition, match="not in the queue"):
         move(draft, 1, approver)
-    for to, reason, fields in ((0, "x", {"to_rank"}), (7, "x", {"to_rank"}), (1, " ", {"reason", "to_rank"})):
+    for to, reason, fields in (
+        (0, "x", {"to_rank"}),
+        (7, "x", {"to_rank"}),
+        (1, " ", {"reason", "to_rank"}),
+    ):
         with pytest.raises(InvalidFields) as error:
             move_request(request=five[0], to_rank=to, by=approver, at=LATER, reason=reason)
         assert set(error.value.problems) == fields
@@ -102,7 +123,8 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
     move(five[4], 1, approver, version=seen, seen_rank=5)
     before = keys()
     with pytest.raises(
-        StaleState, match="opg-one changed the queue in the meantime: NOVA-0005 was moved from rank 5 to 1"
+        StaleState,
+        match="opg-one changed the queue in the meantime: NOVA-0005 was moved from rank 5 to 1",
     ):
         move(five[0], 3, second_approver, version=seen)
     with pytest.raises(StaleState, match="moved from rank 1 to 2"):
@@ -116,10 +138,14 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
 def test_it_stays_ahead_of_whom_it_was_put_ahead_of_while_scores_change(five, approver):
     late, soon = five[4], five[0]
     move(late, 1, approver)
-    Request.objects.filter(pk=soon.pk).update(deadline=date(2026, 11, 21))  # it comes near without anybody's deed
+    Request.objects.filter(pk=soon.pk).update(
+        deadline=date(2026, 11, 21)
+    )  # it comes near without anybody's deed
     rescore_all(at=LATER)
     assert keys()[:2] == [late.key, soon.key]
-    set_priority(request=Request.objects.get(pk=soon.pk), priority=9, by=approver, at=LATER, reason="now")
+    set_priority(
+        request=Request.objects.get(pk=soon.pk), priority=9, by=approver, at=LATER, reason="now"
+    )
     assert keys()[:2] == [soon.key, late.key]
 
 
@@ -165,7 +191,9 @@ def test_who_starts_leaves_the_ranks_and_stays_in_order_for_jobs(five, approver)
     assert not QueueEntry.objects.filter(pk=five[4].pk).exists()
 
 
-def test_beat_scores_those_that_came_past_the_services_and_writes_no_more_than_changed(five, approver):
+def test_beat_scores_those_that_came_past_the_services_and_writes_no_more_than_changed(
+    five, approver
+):
     rescore_all(at=LATER)
     assert rescore_all(at=LATER + timedelta(seconds=1)) == 0
     QueueEntry.objects.filter(pk=five[0].pk).delete()

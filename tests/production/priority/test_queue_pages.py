@@ -25,7 +25,13 @@ def post_move(client, request, **data):
 def test_liaison_sees_rank_terms_and_start_and_may_move_nothing(queued, liaison, browse):
     queued()
     page = browse(liaison).get(QUEUE).content.decode()
-    for words in ("1st", "Class: not set", "Deadline in 22 d", "A point for each day fewer than 40", "unknown"):
+    for words in (
+        "1st",
+        "Class: not set",
+        "Deadline in 22 d",
+        "A point for each day fewer than 40",
+        "unknown",
+    ):
         assert words in page
     assert "Move…" not in page
     assert "Set priority…" not in page
@@ -34,7 +40,13 @@ def test_liaison_sees_rank_terms_and_start_and_may_move_nothing(queued, liaison,
 def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liaison, browse):
     one = queued()
     page = browse(liaison).get(one.get_absolute_url()).content.decode()
-    for words in ("1st</b> of 1 in the queue", "Expected start", "Unknown: only", "2 points for each", "Score"):
+    for words in (
+        "1st</b> of 1 in the queue",
+        "Expected start",
+        "Unknown: only",
+        "2 points for each",
+        "Score",
+    ):
         assert words in page
 
 
@@ -56,7 +68,12 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
 
 def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):
     first, second = queued(), queued()
-    data = {"to_rank": 1, "reason": "<b>freeze</b>", "version": queue_state().version, "seen_rank": 2}
+    data = {
+        "to_rank": 1,
+        "reason": "<b>freeze</b>",
+        "version": queue_state().version,
+        "seen_rank": 2,
+    }
     page = post_move(browse(approver), second, **data).content.decode()
     assert "NOVA-0002 moved from rank 2 to 1." in page
     for url in (QUEUE, second.get_absolute_url()):
@@ -66,7 +83,10 @@ def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, brows
         assert "&lt;b&gt;freeze" in shown
     assert [request.key for request in in_line()] == [second.key, first.key]
     undo = reverse("production:queue-undo", args=[second.key])
-    assert "was not moved. " in browse(approver).post(undo, {"reason": ""}, follow=True).content.decode()
+    assert (
+        "was not moved. "
+        in browse(approver).post(undo, {"reason": ""}, follow=True).content.decode()
+    )
     again = browse(approver).post(undo, {"reason": "no freeze"}, follow=True).content.decode()
     assert "Reset the position of NOVA-0002. It has rank 2." in again
     assert "reset the position of" in again
@@ -90,11 +110,17 @@ def test_second_of_two_is_told_on_the_page(queued, approver, second_approver, br
     one, _, three = in_line()
     seen = queue_state().version
     post_move(browse(approver), three, to_rank=1, reason="x", version=seen)
-    page = post_move(browse(second_approver), one, to_rank=3, reason="y", version=seen).content.decode()
-    assert "opg-one changed the queue in the meantime: NOVA-0003 was moved from rank 3 to 1." in page
+    page = post_move(
+        browse(second_approver), one, to_rank=3, reason="y", version=seen
+    ).content.decode()
+    assert (
+        "opg-one changed the queue in the meantime: NOVA-0003 was moved from rank 3 to 1." in page
+    )
 
 
-def test_others_learn_of_a_move_but_not_of_whose_and_why(queued, dune, other_liaison, approver, browse):
+def test_others_learn_of_a_move_but_not_of_whose_and_why(
+    queued, dune, other_liaison, approver, browse
+):
     queued(), queued()
     request_in("queued", by=other_liaison, experiment=dune, approver=approver)
     move_request(request=list(in_line())[1], to_rank=1, by=approver, at=AT, reason="secret freeze")
@@ -136,7 +162,13 @@ def test_queue_costs_the_same_queries_however_long_it_is(who, queued, browse, re
 def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, browse):
     queued()
     url, client = reverse("production:shares"), browse(approver)
-    data = {"share-NOVA": 300, "share-DUNE": 100, "reason": "", "version": queue_state().version, "do": "preview"}
+    data = {
+        "share-NOVA": 300,
+        "share-DUNE": 100,
+        "reason": "",
+        "version": queue_state().version,
+        "do": "preview",
+    }
     page = client.post(url, data).content.decode()
     assert "nothing is saved yet" in page
     assert "75 %" in page
@@ -147,7 +179,10 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     assert (none.status_code, "At least one experiment" in none.content.decode()) == (400, True)
     assert client.post(url, {**data, "do": "save", "reason": "agreed"}).status_code == 302
     stale = client.post(url, {**data, "do": "save", "reason": "late"})
-    assert (stale.status_code, "opg-one changed the queue in the meantime" in stale.content.decode()) == (400, True)
+    assert (
+        stale.status_code,
+        "opg-one changed the queue in the meantime" in stale.content.decode(),
+    ) == (400, True)
     seen = browse(shifter).get(url).content.decode()
     assert "75 %" in seen
     assert 'name="share-NOVA"' not in seen
@@ -159,7 +194,10 @@ def test_back_office_sets_a_share_by_the_service(nova, admin, browse):
     add = "/admin/production/experimentshare/add/"
     client = browse(admin)
     assert client.post(add, {"experiment": nova.pk, "weight": 0, "reason": "x"}).status_code == 200
-    assert client.post(add, {"experiment": nova.pk, "weight": 250, "reason": "agreed"}).status_code == 302
+    assert (
+        client.post(add, {"experiment": nova.pk, "weight": 250, "reason": "agreed"}).status_code
+        == 302
+    )
     share = ExperimentShare.objects.get()
     assert (share.weight, share.by) == (250, "admin-one")
     change = f"/admin/production/experimentshare/{nova.pk}/change/"
@@ -174,7 +212,9 @@ def test_api_reads_moves_and_tries_out(queued, approver, liaison, api):
     rescore_all(at=AT)
     listed = api(liaison).get("/api/v1/queue/").json()
     assert [(row["rank"], row["key"]) for row in listed["results"]] == [(1, one.key), (2, two.key)]
-    assert listed["results"][0]["score"] == pytest.approx(sum(t["points"] for t in listed["results"][0]["terms"]))
+    assert listed["results"][0]["score"] == pytest.approx(
+        sum(t["points"] for t in listed["results"][0]["terms"])
+    )
     part = api(liaison).get("/api/v1/queue/?page_size=1").json()
     assert (part["next_after"], part["total"]) == (1, 2)
     path = f"/api/v1/queue/{two.key}/"
@@ -183,10 +223,15 @@ def test_api_reads_moves_and_tries_out(queued, approver, liaison, api):
     moved = api(approver).post(f"{path}move/", sent, format="json").json()
     assert (moved["rank"], moved["is_moved"], moved["terms"][-1]["key"]) == (1, True, "hand")
     assert api(approver).post(f"{path}move/", sent, format="json").status_code == 409
-    assert api(approver).post(f"{path}move/", {"to_rank": 9, "reason": ""}, format="json").status_code == 400
+    assert (
+        api(approver).post(f"{path}move/", {"to_rank": 9, "reason": ""}, format="json").status_code
+        == 400
+    )
     then = api(liaison).get(f"{path}what-if/?priority_class=low").json()
     assert then == {"rank": 1, "rank_then": 2}
-    assert api(approver).post(f"{path}undo-move/", {"reason": "x"}, format="json").json()["rank"] == 2
+    assert (
+        api(approver).post(f"{path}undo-move/", {"reason": "x"}, format="json").json()["rank"] == 2
+    )
     assert api(liaison).get("/api/v1/queue/?after=x").status_code == 400
 
 
@@ -195,9 +240,24 @@ def test_api_reads_and_sets_shares(queued, nova, dune, approver, liaison, api):
     assert api(liaison).get("/api/v1/shares/").status_code == 403
     now = api(approver).get("/api/v1/shares/").json()
     assert {row["experiment"]: row["weight"] for row in now["shares"]} == {"NOVA": 100, "DUNE": 100}
-    then = api(approver).post("/api/v1/shares/what-if/", {"weights": {"NOVA": 300}}, format="json").json()
-    assert {row["experiment"]: row["share"] for row in then["shares"]} == {"NOVA": 0.75, "DUNE": 0.25}
+    then = (
+        api(approver)
+        .post("/api/v1/shares/what-if/", {"weights": {"NOVA": 300}}, format="json")
+        .json()
+    )
+    assert {row["experiment"]: row["share"] for row in then["shares"]} == {
+        "NOVA": 0.75,
+        "DUNE": 0.25,
+    }
     sent = {"weights": {"NOVA": 300}, "reason": "agreed", "version": now["version"]}
-    assert api(approver).put("/api/v1/shares/", {**sent, "weights": {"X": 1}}, format="json").status_code == 400
-    assert api(approver).put("/api/v1/shares/", sent, format="json").json()["version"] == now["version"] + 1
+    assert (
+        api(approver)
+        .put("/api/v1/shares/", {**sent, "weights": {"X": 1}}, format="json")
+        .status_code
+        == 400
+    )
+    assert (
+        api(approver).put("/api/v1/shares/", sent, format="json").json()["version"]
+        == now["version"] + 1
+    )
     assert api(approver).put("/api/v1/shares/", sent, format="json").status_code == 409

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.domain.priority.score import Facts, hand_term, sort_key, terms_of, total, waiting_term
+from apps.production.domain.priority.score import (
+    Facts,
+    hand_term,
+    sort_key,
+    terms_of,
+    total,
+    waiting_term,
+)
 from apps.production.enums import RequestedPriority
 
 TODAY = date(2026, 11, 20)
@@ -51,7 +58,9 @@ def test_each_term_is_told_and_their_sum_has_bounds(facts):
 @FEW
 @given(FACTS, FACTS)
 def test_score_is_monotone_in_each_fact(one, other):
-    """Whatever else holds: what is more urgent, nearer, smaller or less served never has fewer points."""
+    """Whatever else holds: what is more urgent, nearer,
+    smaller or less served never has fewer points.
+    """
     for name, value in (
         ("priority_class", lambda f: LEVELS.index(f.priority_class or "normal")),
         ("number", lambda f: f.number or 5),
@@ -71,7 +80,9 @@ def test_score_is_monotone_in_each_fact(one, other):
 @FEW
 @given(FACTS, FACTS, st.floats(0, 100))
 def test_whoever_waits_long_enough_comes_first(old, new, days):
-    """No newcomer, whatever it is, passes one that has waited for as long as all other terms are worth."""
+    """No newcomer, whatever it is, passes one that has waited for as long as all other terms are
+    worth.
+    """
     long_ago = AT - timedelta(days=(MOST - LEAST) / 2 + 1 + days)
     assert sort_key(points(old), long_ago) > sort_key(points(new), AT)
 
@@ -81,7 +92,9 @@ def test_whoever_waits_long_enough_comes_first(old, new, days):
 def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_other):
     sent = [AT - timedelta(days=days) for days in (days_one, days_other)]
     for at in (AT, AT + timedelta(days=77)):
-        scores = [points(f) + waiting_term(s, at).points for f, s in zip((one, other), sent, strict=True)]
+        scores = [
+            points(f) + waiting_term(s, at).points for f, s in zip((one, other), sent, strict=True)
+        ]
         keys = [sort_key(points(f), s) for f, s in zip((one, other), sent, strict=True)]
         if abs(scores[0] - scores[1]) > 1e-5:
             assert (scores[0] > scores[1]) == (keys[0] > keys[1])
@@ -93,12 +106,42 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
         ({}, "class", "Class: not set", 40, "until set"),
         ({"priority_class": "urgent"}, "class", "Class: urgent", 160, "OPG"),
         ({"number": 7}, "number", "Number: 7", 8, "4 points"),
-        ({"deadline": TODAY + timedelta(days=22)}, "deadline", "Deadline in 22 d", 18, "is unknown"),
-        ({"deadline": TODAY + timedelta(days=22), "takes_days": 4.0}, "deadline", "Deadline in 22 d", 22, "4.0 days"),
-        ({"deadline": TODAY - timedelta(days=3)}, "deadline", "Deadline 3 d ago", 40, "3.0 days short"),
-        ({"core_seconds": 3.6e8, "size_basis": "9 past jobs"}, "size", "Size: 100,000 core-hours", 3.75, "9 past jobs"),
+        (
+            {"deadline": TODAY + timedelta(days=22)},
+            "deadline",
+            "Deadline in 22 d",
+            18,
+            "is unknown",
+        ),
+        (
+            {"deadline": TODAY + timedelta(days=22), "takes_days": 4.0},
+            "deadline",
+            "Deadline in 22 d",
+            22,
+            "4.0 days",
+        ),
+        (
+            {"deadline": TODAY - timedelta(days=3)},
+            "deadline",
+            "Deadline 3 d ago",
+            40,
+            "3.0 days short",
+        ),
+        (
+            {"core_seconds": 3.6e8, "size_basis": "9 past jobs"},
+            "size",
+            "Size: 100,000 core-hours",
+            3.75,
+            "9 past jobs",
+        ),
         ({}, "size", "Size unknown", 0, "No past jobs"),
-        ({"share": 0.5, "used": 0.25, "used_days": 30}, "share", "Share", 15, "25 % of the core-hours"),
+        (
+            {"share": 0.5, "used": 0.25, "used_days": 30},
+            "share",
+            "Share",
+            15,
+            "25 % of the core-hours",
+        ),
         ({"share": 0.5, "used": 1.0}, "share", "Share", -15, "its share is 50 %"),
         ({"share": 0.0, "used": 0.0}, "share", "Share", 0, "0 %"),
         ({"share": 0.5}, "share", "Share", 0, "No recent jobs"),

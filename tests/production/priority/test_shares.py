@@ -12,7 +12,13 @@ from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.ranks import in_line
 from apps.production.domain.priority.rescoring import rescore_all
-from apps.production.domain.priority.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
+from apps.production.domain.priority.shares import (
+    ranks_by_class,
+    set_shares,
+    share_rows,
+    what_if_level,
+    what_if_shares,
+)
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from apps.progress.domain.share_use import count_share_use
 from tests.factories import clusters
@@ -56,7 +62,12 @@ def test_shares_are_set_with_an_event_for_each_and_rank_at_once(two, nova, dune,
     assert save(approver, {nova.pk: 400, dune.pk: 100}) == [nova]
     assert order() == ["NOVA-0001", "DUNE-0001"]
     event = Event.objects.get(kind="share.set")
-    assert (event.target_label, event.old, event.new, event.reason) == ("NOvA", "100", "400", "agreed in November")
+    assert (event.target_label, event.old, event.new, event.reason) == (
+        "NOvA",
+        "100",
+        "400",
+        "agreed in November",
+    )
     assert event.data == {"share_old": 0.5, "share_new": 0.8}
     assert save(approver, {nova.pk: 400}) == []
     assert Event.objects.filter(kind="share.set").count() == 1
@@ -77,7 +88,12 @@ def test_preview_tells_the_ranks_that_saving_gives_and_changes_nothing(two, nova
 
 def test_what_if_of_a_class_tells_the_rank_that_setting_it_gives(two, approver):
     nova_one = two[0]
-    assert dict(ranks_by_class(nova_one, at=AT + HOUR)) == {"urgent": 1, "high": 1, "normal": 2, "low": 2}
+    assert dict(ranks_by_class(nova_one, at=AT + HOUR)) == {
+        "urgent": 1,
+        "high": 1,
+        "normal": 2,
+        "low": 2,
+    }
     assert what_if_level(nova_one, priority_class="", number=1, at=AT + HOUR) == 2
     set_priority(request=nova_one, priority_class="high", by=approver, at=AT + HOUR, reason="x")
     assert order()[0] == "NOVA-0001"
@@ -103,7 +119,9 @@ def test_refusals(two, nova, dune, liaison, shifter, admin, approver):
 def test_second_of_two_people_is_told(two, nova, dune, approver, second_approver):
     seen = queue_state().version
     save(approver, {nova.pk: 300}, version=seen)
-    with pytest.raises(StaleState, match="opg-one changed the queue in the meantime: shares of NOVA were set"):
+    with pytest.raises(
+        StaleState, match="opg-one changed the queue in the meantime: shares of NOVA were set"
+    ):
         save(second_approver, {dune.pk: 300}, version=seen)
     assert read_shares().weights == {nova.pk: 300, dune.pk: 100}
 
@@ -138,5 +156,7 @@ def test_use_is_summed_from_the_totals_of_requests_alone(nova, dune):
 
 
 def test_without_any_use_nobody_has_points_for_it(queued):
-    term = next(term for term in QueueEntry.objects.get(pk=queued().pk).terms if term["key"] == "share")
+    term = next(
+        term for term in QueueEntry.objects.get(pk=queued().pk).terms if term["key"] == "share"
+    )
     assert (term["points"], term["why"]) == (0.0, "No recent jobs, so no share is used.")

@@ -26,7 +26,10 @@ def test_nothing_is_known_from_too_few():
 
 
 def test_held_one_has_no_start():
-    assert expected_start(ahead=0, state=state(50), at=AT, held="it is on hold").basis == "Unknown while it is on hold."
+    assert (
+        expected_start(ahead=0, state=state(50), at=AT, held="it is on hold").basis
+        == "Unknown while it is on hold."
+    )
 
 
 def test_interval_holds_the_likely_day_and_narrows_with_what_is_known():

@@ -1,4 +1,6 @@
-"""What a change of the queue would do is what it does once it is saved, and trying it out writes nothing."""
+"""What a change of the queue would do is what it does once it is saved,
+and trying it out writes nothing.
+"""
 
 from datetime import timedelta
 
@@ -34,7 +36,10 @@ def queue(queued, nova, dune, liaison, other_liaison, approver):
 
 def stored():
     ranks = {pk: rank for rank, pk in enumerate(in_line().values_list("pk", flat=True), start=1)}
-    return {request.pk: (ranks[request.pk], request.expected_end) for request in Request.objects.filter(pk__in=ranks)}
+    return {
+        request.pk: (ranks[request.pk], request.expected_end)
+        for request in Request.objects.filter(pk__in=ranks)
+    }
 
 
 def told(before, shifts):
@@ -55,7 +60,11 @@ def test_level_does_what_was_told(queue, approver):
     assert (shifts[0].request, shifts[0].then, len(shifts)) == (last, 1, 4)
     assert (stored(), Event.objects.count()) == (before, events)
     set_priority(
-        request=Request.objects.get(pk=last.pk), by=approver, at=AT + HOUR, reason="x", priority_class="urgent"
+        request=Request.objects.get(pk=last.pk),
+        by=approver,
+        at=AT + HOUR,
+        reason="x",
+        priority_class="urgent",
     )
     check(before, shifts)
 

@@ -1,7 +1,7 @@
 """The durable queue between spool and portal: one SQLite file on the scheduler's host.
 
-Once `add` returns, its jobs survive a kill and a power cut. A batch stays until the portal has it; a captured job is
-remembered for as long as it is in the spool, so that no scan reads it again.
+Once `add` returns, its jobs survive a kill and a power cut. A batch stays until the portal has it;
+a captured job is remembered for as long as it is in the spool, so that no scan reads it again.
 """
 
 import errno
@@ -20,7 +20,9 @@ from apps.archive.capture.journal.schema import PAGE_BYTES, OtherVersion, open_f
 from apps.archive.wire.batches import Batch, Sighting, microseconds, moment_of, pack, unpack
 from apps.clusters.schedulers.base import Identity
 
-RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what the portal has, SQLite writes first
+RESERVE_BYTES = (
+    64 * 1024 * 1024
+)  # kept free on the disk: to drop what the portal has, SQLite writes first
 
 _PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
 _COLUMNS = "last, jobs, captured_at, size_bytes, content"
@@ -32,7 +34,10 @@ class JournalError(Exception):
 
 
 class JournaledBatch(NamedTuple):
-    """Jobs on their way to the portal, packed. `last` is the number of the last: a batch's place in its journal."""
+    """Jobs on their way to the portal, packed.
+
+    `last` is the number of the last: a batch's place in its journal.
+    """
 
     last: int
     jobs: int
@@ -62,7 +67,9 @@ class Journal:
         self._guard = threading.Lock()
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock_file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_file = os.open(
+                directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
             raise JournalError(f"{directory}: {error.strerror}") from error
         try:
@@ -70,7 +77,9 @@ class Journal:
             self._database = open_file(directory / "journal.sqlite")
             self._renew_refused()
             self.id = self._read_id()
-            if self.next() is None:  # nothing is in doubt; and if it was restored from a copy, its next numbers are
+            if (
+                self.next() is None
+            ):  # nothing is in doubt; and if it was restored from a copy, its next numbers are
                 self.renew_id()
         except BaseException as error:
             os.close(self._lock_file)
@@ -84,15 +93,25 @@ class Journal:
             os.close(self._lock_file)
 
     def add(self, batch: Batch) -> int:
-        """Write the jobs that are new, durably, as one. Returns how many were; known ones change nothing.
+        """Write the jobs that are new, durably, as one.
 
-        Raises `OSError` where the disk has no room for them: a journal that filled it could not even be emptied.
+        Returns how many were; known ones change nothing.
+
+        Raises `OSError` where the disk has no room for them: a journal that filled it could not
+        even be emptied.
         """
         size, disk = len(batch.content), os.statvfs(self.directory)
-        # What is added is written to the log, and from there to the file, which may have room inside.
-        needed = size + max(0, size - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
+        # What is added is written to the log, and from there to the file, which may have room
+        # inside.
+        needed = (
+            size + max(0, size - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
+        )
         if disk.f_bavail * disk.f_frsize < needed:
-            raise OSError(errno.ENOSPC, f"less than {needed:,} bytes free for the journal", str(self.directory))
+            raise OSError(
+                errno.ENOSPC,
+                f"less than {needed:,} bytes free for the journal",
+                str(self.directory),
+            )
         with self._transaction() as database:
             new = _see(database, batch.sightings)
             if new:
@@ -129,8 +148,14 @@ class Journal:
         middle = len(jobs) // 2
         with self._transaction() as database:
             database.execute("DELETE FROM batch WHERE last = ?", (batch.last,))
-            for last, part in ((batch.last - len(jobs) + middle, jobs[:middle]), (batch.last, jobs[middle:])):
-                size, captured_at = sum(job.size_bytes for job in part), microseconds(part[0].captured_at)
+            for last, part in (
+                (batch.last - len(jobs) + middle, jobs[:middle]),
+                (batch.last, jobs[middle:]),
+            ):
+                size, captured_at = (
+                    sum(job.size_bytes for job in part),
+                    microseconds(part[0].captured_at),
+                )
                 _insert(database, last, len(part), captured_at, size, pack(part))
 
     def renew_id(self) -> None:
@@ -155,26 +180,38 @@ class Journal:
         return Refused(sum(jobs for jobs, _ in rows), rows[-1][1] if rows else "")
 
     def known(self, cluster: str) -> dict[str, Identity]:
-        """Return the newest captured spool entry of each job id that was in the spool when last looked."""
+        """Return the newest captured spool entry of each job id that was in the spool when last
+        looked.
+        """
         with self._guard:
             rows = self._database.execute(
-                "SELECT job_id, inode, modified_ns FROM seen WHERE cluster = ? ORDER BY submitted_at", (cluster,)
+                (
+                    "SELECT job_id, inode, modified_ns FROM seen WHERE cluster = ? ORDER BY "
+                    "submitted_at"
+                ),
+                (cluster,),
             )
             return {job_id: Identity(inode, modified_ns) for job_id, inode, modified_ns in rows}
 
     def forget(self, cluster: str, job_ids: Iterable[str]) -> None:
         """Drop what is known of spool entries that are gone from the spool."""
         with self._transaction() as database:
-            database.executemany("DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids))
+            database.executemany(
+                "DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids)
+            )
 
     def _read_id(self) -> str:
         with self._guard:
             return str(self._database.execute("SELECT id FROM journal").fetchone()[0])
 
     def _renew_refused(self) -> None:
-        """Queue refused batches again under new numbers, as the portal takes those of a journal in rising order."""
+        """Queue refused batches again under new numbers,
+        as the portal takes those of a journal in rising order.
+        """
         with self._transaction() as database:
-            for batch in database.execute(f"SELECT {_COLUMNS} FROM batch WHERE refused <> '' ORDER BY last").fetchall():
+            for batch in database.execute(
+                f"SELECT {_COLUMNS} FROM batch WHERE refused <> '' ORDER BY last"
+            ).fetchall():
                 last, jobs, *columns = batch
                 database.execute("DELETE FROM batch WHERE last = ?", (last,))
                 _insert(database, _last(database) + jobs, jobs, *columns)
@@ -190,7 +227,9 @@ class Journal:
         if surplus > pages // 2:  # then few pages have to be moved for it
             with self._guard:
                 # `execute` would take one step only, which is one page.
-                self._database.executescript(f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)")
+                self._database.executescript(
+                    f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)"
+                )
 
     def _lock(self) -> None:
         end = time.monotonic() + _PATIENCE_SECONDS
@@ -201,7 +240,9 @@ class Journal:
             except BlockingIOError:
                 if time.monotonic() > end:
                     holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
-                    raise JournalError(f"{self.directory}: in use by another capture, process {holder}") from None
+                    raise JournalError(
+                        f"{self.directory}: in use by another capture, process {holder}"
+                    ) from None
             time.sleep(0.02)
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)

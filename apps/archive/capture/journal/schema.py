@@ -6,7 +6,8 @@ from pathlib import Path
 PAGE_BYTES = 4096
 VERSION = 6
 
-# A batch is what was added at once, its jobs numbered up to `last`; `refused` is why the portal does not take it.
+# A batch is what was added at once, its jobs numbered up to `last`; `refused` is why the portal
+# does not take it.
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE journal (id TEXT NOT NULL);

@@ -9,7 +9,10 @@ from apps.core.domain.masking import Rule
 
 
 class PortalAway(Exception):
-    """The portal cannot be reached, or takes nothing now. Nothing is wrong with the batch: try again later."""
+    """The portal cannot be reached, or takes nothing now.
+
+    Nothing is wrong with the batch: try again later.
+    """
 
 
 class BatchTooLarge(Exception):
@@ -45,7 +48,9 @@ class Portal(Protocol):
         """Return the rules in force."""
 
     def undelivered(self, journal: str) -> int:
-        """Return how many batches of a journal are not delivered, where the sender has sinks of its own."""
+        """Return how many batches of a journal are not delivered,
+        where the sender has sinks of its own.
+        """
 
     def close(self) -> None:
         """Let go of connections. They are made anew when needed."""

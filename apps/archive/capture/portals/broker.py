@@ -1,7 +1,7 @@
 """Wakes the portal's workers with one Celery message, in the broker's format.
 
-It implements the protocols of Redis and Celery (message protocol 2), because their libraries need as much memory as
-all of the rest. A message may be lost: beat sends one every few seconds.
+It implements the protocols of Redis and Celery (message protocol 2), because their libraries need
+as much memory as all of the rest. A message may be lost: beat sends one every few seconds.
 """
 
 import json
@@ -26,7 +26,9 @@ _BODY = b64encode(json.dumps([[], {}, {}]).encode()).decode()
 
 
 class Broker:
-    """The Redis of a URL as in REDIS_URL, on a connection that is kept; nothing where that is empty."""
+    """The Redis of a URL as in REDIS_URL, on a connection that is kept;
+    nothing where that is empty.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -34,7 +36,10 @@ class Broker:
         self._next_at = 0.0
 
     def wake(self) -> None:
-        """Send a message, unless enough are waiting. If the broker cannot be reached, only log a warning."""
+        """Send a message, unless enough are waiting.
+
+        If the broker cannot be reached, only log a warning.
+        """
         if not self._url or time.monotonic() < self._next_at:
             return
         try:
@@ -52,7 +57,10 @@ class Broker:
                 stream.close()
 
     def _ask(self, *command: str) -> str:
-        """Send a command and return its short answer. Raises `OSError`, or `ValueError` if it is an error."""
+        """Send a command and return its short answer.
+
+        Raises `OSError`, or `ValueError` if it is an error.
+        """
         if self._stream is None:
             self._stream = self._connected()
         return _ask(self._stream, command)
@@ -66,7 +74,9 @@ class Broker:
             connection.connect(unquote(url.path))
             database = options.get("db", "0")
         else:
-            connection = socket.create_connection((url.hostname or "localhost", url.port or 6379), _TIMEOUT_SECONDS)
+            connection = socket.create_connection(
+                (url.hostname or "localhost", url.port or 6379), _TIMEOUT_SECONDS
+            )
             database = url.path.strip("/") or options.get("db", "0")
         if url.scheme == "rediss":
             import ssl  # only here: it takes some memory
@@ -76,7 +86,10 @@ class Broker:
         with connection:  # the stream keeps it open
             stream = connection.makefile("rwb")
         if url.password:
-            _ask(stream, ["AUTH", *filter(None, [unquote(url.username or "")]), unquote(url.password)])
+            _ask(
+                stream,
+                ["AUTH", *filter(None, [unquote(url.username or "")]), unquote(url.password)],
+            )
         _ask(stream, ["SELECT", database])
         return stream
 

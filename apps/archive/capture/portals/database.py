@@ -1,6 +1,7 @@
 """The portal's database, in plain SQL without Django: batches, reports and masking rules.
 
-`tests/archive/test_portals.py` tests both ways to the portal by one contract, against the portal's tables.
+`tests/archive/test_portals.py` tests both ways to the portal by one contract, against the portal's
+tables.
 """
 
 import json
@@ -23,14 +24,20 @@ _REPORT = """
     INSERT INTO core_heartbeat (name, at, detail) VALUES (%s, now(), %s)
     ON CONFLICT (name) DO UPDATE SET at = excluded.at, detail = excluded.detail
 """
-_RULES = "SELECT applies_to, pattern FROM jobs_maskingrule WHERE enabled ORDER BY applies_to, pattern"
+_RULES = (
+    "SELECT applies_to, pattern FROM jobs_maskingrule WHERE enabled ORDER BY applies_to, pattern"
+)
 
 
-_UNDELIVERED = "SELECT count(*) FROM archive_intakebatch WHERE journal = %s"  # one goes when every sink has it
+_UNDELIVERED = (
+    "SELECT count(*) FROM archive_intakebatch WHERE journal = %s"  # one goes when every sink has it
+)
 
 
 class DatabasePortal:
-    """Writes to the database of `conninfo` on a connection that is kept, and wakes the workers of the broker's URL."""
+    """Writes to the database of `conninfo` on a connection that is kept,
+    and wakes the workers of the broker's URL.
+    """
 
     def __init__(self, conninfo: str, sender: Sender, *, broker: str, most_bytes: int) -> None:
         self._conninfo = conninfo

@@ -1,4 +1,6 @@
-"""The portal over HTTP, for hosts that cannot reach its database; with a token from `manage.py capture_host`."""
+"""The portal over HTTP, for hosts that cannot reach its database;
+with a token from `manage.py capture_host`.
+"""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +33,9 @@ class HttpPortal:
 
     def take(self, batch: JournaledBatch) -> None:
         place = {"cluster": self._sender.cluster, "journal": batch.journal, "sequence": batch.last}
-        status, answer = self._ask("POST", f"/api/v1/capture/batches/?{urlencode(place)}", batch.content, MEDIA_TYPE)
+        status, answer = self._ask(
+            "POST", f"/api/v1/capture/batches/?{urlencode(place)}", batch.content, MEDIA_TYPE
+        )
         match status:
             case HTTPStatus.OK if isinstance(answer, dict) and "received" in answer:
                 return
@@ -62,12 +66,16 @@ class HttpPortal:
     def close(self) -> None:
         self._pool.clear()
 
-    def _ask(self, method: str, path: str, body: bytes = b"", media_type: str = "") -> tuple[int, Any]:
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", media_type: str = ""
+    ) -> tuple[int, Any]:
         """Return status and JSON of the answer, None where it is none."""
         headers = self._headers | ({"Content-Type": media_type} if media_type else {})
         timeout = _AT_LENGTH if media_type == MEDIA_TYPE else _SOON
         try:
-            answer = self._pool.request(method, self._address + path, body=body, headers=headers, timeout=timeout)
+            answer = self._pool.request(
+                method, self._address + path, body=body, headers=headers, timeout=timeout
+            )
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", None) or error
             raise PortalAway(f"{self._address} cannot be reached: {cause}") from error

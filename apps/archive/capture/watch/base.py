@@ -8,7 +8,10 @@ from typing import Protocol
 
 
 class Watch(StrEnum):
-    """Where file events come from. `AUTO` is inotify, and polling too for directories on a network file system."""
+    """Where file events come from.
+
+    `AUTO` is inotify, and polling too for directories on a network file system.
+    """
 
     AUTO = "auto"
     INOTIFY = "inotify"
@@ -17,7 +20,10 @@ class Watch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileEvent:
-    """Something at `path`; `written` is a write to a file that is still open. `path` is None where events were lost."""
+    """Something at `path`; `written` is a write to a file that is still open.
+
+    `path` is None where events were lost.
+    """
 
     path: Path | None
     is_directory: bool = False
@@ -25,7 +31,10 @@ class FileEvent:
 
 
 class EventSource(Protocol):
-    """File events of some directories, each watched flat. One thread reads them, another may add and remove."""
+    """File events of some directories, each watched flat.
+
+    One thread reads them, another may add and remove.
+    """
 
     def add(self, directory: Path) -> None:
         """Watch a directory that is not watched. Raises `OSError`."""
@@ -37,6 +46,8 @@ class EventSource(Protocol):
         """Whether the watch of this directory goes on: it ends when the directory is removed."""
 
     def read(self, timeout: float) -> Iterable[FileEvent]:
-        """Return what happened, as soon as something has, and nothing after `timeout` seconds without."""
+        """Return what happened, as soon as something has,
+        and nothing after `timeout` seconds without.
+        """
 
     def close(self) -> None: ...

@@ -1,4 +1,6 @@
-"""The kernel's watches of the spool before the program is loaded, which reads later what has happened since."""
+"""The kernel's watches of the spool before the program is loaded,
+which reads later what has happened since.
+"""
 
 import ctypes
 import os
@@ -7,7 +9,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-IN_MODIFY, IN_CLOSE_WRITE, IN_MOVED_TO, IN_CREATE, IN_ONLYDIR = 0x2, 0x8, 0x80, 0x100, 0x01000000  # of inotify(7)
+IN_MODIFY, IN_CLOSE_WRITE, IN_MOVED_TO, IN_CREATE, IN_ONLYDIR = (
+    0x2,
+    0x8,
+    0x80,
+    0x100,
+    0x01000000,
+)  # of inotify(7)
 
 _begun: list[int] = []
 
@@ -24,5 +32,7 @@ def watch_early(directories: "Iterable[str]") -> None:
 
 
 def watched_early() -> int | None:
-    """Return the inotify instance with these watches, to go on with: there, the same path is the same watch."""
+    """Return the inotify instance with these watches, to go on with: there,
+    the same path is the same watch.
+    """
     return _begun.pop() if _begun else None

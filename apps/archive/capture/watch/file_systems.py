@@ -1,4 +1,6 @@
-"""The file system of a directory: the kernel sees no writes by other hosts to a network file system."""
+"""The file system of a directory: the kernel sees no writes by other hosts to a network file
+system.
+"""
 
 import os
 from pathlib import Path
@@ -32,13 +34,17 @@ def is_network(directory: Path) -> bool:
 
 
 def type_of(directory: Path) -> str:
-    """Return the type of its file system as in mount(8), such as `ext4`; nothing where that cannot be told."""
+    """Return the type of its file system as in mount(8), such as `ext4`;
+    nothing where that cannot be told.
+    """
     try:
         mount = _mount_of(directory)
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    for line in mounts:  # see proc(5): id, parent, device, root, mount point, options, …, "-", type, source, options
+    for line in (
+        mounts
+    ):  # see proc(5): id, parent, device, root, mount point, options, …, "-", type, source, options
         fields = line.split(" ")
         if fields[0] == mount:
             return fields[fields.index("-") + 1]
@@ -46,7 +52,9 @@ def type_of(directory: Path) -> str:
 
 
 def _mount_of(directory: Path) -> str:
-    """Return the id of the mount; unlike the path, it is right for links, bind mounts and mounts over others."""
+    """Return the id of the mount; unlike the path, it is right for links,
+    bind mounts and mounts over others.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         description = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")

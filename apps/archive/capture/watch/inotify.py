@@ -8,7 +8,14 @@ import os
 import select
 from pathlib import Path
 
-from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
+from watchdog.observers.inotify_c import (
+    CallbackId,
+    InotifyConstants,
+    InotifyEvent,
+    InotifyFD,
+    Mask,
+    WatchDescriptor,
+)
 
 from apps.archive.capture.watch.base import FileEvent
 from apps.archive.capture.watch.early import watched_early
@@ -58,7 +65,9 @@ class Inotify:
         return events
 
     def close(self) -> None:
-        self.read(0)  # only from the first read on does the descriptor know whether someone is reading
+        self.read(
+            0
+        )  # only from the first read on does the descriptor know whether someone is reading
         self._descriptor.close()
 
     def on_event(self, event: InotifyEvent) -> None:
@@ -74,7 +83,9 @@ class Inotify:
 
 
 class _Descriptor(InotifyFD):
-    """Watchdog's reader of events, not started as a thread: it waits at most `timeout` seconds for them."""
+    """Watchdog's reader of events, not started as a thread:
+    it waits at most `timeout` seconds for them.
+    """
 
     timeout = 0.0
 
@@ -84,4 +95,7 @@ class _Descriptor(InotifyFD):
         return super()._create_inotify_fd() if begun is None else begun
 
     def _check_inotify_fd(self) -> bool:
-        return self._inotify_fd in select.select([self._inotify_fd, self._kill_r], [], [], self.timeout)[0]
+        return (
+            self._inotify_fd
+            in select.select([self._inotify_fd, self._kill_r], [], [], self.timeout)[0]
+        )

@@ -27,7 +27,8 @@ from watchdog.observers.polling import PollingEmitter
 from apps.archive.capture.watch.base import FileEvent
 
 POLL_SECONDS = 1.0
-_REST = 50  # times the processor time of a poll: ten directories take no more than a fifth of a processor
+# times the processor time of a poll: ten directories take no more than a fifth of a processor
+_REST = 50
 _EVENTS: list[type[FileSystemEvent]] = [
     DirCreatedEvent,
     DirMovedEvent,
@@ -43,20 +44,26 @@ class Polling:
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[FileEvent] = queue.SimpleQueue()
-        self._observer = BaseObserver(_Emitter, timeout=POLL_SECONDS, stat=_state_of, listdir=os.scandir)
+        self._observer = BaseObserver(
+            _Emitter, timeout=POLL_SECONDS, stat=_state_of, listdir=os.scandir
+        )
         self._watches: dict[Path, ObservedWatch] = {}
         self._observer.start()
 
     def add(self, directory: Path) -> None:
         handler = _Handler(str(directory), self._events)
-        self._watches[directory] = self._observer.schedule(handler, str(directory), event_filter=_EVENTS)
+        self._watches[directory] = self._observer.schedule(
+            handler, str(directory), event_filter=_EVENTS
+        )
 
     def remove(self, directory: Path) -> None:
         self._observer.unschedule(self._watches.pop(directory))
 
     def has(self, directory: Path) -> bool:
         watch = self._watches.get(directory)
-        return any(emitter.watch == watch and emitter.is_alive() for emitter in self._observer.emitters)
+        return any(
+            emitter.watch == watch and emitter.is_alive() for emitter in self._observer.emitters
+        )
 
     def read(self, timeout: float) -> Iterator[FileEvent]:
         try:
@@ -90,9 +97,11 @@ class _Handler(FileSystemEventHandler):
         self._events = events
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Keep what is new or written, and the end of the watch itself, which may have to be watched again.
+        """Keep what is new or written, and the end of the watch itself,
+        which may have to be watched again.
 
-        Something new may have the inode of what is gone, and so pass for moved. Other deletions do not matter.
+        Something new may have the inode of what is gone, and so pass for moved. Other deletions do
+        not matter.
         """
         if event.event_type != EVENT_TYPE_DELETED or event.src_path == self._directory:
             path = event.dest_path or event.src_path

@@ -17,13 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Adds to `waiting` what events name. Where events may have been lost, `rescan` is called instead.
+    """Adds to `waiting` what events name.
+
+    Where events may have been lost, `rescan` is called instead.
 
     One thread follows, another may refresh.
     """
 
     def __init__(
-        self, *, spool: Spool, waiting: WaitingEntries, rescan: Callable[[], None], watch: Watch = Watch.AUTO
+        self,
+        *,
+        spool: Spool,
+        waiting: WaitingEntries,
+        rescan: Callable[[], None],
+        watch: Watch = Watch.AUTO,
     ) -> None:
         self._spool = spool
         self._waiting = waiting
@@ -34,17 +41,24 @@ class Watcher:
         self._made: queue.SimpleQueue[Path] = queue.SimpleQueue()
 
     def refresh(self) -> None:
-        """Watch the directories of the spool; one that was created again is watched again. Raises `OSError`."""
+        """Watch the directories of the spool; one that was created again is watched again.
+
+        Raises `OSError`.
+        """
         created = {self._made.get_nowait() for _ in range(self._made.qsize())}
         watched: Mapping[Path, int] = {}
         # One that was created after the listing, before its parent was watched, has no event.
-        while (directories := {path: identity_of(path).inode for path in self._spool.watched()}) != watched:
+        while (
+            directories := {path: identity_of(path).inode for path in self._spool.watched()}
+        ) != watched:
             self._watch_all(directories, created)
             watched = directories
             created = set()
 
     def follow(self, timeout: float) -> None:
-        """Take the events that are there; where there are none, wait for some until `timeout` seconds are over."""
+        """Take the events that are there; where there are none,
+        wait for some until `timeout` seconds are over.
+        """
         sources = [watches.source for watches in (self._inotify, self._polling) if watches]
         if not sources:
             time.sleep(timeout)
@@ -68,7 +82,9 @@ class Watcher:
             if polls or (self._watch is Watch.AUTO and is_network(path))
         }
         if polled and self._polling is None:
-            logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
+            logger.info(
+                "the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS
+            )
             self._polling = _Watches(Polling())
         if self._polling:
             self._polling.renew(polled, created)
@@ -98,8 +114,11 @@ class _Watches:
         self._inodes: dict[Path, int] = {}
 
     def renew(self, directories: Mapping[Path, int], created: Set[Path]) -> None:
-        """Watch these directories, with their inodes; those in `created` were created since the last call."""
-        # A directory that was created again may have the inode of the previous one, whose watch has ended.
+        """Watch these directories, with their inodes; those in `created` were created since the
+        last call.
+        """
+        # A directory that was created again may have the inode of the previous one, whose watch has
+        # ended.
         for path, inode in list(self._inodes.items()):
             if path in created or not self.source.has(path) or directories.get(path) != inode:
                 self.source.remove(path)
@@ -117,5 +136,8 @@ def _inotify() -> Inotify:
     try:
         return Inotify()
     except OSError as error:  # other programs of the user may have all that the kernel gives
-        why = f"{error.strerror}: no file events, the spool is only scanned (fs.inotify.max_user_instances)"
+        why = (
+            f"{error.strerror}: no file events, the spool is only scanned "
+            "(fs.inotify.max_user_instances)"
+        )
         raise OSError(error.errno, why) from error

@@ -1,7 +1,8 @@
 """Search for jobs by the text of their scripts, newest first, with the matching lines.
 
-Words come from the index. Other text is searched in the scripts themselves, newest job first, for at most
-`READ_SECONDS` and in at most `READ_JOBS` jobs: the page shows how far it got, and the next page continues there.
+Words come from the index. Other text is searched in the scripts themselves, newest job first, for
+at most `READ_SECONDS` and in at most `READ_JOBS` jobs: the page shows how far it got, and the next
+page continues there.
 """
 
 import re
@@ -32,12 +33,17 @@ HIT_LETTERS = 240
 
 
 class TooWide(DomainError):
-    """The database was stopped, as the question was too wide for a page; the message says what to do."""
+    """The database was stopped, as the question was too wide for a page;
+    the message says what to do.
+    """
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a script must contain: words, a line, a loaded module, any text. All fields that are set must match."""
+    """What a script must contain: words, a line, a loaded module, any text.
+
+    All fields that are set must match.
+    """
 
     words: str = ""
     line: str = ""
@@ -59,7 +65,10 @@ class Search:
 
 
 def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
-    """Return the first `count` of `rows`, which come newest first, whose scripts fit. Raises `TooWide`."""
+    """Return the first `count` of `rows`, which come newest first, whose scripts fit.
+
+    Raises `TooWide`.
+    """
     with _in_time():
         if search.text or search.line:
             return _by_reading(rows, count, search)
@@ -74,26 +83,37 @@ def _in_time() -> Iterator[None]:
     inner = connection.in_atomic_block
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
+            # Long words lie apart from their rows, and the planner takes reading all of them for
+            # cheap.
             if inner:
                 cursor.execute("SELECT current_setting('statement_timeout')")
                 before = cursor.fetchone()[0]
-            cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
+            cursor.execute(
+                f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off"
+            )
             yield
             if inner:  # else they end with the transaction
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
                 cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
-            raise TooWide("This takes too long. Narrow it down, by a user, a request or days.") from error
+            raise TooWide(
+                "This takes too long. Narrow it down, by a user, a request or days."
+            ) from error
         raise
 
 
 def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
-    """Search the scripts themselves, as far as time allows; the index of words narrows them down."""
+    """Search the scripts themselves, as far as time allows;
+    the index of words narrows them down.
+    """
     end = time.monotonic() + READ_SECONDS
     facts = rows.values_list("pk", "submitted_at", "script_id")
-    jobs = newest_with_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
+    jobs = (
+        newest_with_words(facts, READ_JOBS, search.terms)
+        if search.terms
+        else iter(facts[:READ_JOBS])
+    )
     fits: dict[int, bool] = {}
     keys: list[int] = []
     last = None
@@ -122,7 +142,9 @@ def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
     return fits
 
 
-def _starts(scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES) -> Iterator[tuple[int, bytes]]:
+def _starts(
+    scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES
+) -> Iterator[tuple[int, bytes]]:
     """Yield the beginning of each script; damaged ones are left out."""
     for blob in Blob.objects.filter(pk__in=scripts):
         with suppress(DamagedContent):
@@ -191,7 +213,9 @@ class _Matcher:
             texts |= self._module_texts(line)
 
         # Splitting a line into words takes longer than to see that it has none of them.
-        if any(word in lowered for word in self._words) or any(start in lowered for start in self._starts):
+        if any(word in lowered for word in self._words) or any(
+            start in lowered for start in self._starts
+        ):
             line_words = words.words_in(line)
             texts |= self._words & line_words
             for start in filter(None, self._starts):
@@ -199,7 +223,9 @@ class _Matcher:
         return texts
 
     def _module_texts(self, line: str) -> set[str]:
-        """Return the name of the module where a line loads it, or its parts if they stand apart in the line."""
+        """Return the name of the module where a line loads it,
+        or its parts if they stand apart in the line.
+        """
         lowered = line.lower()
         texts = set()
         for module in words.modules_in(line):
@@ -210,7 +236,9 @@ class _Matcher:
 
 
 def _cut(line: str, texts: set[str]) -> list[Part]:
-    """Split a line into hits and the text between them; a long line is cut off around its first hit."""
+    """Split a line into hits and the text between them;
+    a long line is cut off around its first hit.
+    """
     longest_first = sorted(texts, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
 

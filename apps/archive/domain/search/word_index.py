@@ -19,7 +19,8 @@ FROM unnest(%s::bigint[], %s::date[], %s::text[]) AS new (script_id, day, words)
 ON CONFLICT DO NOTHING
 """
 
-# Whoever inserts a job holds this lock from before the job gets its number until it can be seen, or never will.
+# Whoever inserts a job holds this lock from before the job gets its number until it can be seen, or
+# never will.
 _WRITERS = """
 SELECT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = 'archive_archivedjob'::regclass
@@ -29,7 +30,9 @@ WHERE locktype = 'relation' AND relation = 'archive_archivedjob'::regclass
 
 
 def index_for(*, seconds: float, at: datetime) -> int:
-    """Index batches until all is done, somebody else does it, or the time is over; return how many jobs were."""
+    """Index batches until all is done, somebody else does it, or the time is over;
+    return how many jobs were.
+    """
     end = time.monotonic() + seconds
     done = 0
     while (jobs := index_batch(at=at)) and time.monotonic() < end:
@@ -39,9 +42,14 @@ def index_for(*, seconds: float, at: datetime) -> int:
 
 @transaction.atomic
 def index_batch(*, at: datetime) -> int:
-    """Index the next jobs; return how many. Whatever is done twice, or breaks off, changes nothing."""
+    """Index the next jobs; return how many.
+
+    Whatever is done twice, or breaks off, changes nothing.
+    """
     WordIndex.objects.get_or_create(pk=1)
-    index = WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()  # None while another has it
+    index = (
+        WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()
+    )  # None while another has it
     if index is None or not _next_goal(index):
         return 0
     jobs = ArchivedJob.objects.filter(pk__gt=index.indexed_to, pk__lte=index.goal).order_by("pk")
@@ -62,8 +70,9 @@ def jobs_waiting(*, at_most: int) -> int:
 def _next_goal(index: WordIndex) -> bool:
     """Tell whether there are jobs to index; set a new goal when the last is reached.
 
-    Numbers of jobs are given before they are committed: a lower one may appear after a higher one. So a goal counts
-    when every transaction is over that was writing jobs when it was set. Others, however long, are not waited for.
+    Numbers of jobs are given before they are committed: a lower one may appear after a higher one.
+    So a goal counts when every transaction is over that was writing jobs when it was set. Others,
+    however long, are not waited for.
     """
     if index.indexed_to >= index.goal:
         newest = ArchivedJob.objects.aggregate(newest=Max("pk"))["newest"] or 0
@@ -92,7 +101,8 @@ def _insert(pairs: set[tuple[int, date]]) -> None:
     if rows:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
-            # All new words of a batch go into the index in one go, in its order: far faster than one by one.
+            # All new words of a batch go into the index in one go, in its order: far faster than
+            # one by one.
             cursor.execute("SELECT gin_clean_pending_list('script_words')")
 
 

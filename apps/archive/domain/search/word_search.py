@@ -21,7 +21,8 @@ T = TypeVar("T")
 BEYOND = 2
 #: How many times as many days as before are looked at next, where the words are common.
 FURTHER = 8
-#: More days than this are not searched by their words, as it costs less to look at all earlier days.
+#: More days than this are not searched by their words, as it costs less to look at all earlier
+#: days.
 FAR_DAYS, FAR_DAYS_OF_RARE = 80, 30
 #: A word that fewer scripts have, as a part of all, is rare.
 RARE = 0.005
@@ -35,8 +36,11 @@ FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'archive_scrip
 _COMMON_KEPT_SECONDS = 600
 
 
-def newest_with_words(rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]) -> Iterator[T]:
-    """Yield the first `count` of `rows`, which come newest first, whose scripts have all of the terms of a tsquery.
+def newest_with_words(
+    rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]
+) -> Iterator[T]:
+    """Yield the first `count` of `rows`, which come newest first,
+    whose scripts have all of the terms of a tsquery.
 
     Looks at the newest day first, then further back until there are enough.
     """
@@ -56,12 +60,18 @@ def newest_with_words(rows: QuerySet[ArchivedJob, T], count: int, terms: Sequenc
 
         looked = (newest - _midnight(days.first)) / timedelta(days=1)
         length = _next_days(looked=looked, hits=yielded, missing=count - yielded, rare=rare)
-        has_start = length is not None and days.first.toordinal() > length  # not beyond the first day of all time
-        days = _Days(days.first - timedelta(days=length) if length and has_start else None, days.first)
+        has_start = (
+            length is not None and days.first.toordinal() > length
+        )  # not beyond the first day of all time
+        days = _Days(
+            days.first - timedelta(days=length) if length and has_start else None, days.first
+        )
 
 
 def _next_days(*, looked: float, hits: int, missing: int, rare: bool) -> int | None:
-    """Return how many days to look at next, after `hits` in the days looked at; None for all earlier days."""
+    """Return how many days to look at next, after `hits` in the days looked at;
+    None for all earlier days.
+    """
     days = BEYOND * looked * missing / hits if hits else inf
     if not rare:
         days = min(days, FURTHER * looked)
@@ -72,17 +82,23 @@ def _next_days(*, looked: float, hits: int, missing: int, rare: bool) -> int | N
 
 @dataclass(frozen=True)
 class _Days:
-    """Days of submission: from the `first` until before the `end`; None where there is no such bound."""
+    """Days of submission: from the `first` until before the `end`;
+    None where there is no such bound.
+    """
 
     first: date | None
     end: date | None
 
     @property
     def words(self) -> list[str]:
-        """Return words of which every script of these days has one; none where they have no beginning."""
+        """Return words of which every script of these days has one;
+        none where they have no beginning.
+        """
         if self.first is None:
             return []
-        return words.words_of_days(self.first, self.end - timedelta(days=1) if self.end else self.first)
+        return words.words_of_days(
+            self.first, self.end - timedelta(days=1) if self.end else self.first
+        )
 
     def of(self, rows: QuerySet[ArchivedJob, T]) -> QuerySet[ArchivedJob, T]:
         """Keep the rows of these days."""
@@ -100,7 +116,9 @@ def _midnight(day: date) -> datetime:
 def with_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
-    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
+    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`,
+    if there are any.
+    """
     matching = [Q(words__matches=query) for query in _queries(terms, among)]
     return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
 
@@ -115,24 +133,30 @@ def with_rare_words(
 def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
     """Return the tsqueries that must all match.
 
-    The days are a tsquery of their own. Between two, the index skips from hit to hit; with a single one, it would read
-    every script of the days if the words of the days are the rarest.
+    The days are a tsquery of their own. Between two, the index skips from hit to hit; with a single
+    one, it would read every script of the days if the words of the days are the rarest.
     """
     return list(filter(None, [" & ".join(terms), " | ".join(map(words.quoted, among))]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:
-    """Return whether one of the words is in few scripts, by the statistics of the database on common words.
+    """Return whether one of the words is in few scripts,
+    by the statistics of the database on common words.
 
-    For all other words its planner assumes half a percent: a search for a word of no script would read every job.
+    For all other words its planner assumes half a percent: a search for a word of no script would
+    read every job.
     """
     common = _common_words(int(monotonic() / _COMMON_KEPT_SECONDS))
-    return common is not None and any(term.endswith("'") and words.unquoted(term) not in common for term in terms)
+    return common is not None and any(
+        term.endswith("'") and words.unquoted(term) not in common for term in terms
+    )
 
 
 @lru_cache(maxsize=1)
 def _common_words(_period: int) -> frozenset[str] | None:
-    """Return the words that are not rare; read once a period, as that takes longer than a search."""
+    """Return the words that are not rare; read once a period,
+    as that takes longer than a search.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)
         row = cursor.fetchone()

@@ -1,7 +1,7 @@
 """Words of a script in the index, and the modules that it loads.
 
-Words are separated by blanks, quotes and operators of the shell: `gromacs/2023.3`, `--mem=4G`, `OMP_NUM_THREADS=8`.
-Their parts are words too (`--mem`, `4G`, `gromacs`). Case is ignored.
+Words are separated by blanks, quotes and operators of the shell: `gromacs/2023.3`, `--mem=4G`,
+`OMP_NUM_THREADS=8`. Their parts are words too (`--mem`, `4G`, `gromacs`). Case is ignored.
 """
 
 import re
@@ -17,7 +17,8 @@ INDEXED_WORDS_BYTES = 900_000  # a tsvector holds 1 MB
 LONGEST_WORD = 128
 LONGEST_KEPT = 300  # of the lines whose words are kept for other scripts
 
-# No match holds a blank, so the words of a line are those of its blank-separated pieces, one by one.
+# No match holds a blank, so the words of a line are those of its blank-separated pieces, one by
+# one.
 _CHUNK = re.compile(r"-{0,2}\w[\w.+/-]*(?:=[^\s\x00-\x1f\x7f;|&<>()\"'`,]+)?")
 _TOKEN = re.compile(r"\w[\w.+/-]*")
 _STATEMENT = re.compile(r"[^;&|\n]+")
@@ -25,7 +26,9 @@ _FIRST_WORDS = r"\s*(?:(?:if|then|else|elif|do|while|until|!|[({])\s+)*"
 _MODULES = re.compile(
     rf"{_FIRST_WORDS}(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)|ml(?:\s+load)?)\s+(?P<names>[^#]+)"
 )
-_PRODUCT = re.compile(rf"{_FIRST_WORDS}setup\s+(?:-\w\s+)*(?P<name>[A-Za-z]\w*)(?:\s+(?P<version>v\d\w*))?(?![\w(./=])")
+_PRODUCT = re.compile(
+    rf"{_FIRST_WORDS}setup\s+(?:-\w\s+)*(?P<name>[A-Za-z]\w*)(?:\s+(?P<version>v\d\w*))?(?![\w(./=])"
+)
 _SPACK = re.compile(rf"{_FIRST_WORDS}spack\s+load\s+(?P<names>[^#]+)")
 _MODULE_NAME = re.compile(r"[\w.+/-]+")
 _SPEC = re.compile(r"(?<!\S)([A-Za-z][\w.-]*)(?:@([\w.-]+))?(?![\w.=-])")
@@ -97,7 +100,9 @@ def same_blanks(line: str) -> str:
 
 
 def modules_in(line: str) -> list[str]:
-    """Return the modules that a line loads, also as products of UPS and packages of Spack: `name/version`."""
+    """Return the modules that a line loads, also as products of UPS and packages of Spack:
+    `name/version`.
+    """
     modules: list[str] = []
     for statement in _STATEMENT.findall(line):
         modules.extend(_modules_in(statement))
@@ -106,7 +111,9 @@ def modules_in(line: str) -> list[str]:
 
 def _modules_in(statement: str) -> Iterator[str]:
     if match := _MODULES.match(statement):
-        yield from (name for name in _MODULE_NAME.findall(match["names"]) if not name.startswith("-"))
+        yield from (
+            name for name in _MODULE_NAME.findall(match["names"]) if not name.startswith("-")
+        )
     elif match := _PRODUCT.match(statement):
         yield "/".join(filter(None, match.groups()))
     elif match := _SPACK.match(statement):
@@ -128,10 +135,14 @@ def week_words(first: date, last: date) -> list[str]:
 
 
 def words_of_days(first: date, last: date) -> list[str]:
-    """Return words of which every script of these days has one; others of the same weeks may have it too."""
+    """Return words of which every script of these days has one;
+    others of the same weeks may have it too.
+    """
     if last - first > timedelta(days=7):
         return week_words(first, last)
-    return [day_word(date.fromordinal(day)) for day in range(first.toordinal(), last.toordinal() + 1)]
+    return [
+        day_word(date.fromordinal(day)) for day in range(first.toordinal(), last.toordinal() + 1)
+    ]
 
 
 def query_for(text: str) -> list[str]:

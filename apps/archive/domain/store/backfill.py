@@ -21,7 +21,9 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some jobs in the order in which they were stored, `last` the place of the last; damaged ones are only named."""
+    """Some jobs in the order in which they were stored, `last` the place of the last;
+    damaged ones are only named.
+    """
 
     last: int
     jobs: list[CapturedJob]
@@ -46,8 +48,13 @@ class Position:
         self.last = last
 
 
-def jobs_after(*, last: int, cluster: str = "", since: datetime | None = None) -> QuerySet[ArchivedJob]:
-    """Return the jobs stored after the place `last`, in that order. Storing is one at a time: none comes in between."""
+def jobs_after(
+    *, last: int, cluster: str = "", since: datetime | None = None
+) -> QuerySet[ArchivedJob]:
+    """Return the jobs stored after the place `last`, in that order.
+
+    Storing is one at a time: none comes in between.
+    """
     jobs = ArchivedJob.objects.filter(pk__gt=last).order_by("pk")
     if cluster:
         jobs = jobs.filter(cluster__name=cluster)
@@ -59,7 +66,9 @@ def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
     size = F("script_bytes") + F("environment_bytes") + Coalesce(F("description__size_bytes"), 0)
     pending: list[int] = []
     total = 0
-    for pk, size_bytes in jobs.annotate(size=size).values_list("pk", "size").iterator(chunk_size=5_000):
+    for pk, size_bytes in (
+        jobs.annotate(size=size).values_list("pk", "size").iterator(chunk_size=5_000)
+    ):
         if pending and (len(pending) == BATCH_JOBS or total + size_bytes > BATCH_BYTES):
             yield _batch(pending)
             pending, total = [], 0

@@ -38,7 +38,10 @@ def decompress(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: 
 
 
 def decompress_start(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: int) -> bytes:
-    """Return the first bytes of the content, without unpacking the rest. Raises `ValueError` as `decompress`."""
+    """Return the first bytes of the content, without unpacking the rest.
+
+    Raises `ValueError` as `decompress`.
+    """
     try:
         with ZstdDecompressor(dict_data=dictionary).stream_reader(data) as reader:
             return reader.read(size_bytes)

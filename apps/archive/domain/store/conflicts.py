@@ -1,6 +1,9 @@
-"""Captures of one submission that differ: an error of capture, or a forgery. None replaces the first one.
+"""Captures of one submission that differ: an error of capture, or a forgery.
 
-A user with permission may choose the capture that is right. It counts until one with yet another content arrives.
+None replaces the first one.
+
+A user with permission may choose the capture that is right. It counts until one with yet another
+content arrives.
 """
 
 import hashlib
@@ -26,11 +29,21 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 _MOST_SENDERS = 3
 #: Captures kept by their hashes alone, per stored one; any more are new each time they arrive.
 MOST_UNSTORED = 20
-_FIELDS = ["conflict", "conflict_version", "unstored_captures", "chosen_by", "chosen_at", "chosen_reason"]
+_FIELDS = [
+    "conflict",
+    "conflict_version",
+    "unstored_captures",
+    "chosen_by",
+    "chosen_at",
+    "chosen_reason",
+]
 
 
 class Capture(NamedTuple):
-    """What would run again, as SHA-256, and who sent it. `arguments` is empty where none are known."""
+    """What would run again, as SHA-256, and who sent it.
+
+    `arguments` is empty where none are known.
+    """
 
     job_id: str
     submitted_at: datetime
@@ -46,11 +59,15 @@ def hash_arguments(arguments: str) -> bytes:
     return hashlib.sha256(arguments.encode()).digest() if arguments else b""
 
 
-def mark_conflicts(*, cluster: Cluster, captures: Sequence[Capture], by: Principal, at: datetime) -> None:
-    """Mark stored jobs whose captures differ, given new captures of them. Under the lock of storing.
+def mark_conflicts(
+    *, cluster: Cluster, captures: Sequence[Capture], by: Principal, at: datetime
+) -> None:
+    """Mark stored jobs whose captures differ, given new captures of them.
 
-    Submissions with one ID that are less than the clock tolerance apart count as one. A capture whose content is not
-    known yet ends the choice of another one. Publishes `archive.conflict`.
+    Under the lock of storing.
+
+    Submissions with one ID that are less than the clock tolerance apart count as one. A capture
+    whose content is not known yet ends the choice of another one. Publishes `archive.conflict`.
     """
     if not captures:
         return
@@ -66,7 +83,9 @@ def mark_conflicts(*, cluster: Cluster, captures: Sequence[Capture], by: Princip
 
         is_news = _has_news(same)
         version = max(row.conflict_version for row in stored) + is_news
-        unmarked = [row for row in stored if row.conflict != conflict or row.conflict_version != version]
+        unmarked = [
+            row for row in stored if row.conflict != conflict or row.conflict_version != version
+        ]
         if is_news:
             chosen = [row for row in stored if row.chosen_at]
             _keep_hashes(same, at=at)
@@ -81,12 +100,18 @@ def mark_conflicts(*, cluster: Cluster, captures: Sequence[Capture], by: Princip
     if changed:
         ArchivedJob.objects.bulk_update(changed, _FIELDS, batch_size=1000)
     if job_ids:
-        publish(kind="archive.conflict", target=cluster, by=by, at=at, data={"job_ids": sorted(job_ids)})
+        publish(
+            kind="archive.conflict", target=cluster, by=by, at=at, data={"job_ids": sorted(job_ids)}
+        )
 
 
 def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
-    """Return the stored captures of a job's submission, itself among them, the first one stored first."""
-    rows = _rows(job.cluster_id, {job.job_id}).select_related("script", "environment", "cluster", "experiment")
+    """Return the stored captures of a job's submission, itself among them,
+    the first one stored first.
+    """
+    rows = _rows(job.cluster_id, {job.job_id}).select_related(
+        "script", "environment", "cluster", "experiment"
+    )
     for same in _submissions([_stored(row) for row in rows]):
         stored = [capture.row for capture in same if capture.row]
         if job in stored:
@@ -95,7 +120,9 @@ def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
 
 
 def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
-    """Return the captures of these jobs whose contents are not stored: hashes, `sender_name` and `received_at`."""
+    """Return the captures of these jobs whose contents are not stored: hashes,
+    `sender_name` and `received_at`.
+    """
     return [
         {
             **capture,
@@ -108,22 +135,28 @@ def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
 
 
 @transaction.atomic
-def choose_capture(*, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime) -> ArchivedJob:
+def choose_capture(
+    *, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime
+) -> ArchivedJob:
     """Use this one of the captures that differ, from now on, in place of any other; return it.
 
-    `conflict_version` is the one that the user has seen. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if
-    there is no conflict, and `StaleState` if another capture has arrived or another choice was made since.
+    `conflict_version` is the one that the user has seen. Raises `NotAllowed`, `InvalidFields`,
+    `InvalidTransition` if there is no conflict, and `StaleState` if another capture has arrived or
+    another choice was made since.
     """
     lock_for_this_transaction("archive.store")  # so that no other capture is stored meanwhile
     captures = captures_of(job)
     if not all(may_choose_capture(by, capture) for capture in captures):
-        raise NotAllowed("Only approvers and admins of the experiments of all captures can choose one.")
+        raise NotAllowed(
+            "Only approvers and admins of the experiments of all captures can choose one."
+        )
     chosen = next((capture for capture in captures if capture.pk == job.pk), None)
     if chosen is None or not chosen.conflict:
         raise InvalidTransition("This job has no captures that differ.")
     if chosen.conflict_version != conflict_version:
         raise StaleState(
-            "Another capture has arrived, or another user has chosen one. Nothing was changed. Check the captures."
+            "Another capture has arrived, or another user has chosen one. Nothing was "
+            "changed. Check the captures."
         )
     if chosen.chosen_at:
         raise InvalidTransition("This capture is in use already.")
@@ -172,7 +205,9 @@ def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
 
 
 def _has_news(captures: Sequence[Capture]) -> bool:
-    """Return whether a submission has a content that its conflict does not know, or more than one choice."""
+    """Return whether a submission has a content that its conflict does not know,
+    or more than one choice.
+    """
     marked = [capture for capture in captures if capture.row and capture.row.conflict]
     known = [*marked, *_unstored([capture.row for capture in marked if capture.row])]
     chosen = [capture for capture in marked if capture.row and capture.row.chosen_at]
@@ -180,7 +215,9 @@ def _has_news(captures: Sequence[Capture]) -> bool:
 
 
 def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
-    """Return whether one of the known captures has the same content; arguments are compared if both have them."""
+    """Return whether one of the known captures has the same content;
+    arguments are compared if both have them.
+    """
     return any(
         (capture.script, capture.environment) == (other.script, other.environment)
         and (capture.arguments == other.arguments or not capture.arguments or not other.arguments)
@@ -189,12 +226,18 @@ def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
 
 
 def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
-    """Note the captures whose contents are not stored, because the first one with the same key is."""
+    """Note the captures whose contents are not stored,
+    because the first one with the same key is.
+    """
     stored = {capture.submitted_at: capture for capture in captures if capture.row}
     for capture in captures:
         first = stored[capture.submitted_at]
         row = first.row
-        if row is None or _is_known(capture, [first, *_unstored([row])]) or len(row.unstored_captures) >= MOST_UNSTORED:
+        if (
+            row is None
+            or _is_known(capture, [first, *_unstored([row])])
+            or len(row.unstored_captures) >= MOST_UNSTORED
+        ):
             continue
         hashes = {
             "sender": capture.sender,
@@ -207,7 +250,9 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
 
 
 def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
-    """Yield the captures of each submission: those of one ID with no longer gaps than the tolerance."""
+    """Yield the captures of each submission: those of one ID with no longer gaps than the
+    tolerance.
+    """
     in_order = sorted(captures, key=attrgetter("job_id", "submitted_at"))
     for _, of_id in groupby(in_order, key=attrgetter("job_id")):
         same: list[Capture] = []
@@ -222,8 +267,9 @@ def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
 def _difference(captures: Sequence[Capture]) -> str:
     """Return how captures of one submission differ; empty if they do not.
 
-    Capture that has the portal's database can forge whatever it likes: where all are its own, an ID was used again.
-    A capture without arguments is compared without them: accounting adds them later to what is stored.
+    Capture that has the portal's database can forge whatever it likes: where all are its own, an ID
+    was used again. A capture without arguments is compared without them: accounting adds them later
+    to what is stored.
     """
     if all(capture.sender == "" for capture in captures):
         return ""

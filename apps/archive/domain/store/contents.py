@@ -11,7 +11,13 @@ from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
 from apps.accounts.models import User
-from apps.archive.domain.shown_contents import SHOWN_BYTES, ShownEnvironment, ShownScript, show_environment, show_script
+from apps.archive.domain.shown_contents import (
+    SHOWN_BYTES,
+    ShownEnvironment,
+    ShownScript,
+    show_environment,
+    show_script,
+)
 from apps.archive.domain.store import compression
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
@@ -29,7 +35,9 @@ class DamagedContent(DomainError):
 def read_blob(blob: Blob) -> bytes:
     """Return the content as it was stored, checked by its hash. Raises `DamagedContent`."""
     try:
-        content = compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id), blob.size_bytes)
+        content = compression.decompress(
+            bytes(blob.data), _dictionary(blob.dictionary_id), blob.size_bytes
+        )
     except ValueError as error:
         raise DamagedContent(f"cannot be decompressed: {error}") from error
     sha256 = hashlib.sha256(content).digest()
@@ -48,16 +56,23 @@ def shown_script(job: ArchivedJob) -> ShownScript | None:
 def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
     """Return the beginning of a job's environment for a page; None where it is damaged."""
     with suppress(DamagedContent):
-        return show_environment(read_start(job.environment, SHOWN_BYTES), size_bytes=job.environment_bytes)
+        return show_environment(
+            read_start(job.environment, SHOWN_BYTES), size_bytes=job.environment_bytes
+        )
     return None
 
 
 def read_start(blob: Blob, size_bytes: int) -> bytes:
-    """Return the first bytes of a content; a small one is read whole, and so checked. Raises `DamagedContent`."""
+    """Return the first bytes of a content; a small one is read whole, and so checked.
+
+    Raises `DamagedContent`.
+    """
     if blob.size_bytes <= size_bytes:
         return read_blob(blob)
     try:
-        return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes)
+        return compression.decompress_start(
+            bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes
+        )
     except ValueError as error:
         raise DamagedContent(f"cannot be decompressed: {error}") from error
 
@@ -68,7 +83,9 @@ def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
     return None if pk is None else compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
 
 
-def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = None) -> ArchivedJob | None:
+def newest_job(
+    *, cluster: str, job_id: str, submitted_at: datetime | None = None
+) -> ArchivedJob | None:
     """Return the job of this id, the one submitted last unless `submitted_at` says which."""
     jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id).select_related("script")
     if submitted_at is not None:
@@ -77,11 +94,16 @@ def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = Non
 
 
 def archived_job_for(job: Job) -> ArchivedJob | None:
-    """Return what was captured of a job: of the submissions with its id, the one that was at its time."""
+    """Return what was captured of a job: of the submissions with its id,
+    the one that was at its time.
+    """
     jobs = ArchivedJob.objects.filter(
         cluster_id=job.cluster_id,
         job_id=job.spool_id,
-        submitted_at__range=(job.submitted_at - CLOCK_TOLERANCE, job.submitted_at + CLOCK_TOLERANCE),
+        submitted_at__range=(
+            job.submitted_at - CLOCK_TOLERANCE,
+            job.submitted_at + CLOCK_TOLERANCE,
+        ),
     )
     return _submitted_with(job, jobs.select_related("script", "environment", "cluster"))
 
@@ -109,8 +131,8 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
 def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
     """Return the row of the job's own submission, None if it was not captured.
 
-    Other jobs may have had its id. If captures differ, it is the one that a user chose, or else the first one stored:
-    no later one replaces it.
+    Other jobs may have had its id. If captures differ, it is the one that a user chose, or else the
+    first one stored: no later one replaces it.
     """
     near = [row for row in rows if abs(row.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE]
     if any(row.conflict for row in near):
@@ -120,7 +142,9 @@ def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None
 
 def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
     """Return what the person may see, ready for a list; no content is read."""
-    return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related("cluster", "experiment")
+    return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related(
+        "cluster", "experiment"
+    )
 
 
 def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
@@ -128,7 +152,9 @@ def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
 
 
 def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
-    """Yield every job of a cluster in the order in which they were stored; its contents are not read."""
+    """Yield every job of a cluster in the order in which they were stored;
+    its contents are not read.
+    """
     jobs = _with_hashes(ArchivedJob.objects.filter(cluster__name=cluster)).order_by("pk")
     yield from jobs.iterator(chunk_size=2000)
 
@@ -141,13 +167,19 @@ def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
 
 def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
     """Return the jobs whose sizes are not those of their contents."""
-    jobs = ArchivedJob.objects.filter(cluster__name=cluster) if cluster else ArchivedJob.objects.all()
-    wrong = ~Q(script_bytes=F("script__size_bytes")) | ~Q(environment_bytes=F("environment__size_bytes"))
+    jobs = (
+        ArchivedJob.objects.filter(cluster__name=cluster) if cluster else ArchivedJob.objects.all()
+    )
+    wrong = ~Q(script_bytes=F("script__size_bytes")) | ~Q(
+        environment_bytes=F("environment__size_bytes")
+    )
     return jobs.filter(wrong).select_related("cluster").order_by("pk")
 
 
 def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
-    """Read every content again and yield those that are not what their hash and size say, with the difference."""
+    """Read every content again and yield those that are not what their hash and size say,
+    with the difference.
+    """
     blobs = Blob.objects.all()
     if cluster:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)

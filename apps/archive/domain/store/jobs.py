@@ -26,7 +26,8 @@ from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.jobs import jobs_in_spool
 
-#: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as many.
+#: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as
+#: many.
 TRAIN_AT = 400
 GROWTH = 10
 _SAMPLES = 2_000
@@ -38,13 +39,17 @@ Key = tuple[str, datetime]
 
 @transaction.atomic
 def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> int:
-    """Store captured jobs of any clusters; return how many were new. Creates clusters that are not known yet.
+    """Store captured jobs of any clusters; return how many were new.
 
-    Publishes `archive.stored` with the new jobs that may have to be linked to jobs of accounting: those that name a
-    request, and those that accounting has already.
+    Creates clusters that are not known yet.
+
+    Publishes `archive.stored` with the new jobs that may have to be linked to jobs of accounting:
+    those that name a request, and those that accounting has already.
     """
     hashed_jobs = [_Hashed(job) for job in jobs]
-    packed = _packed(_contents(hashed_jobs))  # before the lock, behind which workers wait for each other
+    packed = _packed(
+        _contents(hashed_jobs)
+    )  # before the lock, behind which workers wait for each other
     lock_for_this_transaction("archive.store")  # so that no other worker stores the same in between
 
     stored = 0
@@ -54,10 +59,14 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
         new, stored_again = _new_jobs(cluster, of_cluster)
         if new:
             contents = _store_contents(new, packed)
-            experiments = _experiments({hashed.job.request_key for hashed in new if hashed.job.request_key})
+            experiments = _experiments(
+                {hashed.job.request_key for hashed in new if hashed.job.request_key}
+            )
             rows = [_job_row(cluster, hashed, contents, experiments) for hashed in new]
             bulk.copy_rows(ArchivedJob, list(rows[0]), (tuple(row.values()) for row in rows))
-        mark_conflicts(cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at)
+        mark_conflicts(
+            cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at
+        )
         if not new:
             continue
 
@@ -67,15 +76,23 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
         collected = jobs_in_spool(cluster_id=cluster.pk, spool_ids=without_request)
         published.update(collected.values_list("spool_id", flat=True))
         if published:
-            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(published)})
+            publish(
+                kind="archive.stored",
+                target=cluster,
+                by=by,
+                at=at,
+                data={"job_ids": sorted(published)},
+            )
     return stored
 
 
 @transaction.atomic
 def train_dictionaries(*, at: datetime) -> list[Dictionary]:
-    """Train a dictionary for each kind of content that has become frequent enough; return the new ones.
+    """Train a dictionary for each kind of content that has become frequent enough;
+    return the new ones.
 
-    What is stored already stays as it is and readable; what comes later takes the newest dictionary.
+    What is stored already stays as it is and readable; what comes later takes the newest
+    dictionary.
     """
     newest = Blob.objects.aggregate(newest=Max("pk"))["newest"] or 0
     last = Dictionary.objects.aggregate(last=Max("newest_content"))["last"]
@@ -90,7 +107,9 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
     return trained
 
 
-def _new_jobs(cluster: Cluster, jobs: Sequence["_Hashed"]) -> tuple[list["_Hashed"], list["_Hashed"]]:
+def _new_jobs(
+    cluster: Cluster, jobs: Sequence["_Hashed"]
+) -> tuple[list["_Hashed"], list["_Hashed"]]:
     """Return the jobs to be stored, and those whose ID was captured before."""
     by_key: dict[Key, _Hashed] = {}
     captures = Counter(hashed.job.job_id for hashed in jobs)
@@ -145,15 +164,27 @@ def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
 
 def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
     """Return the primary keys of the contents that are stored, by their hashes."""
-    return {bytes(sha256): key for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))}
+    return {
+        bytes(sha256): key
+        for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))
+    }
 
 
-def _packed(contents: Mapping[bytes, tuple[BlobKind, bytes]]) -> dict[bytes, tuple[str, int, bytes, int | None]]:
-    """Compress the contents that are not stored yet: kind, size, data and dictionary by their hashes."""
+def _packed(
+    contents: Mapping[bytes, tuple[BlobKind, bytes]],
+) -> dict[bytes, tuple[str, int, bytes, int | None]]:
+    """Compress the contents that are not stored yet: kind, size,
+    data and dictionary by their hashes.
+    """
     known = _known(contents)
     newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
     return {
-        sha256: (kind.value, len(content), _compressor(newest.get(kind)).compress(content), newest.get(kind))
+        sha256: (
+            kind.value,
+            len(content),
+            _compressor(newest.get(kind)).compress(content),
+            newest.get(kind),
+        )
         for sha256, (kind, content) in contents.items()
         if sha256 not in known
     }
@@ -171,13 +202,20 @@ def _store_contents(
         rows = {**packed, **(_packed(expired) if expired else {})}
         keys = bulk.next_keys(Blob, len(missing))
         columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]
-        bulk.copy_rows(Blob, columns, ((key, sha256, *rows[sha256]) for key, sha256 in zip(keys, missing, strict=True)))
+        bulk.copy_rows(
+            Blob,
+            columns,
+            ((key, sha256, *rows[sha256]) for key, sha256 in zip(keys, missing, strict=True)),
+        )
         known.update(zip(missing, keys, strict=True))
     return known
 
 
 def _job_row(
-    cluster: Cluster, hashed: _Hashed, contents: Mapping[bytes, int], experiments: Mapping[str, Experiment]
+    cluster: Cluster,
+    hashed: _Hashed,
+    contents: Mapping[bytes, int],
+    experiments: Mapping[str, Experiment],
 ) -> dict[str, Any]:
     job = hashed.job
     experiment = experiments.get(job.request_key)
@@ -205,7 +243,9 @@ def _job_row(
 
 
 def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
-    """Return the experiments of requests by the request's key, which begins with that of the experiment."""
+    """Return the experiments of requests by the request's key,
+    which begins with that of the experiment.
+    """
     if not request_keys:
         return {}
 
@@ -223,12 +263,16 @@ def _compressor(dictionary: int | None) -> compression.Compressor:
     """Dictionaries never change, and to prepare one takes its time."""
     if dictionary is None:
         return compression.Compressor(None)
-    return compression.Compressor(compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data)))
+    return compression.Compressor(
+        compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data))
+    )
 
 
 def _samples(kind: BlobKind, newest: int) -> list[bytes]:
     """Return some of the newest contents of a kind."""
-    blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES, pk__gt=newest - 4 * _SAMPLES)
+    blobs = Blob.objects.filter(
+        kind=kind, size_bytes__lte=_SAMPLE_BYTES, pk__gt=newest - 4 * _SAMPLES
+    )
     samples: list[bytes] = []
     size = 0
     for blob in blobs.order_by("sha256")[:_SAMPLES].iterator(chunk_size=100):

@@ -61,11 +61,19 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
 
-        fill = actions.add_parser("fill", help="deliver what the store has to a sink; run again to continue")
+        fill = actions.add_parser(
+            "fill", help="deliver what the store has to a sink; run again to continue"
+        )
         fill.add_argument("--to", required=True, metavar="URL", help="URL of the sink")
         fill.add_argument("--cluster", default="", help="only jobs of this cluster")
-        fill.add_argument("--since", type=to_time, metavar="DATE", help="only jobs submitted since this time")
-        fill.add_argument("--again", action="store_true", help="start from the first job, ignoring earlier progress")
+        fill.add_argument(
+            "--since", type=to_time, metavar="DATE", help="only jobs submitted since this time"
+        )
+        fill.add_argument(
+            "--again",
+            action="store_true",
+            help="start from the first job, ignoring earlier progress",
+        )
         fill.add_argument(
             "--patience-seconds",
             type=float,
@@ -79,30 +87,60 @@ class Command(BaseCommand):
         link = actions.add_parser("link", help="link every archived job to accounting again")
         link.add_argument("--cluster", required=True)
 
-        check = actions.add_parser("check", help="compare with the scripts and environments that accounting keeps")
+        check = actions.add_parser(
+            "check", help="compare with the scripts and environments that accounting keeps"
+        )
         check.add_argument("--cluster", required=True)
-        check.add_argument("--since", type=to_time, help="check jobs submitted since this time; default: one day ago")
-        check.add_argument("--job", action="append", default=[], dest="jobs", help="check only this job; repeatable")
-        check.add_argument("--backfill", action="store_true", help="store missing jobs from accounting, with a caveat")
-        check.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object per line")
+        check.add_argument(
+            "--since",
+            type=to_time,
+            help="check jobs submitted since this time; default: one day ago",
+        )
+        check.add_argument(
+            "--job",
+            action="append",
+            default=[],
+            dest="jobs",
+            help="check only this job; repeatable",
+        )
+        check.add_argument(
+            "--backfill",
+            action="store_true",
+            help="store missing jobs from accounting, with a caveat",
+        )
+        check.add_argument(
+            "--json", action="store_true", dest="as_json", help="print one JSON object per line"
+        )
 
-        retain = actions.add_parser("retain", help="delete jobs that have expired by the retention rules")
-        retain.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
+        retain = actions.add_parser(
+            "retain", help="delete jobs that have expired by the retention rules"
+        )
+        retain.add_argument(
+            "--dry-run", action="store_true", help="only print what would be deleted"
+        )
 
         sinks = actions.add_parser("sinks", help="list the sinks, and handle what they refused")
         handled = sinks.add_mutually_exclusive_group()
         handled.add_argument("--refused", action="store_true", help="list the refused jobs instead")
-        handled.add_argument("--retry", metavar="NAME", help="let this sink try again what it refused")
+        handled.add_argument(
+            "--retry", metavar="NAME", help="let this sink try again what it refused"
+        )
         handled.add_argument("--drop", metavar="NAME", help="drop for good what this sink refused")
-        handled.add_argument("--forget", metavar="NAME", help="remove a sink that is no longer configured")
+        handled.add_argument(
+            "--forget", metavar="NAME", help="remove a sink that is no longer configured"
+        )
         sinks.add_argument("--job", default="", help="with --drop: only this job")
 
         show = actions.add_parser("show", help="write a job's script as it was stored")
         show.add_argument("job_id", metavar="JOB")
         show.add_argument("--cluster", required=True)
-        show.add_argument("--environment", action="store_true", help="print the environment instead of the script")
         show.add_argument(
-            "--submitted-at", type=to_time, help="submit time, if the job ID was reused; default: the newest job"
+            "--environment", action="store_true", help="print the environment instead of the script"
+        )
+        show.add_argument(
+            "--submitted-at",
+            type=to_time,
+            help="submit time, if the job ID was reused; default: the newest job",
         )
 
         verify = actions.add_parser("verify", help="recompute every hash and size")
@@ -116,7 +154,14 @@ class Command(BaseCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _fill(
-        self, *, to: str, cluster: str, since: datetime | None, again: bool, patience_seconds: float, **_: Any
+        self,
+        *,
+        to: str,
+        cluster: str,
+        since: datetime | None,
+        again: bool,
+        patience_seconds: float,
+        **_: Any,
     ) -> None:
         try:
             sink = open_sink(to)
@@ -132,7 +177,9 @@ class Command(BaseCommand):
             for batch in batches(jobs):
                 refused = _deliver(sink, batch, patience_seconds)
                 for index, reason in refused.items():
-                    self.stderr.write(f"{sink.name} refuses job {batch.jobs[index].job_id}: {reason}")
+                    self.stderr.write(
+                        f"{sink.name} refuses job {batch.jobs[index].job_id}: {reason}"
+                    )
                 for damaged in batch.damaged:
                     self.stderr.write(damaged)
                 position.move(batch.last)
@@ -162,17 +209,31 @@ class Command(BaseCommand):
             sys.stdout.write(json.dumps(line) + "\n")
 
     def _link(self, *, cluster: str, **_: Any) -> None:
-        self.stdout.write(f"changed {link_all(cluster=_cluster(cluster))} archived jobs of {cluster}")
+        self.stdout.write(
+            f"changed {link_all(cluster=_cluster(cluster))} archived jobs of {cluster}"
+        )
 
     def _check(
-        self, *, cluster: str, since: datetime | None, jobs: list[str], backfill: bool, as_json: bool, **_: Any
+        self,
+        *,
+        cluster: str,
+        since: datetime | None,
+        jobs: list[str],
+        backfill: bool,
+        as_json: bool,
+        **_: Any,
     ) -> None:
         at = timezone.now()
         since = since or (datetime.fromtimestamp(0, at.tzinfo) if jobs else at - timedelta(days=1))
         counts: Counter[Kind] = Counter()
         try:
             for finding in check_copies(
-                cluster=_cluster(cluster), since=since, job_ids=jobs, backfill=backfill, by="archive check", at=at
+                cluster=_cluster(cluster),
+                since=since,
+                job_ids=jobs,
+                backfill=backfill,
+                by="archive check",
+                at=at,
             ):
                 counts[finding.kind] += 1
                 if finding.kind is not Kind.ALIKE:
@@ -181,7 +242,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         finally:
             sys.stdout.flush()
-        self.stderr.write("".join(f"{count} {kind}\n" for kind, count in counts.most_common()) or "no jobs")
+        self.stderr.write(
+            "".join(f"{count} {kind}\n" for kind, count in counts.most_common()) or "no jobs"
+        )
         if counts[Kind.MISSING]:
             raise CommandError(f"{counts[Kind.MISSING]} jobs are missing from the archive.")
 
@@ -190,7 +253,8 @@ class Command(BaseCommand):
         for excess in excesses(at=at):
             self.stdout.write(
                 f"{excess.cluster}: {excess.size_bytes} bytes of contents;"
-                f" {excess.too_old} jobs are too old, about {excess.for_size} of the oldest too much for the size"
+                f" {excess.too_old} jobs are too old, about {excess.for_size} of the oldest "
+                "too much for the size"
             )
         if not dry_run:
             deleted = 0
@@ -198,9 +262,13 @@ class Command(BaseCommand):
                 deleted += more
             self.stdout.write(f"deleted {deleted} jobs")
 
-    def _sinks(self, *, refused: bool, retry: str, drop: str, forget: str, job: str, **_: Any) -> None:
+    def _sinks(
+        self, *, refused: bool, retry: str, drop: str, forget: str, job: str, **_: Any
+    ) -> None:
         if refused:
-            refused_jobs = RefusedJob.objects.select_related("sink").defer("data").order_by("sink__name", "pk")
+            refused_jobs = (
+                RefusedJob.objects.select_related("sink").defer("data").order_by("sink__name", "pk")
+            )
             for refused_job in refused_jobs.iterator():
                 columns = [
                     str(refused_job.sink),
@@ -214,8 +282,18 @@ class Command(BaseCommand):
             self._handle_sink(name, retry=bool(retry), drop=bool(drop), job=job)
         else:
             for sink in sinks_health(at=timezone.now()):
-                lag = f"{sink.behind} jobs behind, {sink.lag_seconds:.0f} s" if sink.behind else "0 jobs behind"
-                facts = [sink.sink.name, sink.state[1], lag, f"{sink.refused} refused", sink.sink.last_error]
+                lag = (
+                    f"{sink.behind} jobs behind, {sink.lag_seconds:.0f} s"
+                    if sink.behind
+                    else "0 jobs behind"
+                )
+                facts = [
+                    sink.sink.name,
+                    sink.state[1],
+                    lag,
+                    f"{sink.refused} refused",
+                    sink.sink.last_error,
+                ]
                 self.stdout.write("\t".join(facts).rstrip())
 
     def _handle_sink(self, name: str, *, retry: bool, drop: bool, job: str) -> None:
@@ -234,7 +312,15 @@ class Command(BaseCommand):
         except DomainError as error:
             raise CommandError(str(error)) from error
 
-    def _show(self, *, job_id: str, cluster: str, environment: bool, submitted_at: datetime | None, **_: Any) -> None:
+    def _show(
+        self,
+        *,
+        job_id: str,
+        cluster: str,
+        environment: bool,
+        submitted_at: datetime | None,
+        **_: Any,
+    ) -> None:
         job = newest_job(cluster=cluster, job_id=job_id, submitted_at=submitted_at)
         if job is None:
             when = f" submitted at {time_text(submitted_at)}" if submitted_at else ""
@@ -242,7 +328,9 @@ class Command(BaseCommand):
         try:
             sys.stdout.buffer.write(read_blob(job.environment if environment else job.script))
         except DamagedContent as error:
-            raise CommandError(f"Job {job_id} of cluster {cluster} is damaged in the archive: it {error}") from error
+            raise CommandError(
+                f"Job {job_id} of cluster {cluster} is damaged in the archive: it {error}"
+            ) from error
 
     def _verify(self, *, cluster: str, **_: Any) -> None:
         differences = 0
@@ -266,7 +354,10 @@ def _cluster(name: str) -> Cluster:
 
 
 def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, str]:
-    """Write a batch, retrying with growing delays while the sink is away. Raises `CommandError` in the end."""
+    """Write a batch, retrying with growing delays while the sink is away.
+
+    Raises `CommandError` in the end.
+    """
     delay = FIRST_DELAY_SECONDS
     until = time.monotonic() + patience_seconds
     while True:
@@ -274,7 +365,9 @@ def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, 
             return write_all(sink, batch.jobs) if batch.jobs else {}
         except SinkUnavailable as error:
             if time.monotonic() + delay > until:
-                raise CommandError(f"{sink.name}: {error}. Run the same command again to continue.") from error
+                raise CommandError(
+                    f"{sink.name}: {error}. Run the same command again to continue."
+                ) from error
         time.sleep(delay)
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 

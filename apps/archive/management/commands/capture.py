@@ -1,4 +1,6 @@
-"""`manage.py capture`: copy every job out of a scheduler's spool before the scheduler deletes it."""
+"""`manage.py capture`: copy every job out of a scheduler's spool before the scheduler
+deletes it.
+"""
 
 import os
 import re
@@ -40,12 +42,19 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--cluster", default=settings.CAPTURE_CLUSTER, help="name of the cluster")
         parser.add_argument(
-            "--scheduler", default=settings.CAPTURE_SCHEDULER, help="scheduler of the cluster (default: %(default)s)"
+            "--cluster", default=settings.CAPTURE_CLUSTER, help="name of the cluster"
         )
         parser.add_argument(
-            "--spool", type=Path, default=settings.CAPTURE_SPOOL, help="spool directory of the scheduler"
+            "--scheduler",
+            default=settings.CAPTURE_SCHEDULER,
+            help="scheduler of the cluster (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--spool",
+            type=Path,
+            default=settings.CAPTURE_SPOOL,
+            help="spool directory of the scheduler",
         )
         parser.add_argument(
             "--journal",
@@ -57,7 +66,10 @@ class Command(BaseCommand):
             "--portal",
             default=settings.CAPTURE_PORTAL,
             metavar="URL",
-            help="portal that captured jobs are handed over to (default: CAPTURE_PORTAL, else the database)",
+            help=(
+                "portal that captured jobs are handed over to (default: CAPTURE_PORTAL, else the "
+                "database)"
+            ),
         )
         parser.add_argument(
             "--sink",
@@ -68,7 +80,9 @@ class Command(BaseCommand):
             help="sink for the jobs of this run, in addition to ARCHIVE_SINKS; repeatable",
         )
         parser.add_argument(
-            "--once", action="store_true", help="exit when spool and journal are empty and each --sink has its jobs"
+            "--once",
+            action="store_true",
+            help="exit when spool and journal are empty and each --sink has its jobs",
         )
         parser.add_argument(
             "--patience-seconds",
@@ -77,13 +91,19 @@ class Command(BaseCommand):
             help="with --once, exit after this time without progress (default: %(default)s)",
         )
         parser.add_argument(
-            "--rescan-seconds", type=float, default=10.0, help="interval of full spool scans (default: %(default)s)"
+            "--rescan-seconds",
+            type=float,
+            default=10.0,
+            help="interval of full spool scans (default: %(default)s)",
         )
         parser.add_argument(
             "--watch",
             choices=[*Watch],
             default=settings.CAPTURE_WATCH,
-            help="source of file events: inotify, polling, or auto, which adds polling on network file systems",
+            help=(
+                "source of file events: inotify, polling, or auto, which adds polling on network "
+                "file systems"
+            ),
         )
 
     def handle(self, **options: Any) -> None:
@@ -97,21 +117,32 @@ class Command(BaseCommand):
         self.stdout.flush()
         self.stderr.flush()
         _keep_for_next_start(plan)
-        # As a command of its own, this gives its place to a program without Django, which is much smaller.
+        # As a command of its own, this gives its place to a program without Django, which is much
+        # smaller.
         go_as_others()  # the program goes first by itself
         command = [sys.executable, str(_PROGRAM), "capture", "--planned", str(plan.keep())]
         os.execv(command[0], command)  # noqa: S606 -- itself
 
 
 def _keep_for_next_start(plan: Plan) -> None:
-    """Let the next start of the same command begin without Django, where the journal's disk takes it."""
+    """Let the next start of the same command begin without Django,
+    where the journal's disk takes it.
+    """
     if plan.once:
         return
-    watched = () if plan.watch is Watch.POLLING else open_spool(plan.cluster, plan.scheduler, plan.spool).watched()
+    watched = (
+        ()
+        if plan.watch is Watch.POLLING
+        else open_spool(plan.cluster, plan.scheduler, plan.spool).watched()
+    )
     kept = plan.packed(), [str(path) for path in islice(watched, _MOST_WATCHED_EARLY)]
     with suppress(OSError):
         kept_plan.keep(
-            kept, str(plan.directory), arguments=sys.argv[2:], environment=os.environ, names=Environment.model_fields
+            kept,
+            str(plan.directory),
+            arguments=sys.argv[2:],
+            environment=os.environ,
+            names=Environment.model_fields,
         )
 
 
@@ -135,7 +166,8 @@ def make_plan(
     """
     if not _CLUSTER.fullmatch(cluster or ""):
         raise CommandError(
-            "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . _ and - only."
+            "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . "
+            "_ and - only."
         )
     if not settings.MASKING_KEY:
         raise CommandError("Set MASKING_KEY or SECRET_KEY. Without one, secrets cannot be masked.")
@@ -146,9 +178,13 @@ def make_plan(
         django.setup()  # which most captures need not wait for: the store of scripts is a sink too
         open_sinks(sinks)
     if portal and sinks:
-        raise CommandError("--sink needs the portal's database. Over HTTP, jobs go to the sinks of the portal.")
+        raise CommandError(
+            "--sink needs the portal's database. Over HTTP, jobs go to the sinks of the portal."
+        )
     logging = cast(dict[str, Any], settings.LOGGING)
-    levels = {name: logger["level"] for name, logger in logging["loggers"].items() if "level" in logger}
+    levels = {
+        name: logger["level"] for name, logger in logging["loggers"].items() if "level" in logger
+    }
     return Plan(
         cluster=cluster,
         scheduler=scheduler,
@@ -174,17 +210,34 @@ def make_plan(
 def _address(portal: str) -> str:
     """Raises `CommandError`, which repeats nothing that may be a password."""
     url = urlsplit(portal)
-    if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query or url.fragment:
-        raise CommandError("Set the portal with --portal or CAPTURE_PORTAL as https://HOST/, without user or password.")
+    if (
+        url.scheme not in {"http", "https"}
+        or not url.hostname
+        or "@" in url.netloc
+        or url.query
+        or url.fragment
+    ):
+        raise CommandError(
+            "Set the portal with --portal or CAPTURE_PORTAL as https://HOST/, without user or "
+            "password."
+        )
     if not settings.ARCHIVE_PORTAL_TOKEN:
-        raise CommandError("Set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE to the token of this capture host.")
+        raise CommandError(
+            "Set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE to the token of this "
+            "capture host."
+        )
     return portal
 
 
 def database_conninfo() -> str:
-    """Return how to connect to the portal's database without Django. Raises `CommandError` where there is none."""
+    """Return how to connect to the portal's database without Django.
+
+    Raises `CommandError` where there is none.
+    """
     if not settings.HAS_DATABASE:
-        raise CommandError("Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL to its database.")
+        raise CommandError(
+            "Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL to its database."
+        )
     database = settings.DATABASES["default"]
     values = {
         "dbname": database["NAME"],
@@ -194,7 +247,9 @@ def database_conninfo() -> str:
         "port": database["PORT"],
         "client_encoding": "UTF8",
     }
-    values |= {name: value for name, value in database["OPTIONS"].items() if name not in _OPTIONS_OF_DJANGO}
+    values |= {
+        name: value for name, value in database["OPTIONS"].items() if name not in _OPTIONS_OF_DJANGO
+    }
 
     parameters = []
     for name, value in values.items():

@@ -1,4 +1,6 @@
-"""`manage.py capture_host`: let a host send captured jobs to this portal, give it a token, list the hosts."""
+"""`manage.py capture_host`: let a host send captured jobs to this portal, give it a token,
+list the hosts.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -8,19 +10,29 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.domain.capture_hosts import add_host_token, create_capture_host, revoke_host_tokens
+from apps.archive.domain.capture_hosts import (
+    add_host_token,
+    create_capture_host,
+    revoke_host_tokens,
+)
 from apps.archive.models import CaptureHost
 
 
 class Command(BaseCommand):
-    help = "Let a host send captured jobs and print its token, once; give it a new token; list the hosts."
+    help = (
+        "Let a host send captured jobs and print its token, once; give it a new token; list the "
+        "hosts."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = verbs.add_parser("add", help="add a host and print its token")
         add.add_argument("name")
         add.add_argument(
-            "--cluster", action="append", required=True, help="cluster whose jobs the host may send; repeatable"
+            "--cluster",
+            action="append",
+            required=True,
+            help="cluster whose jobs the host may send; repeatable",
         )
         token = verbs.add_parser("token", help="create a token for a host and print it")
         token.add_argument("name")
@@ -51,14 +63,18 @@ class Command(BaseCommand):
 
     def _tell(self, host: CaptureHost, token: str) -> None:
         address = f"{settings.PORTAL_URL}/"
-        self.stderr.write(f"{host} hands over to CAPTURE_PORTAL={address} with this ARCHIVE_PORTAL_TOKEN, shown once:")
+        self.stderr.write(
+            f"{host} hands over to CAPTURE_PORTAL={address} with this ARCHIVE_PORTAL_TOKEN, "
+            "shown once:"
+        )
         self.stdout.write(token)
 
     def _list(self, options: dict[str, Any]) -> None:
         for host in CaptureHost.objects.all():
             heard = f"{host.heard_at:%Y-%m-%d %H:%M:%SZ}" if host.heard_at else "never"
             self.stdout.write(
-                f"{host.name}\t{', '.join(host.clusters)}\theard {heard}\t{len(host.token_hashes)} tokens"
+                f"{host.name}\t{', '.join(host.clusters)}\theard "
+                f"{heard}\t{len(host.token_hashes)} tokens"
             )
 
 

@@ -20,7 +20,9 @@ class Command(BaseCommand):
             "remove", help="delete a cluster with its jobs, scripts and statistics"
         )
         remove.add_argument("name", metavar="NAME")
-        remove.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
+        remove.add_argument(
+            "--dry-run", action="store_true", help="only print what would be deleted"
+        )
 
     def handle(self, *, name: str, dry_run: bool, **_: Any) -> None:
         cluster = Cluster.objects.filter(name=name).first()
@@ -30,7 +32,11 @@ class Command(BaseCommand):
         try:
             if dry_run:
                 check_removable(cluster, at=now)
-            contents = contents_of(cluster) if dry_run else remove_cluster(cluster=cluster, by="cluster remove", at=now)
+            contents = (
+                contents_of(cluster)
+                if dry_run
+                else remove_cluster(cluster=cluster, by="cluster remove", at=now)
+            )
         except InvalidTransition as error:
             raise CommandError(str(error)) from error
         while not dry_run and recompute_dirty_hours(at=now):
@@ -38,6 +44,10 @@ class Command(BaseCommand):
         self.stdout.write(f"{'would delete' if dry_run else 'deleted'} cluster {name} with")
         for kind, count in sorted(contents.rows.items()):
             self.stdout.write(f"{count:>12,} {kind}")
-        self.stdout.write(f"{contents.archive_bytes:>12,} bytes of scripts and environments, shared ones included")
+        self.stdout.write(
+            f"{contents.archive_bytes:>12,} bytes of scripts and environments, shared ones included"
+        )
         if contents.requests:
-            self.stdout.write(f"{'to recount' if dry_run else 'recounted'}: {', '.join(contents.requests)}")
+            self.stdout.write(
+                f"{'to recount' if dry_run else 'recounted'}: {', '.join(contents.requests)}"
+            )

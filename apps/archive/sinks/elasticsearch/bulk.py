@@ -1,4 +1,6 @@
-"""Sends documents by the bulk API: in smaller parts if the server is overloaded, with a result per document."""
+"""Sends documents by the bulk API: in smaller parts if the server is overloaded,
+with a result per document.
+"""
 
 import re
 import time
@@ -18,15 +20,17 @@ _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 2.0
 _BAD_REQUEST, _CONFLICT, _TOO_LARGE, _BUSY = 400, 409, 413, 429
 _LONGEST_REASON = 500
-# Refused with 400 as well, and yet no fault of the document: the index cannot be made, as the cluster has all the
-# shards that it may have, or the alias of the indices is the name of one.
+# Refused with 400 as well, and yet no fault of the document: the index cannot be made, as the
+# cluster has all the shards that it may have, or the alias of the indices is the name of one.
 _FAULTS_OF_THE_CLUSTER = {"validation_exception", "invalid_alias_name_exception"}
 _PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w*bytes=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One document to be indexed, as the two lines of a bulk request; `position` is that among the caller's jobs."""
+    """One document to be indexed, as the two lines of a bulk request;
+    `position` is that among the caller's jobs.
+    """
 
     position: int
     lines: bytes
@@ -48,8 +52,8 @@ Send = Callable[[bytes], Mapping[str, Any]]
 class Bulk:
     """Remembers from one call to the next how much the server takes at once.
 
-    `elasticsearch.helpers.streaming_bulk` cannot do this: it repeats a request that was refused as it was, and gives
-    up after a fixed number of attempts. The tests of this module compare the two.
+    `elasticsearch.helpers.streaming_bulk` cannot do this: it repeats a request that was refused as
+    it was, and gives up after a fixed number of attempts. The tests of this module compare the two.
     """
 
     def __init__(self, send: Send, *, wait: Callable[[float], None] = time.sleep) -> None:
@@ -59,7 +63,10 @@ class Bulk:
         self.limit_bytes = DEFAULT_LIMIT_BYTES
 
     def write(self, operations: Sequence[Operation]) -> dict[int, str]:
-        """Index them all and return the reasons for those that are refused, by position. Raises `SinkUnavailable`."""
+        """Index them all and return the reasons for those that are refused, by position.
+
+        Raises `SinkUnavailable`.
+        """
         refused: dict[int, str] = {}
         left = deque(operations)
         tries = 0
@@ -86,15 +93,26 @@ class Bulk:
     def _take(self, left: deque[Operation]) -> list[Operation]:
         part = [left.popleft()]
         size = len(part[0].lines)
-        while left and len(part) < self._most and size + len(left[0].lines) <= min(MOST_BYTES, self.limit_bytes):
+        while (
+            left
+            and len(part) < self._most
+            and size + len(left[0].lines) <= min(MOST_BYTES, self.limit_bytes)
+        ):
             part.append(left.popleft())
             size += len(part[-1].lines)
         return part
 
-    def _write_part(self, part: list[Operation], refused: dict[int, str]) -> tuple[list[Operation], str]:
-        """Send one request. Return what has to be sent again, and why the server is too busy, if that is the reason."""
+    def _write_part(
+        self, part: list[Operation], refused: dict[int, str]
+    ) -> tuple[list[Operation], str]:
+        """Send one request.
+
+        Return what has to be sent again, and why the server is too busy, if that is the reason.
+        """
         if len(part) == 1 and len(part[0].lines) > self.limit_bytes:
-            refused[part[0].position] = f"{len(part[0].lines):,} bytes; the server takes {self.limit_bytes:,} at once"
+            refused[part[0].position] = (
+                f"{len(part[0].lines):,} bytes; the server takes {self.limit_bytes:,} at once"
+            )
             return [], ""
         try:
             answer = self._send(b"".join(operation.lines for operation in part))
@@ -134,7 +152,10 @@ class Bulk:
             if status == _BUSY and error.get("type") != "cluster_block_exception":
                 busy.append(operation)
                 why_busy = reason
-            elif status in {_BAD_REQUEST, _TOO_LARGE} and error.get("type") not in _FAULTS_OF_THE_CLUSTER:
+            elif (
+                status in {_BAD_REQUEST, _TOO_LARGE}
+                and error.get("type") not in _FAULTS_OF_THE_CLUSTER
+            ):
                 refused[operation.position] = reason
             else:  # the index is read-only, its shards are not there, we may not write to it: never the job's fault
                 raise SinkUnavailable(reason)
@@ -156,7 +177,9 @@ def reason_of(error: Mapping[str, Any] | str) -> str:
 
 
 def _can_never_fit(error: Mapping[str, Any], size: int) -> bool:
-    """Tell whether the request is too large for the server's memory, even if it had nothing else to do."""
+    """Tell whether the request is too large for the server's memory,
+    even if it had nothing else to do.
+    """
     limit = error.get("bytes_limit")  # of a circuit breaker
     if isinstance(limit, int):
         return size > limit

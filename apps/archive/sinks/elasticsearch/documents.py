@@ -19,19 +19,25 @@ _TIME = {"type": "date"}
 MAPPINGS = {
     "dynamic": False,
     "properties": {
-        **dict.fromkeys(("cluster", "scheduler", "job_id", "user", "account", "name", "request", "stage"), _WORD),
+        **dict.fromkeys(
+            ("cluster", "scheduler", "job_id", "user", "account", "name", "request", "stage"), _WORD
+        ),
         **dict.fromkeys(("script_sha256", "environment_sha256", "masked_names", "claimed"), _WORD),
         **dict.fromkeys(("script", "description", "arguments", "caveat"), _TEXT),
         **dict.fromkeys(("script_base64", "environment_base64", "description_base64"), _BYTES),
         **dict.fromkeys(("submitted_at", "captured_at"), _TIME),
-        # One field, whatever the variables are called. With its name a value has to fit in a term of 32,766 bytes.
+        # One field, whatever the variables are called. With its name a value has to fit in a term
+        # of 32,766 bytes.
         "environment": {"type": "flattened", "ignore_above": 4096},
     },
 }
 
 
 def document_id(job: CapturedJob) -> str:
-    """Return the job's key as an id: written again, it is the same document. Raises `ValueError`."""
+    """Return the job's key as an id: written again, it is the same document.
+
+    Raises `ValueError`.
+    """
     text = f"{job.cluster}:{job.job_id}:{job.submitted_at:%Y%m%dT%H%M%S.%fZ}"
     try:
         size = len(text.encode())
@@ -85,7 +91,9 @@ def _text(name: str, content: bytes) -> dict[str, str]:
 def _variables(environment: bytes) -> dict[str, str | list[str]]:
     """Return values by name; a list of them if a name occurs more than once."""
     values: dict[str, str | list[str]] = {}
-    for entry in environment[COUNT.size :].decode(errors="replace").split("\0")[:-1]:  # all at once, which is quicker
+    for entry in (
+        environment[COUNT.size :].decode(errors="replace").split("\0")[:-1]
+    ):  # all at once, which is quicker
         name, _, value = entry.partition("=")
         earlier = values.get(name)
         if earlier is not None:

@@ -17,9 +17,11 @@ _PERIODS = {"daily": ("%Y.%m.%d", 1), "monthly": ("%Y.%m.01", 31), "yearly": ("%
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where jobs go: one index, or one for each period of their submission, which makes old ones easy to delete.
+    """Where jobs go: one index, or one for each period of their submission,
+    which makes old ones easy to delete.
 
-    A job's index follows from its key alone, so that a job that is written again is the same document.
+    A job's index follows from its key alone, so that a job that is written again is the same
+    document.
     """
 
     name: str
@@ -37,7 +39,9 @@ class Index:
         url.only(*OPTIONS)
         name = url.path.removeprefix("/")
         if not _NAME.fullmatch(name):
-            raise BadSink(f"{name!r} is no index, such as jobs: lower case letters, digits, . _ and -")
+            raise BadSink(
+                f"{name!r} is no index, such as jobs: lower case letters, digits, . _ and -"
+            )
         index = cls(
             name=name,
             replicas=_number(url, "replicas", least=0),
@@ -49,9 +53,14 @@ class Index:
             setup=_choice(url, "setup", ("yes", "no")) != "no",
         )
         if index.retention_days and not index.period:
-            raise BadSink("the option retention needs period=daily, monthly or yearly: what is deleted is an index")
+            raise BadSink(
+                "the option retention needs period=daily, monthly or yearly: what is deleted "
+                "is an index"
+            )
         if index.retention_days and index.ilm:
-            raise BadSink("of the options retention and ilm give one: retention makes a policy, ilm names one")
+            raise BadSink(
+                "of the options retention and ilm give one: retention makes a policy, ilm names one"
+            )
         return index
 
     @property
@@ -60,17 +69,27 @@ class Index:
 
     def of(self, submitted_at: datetime) -> str:
         """Return the index of a job submitted then."""
-        return f"{self.name}-{submitted_at.strftime(_PERIODS[self.period][0])}" if self.period else self.name
+        return (
+            f"{self.name}-{submitted_at.strftime(_PERIODS[self.period][0])}"
+            if self.period
+            else self.name
+        )
 
     def template(self) -> dict[str, Any]:
-        """Return the index template. The component template `opsportal-INDEX@custom` adds to it, if there is one."""
+        """Return the index template.
+
+        The component template `opsportal-INDEX@custom` adds to it, if there is one.
+        """
         settings: dict[str, Any] = {
             "number_of_replicas": self.replicas,
             "number_of_shards": self.shards,
             "codec": self.codec or None,
         }
         if policy := self.ilm or (self.template_name if self.retention_days else ""):
-            settings["lifecycle"] = {"name": policy, "parse_origination_date": True if self.period else None}
+            settings["lifecycle"] = {
+                "name": policy,
+                "parse_origination_date": True if self.period else None,
+            }
         custom = f"{self.template_name}@custom"
         return {
             "index_patterns": [f"{self.name}-*" if self.period else self.name],
@@ -85,10 +104,14 @@ class Index:
         }
 
     def policy(self) -> dict[str, Any] | None:
-        """Return the lifecycle policy to be made, or None: it deletes an index when its youngest job is old enough."""
+        """Return the lifecycle policy to be made, or None:
+        it deletes an index when its youngest job is old enough.
+        """
         if self.retention_days is None:
             return None
-        days = self.retention_days + _PERIODS[self.period][1]  # the age of an index counts from its first day
+        days = (
+            self.retention_days + _PERIODS[self.period][1]
+        )  # the age of an index counts from its first day
         return {"phases": {"delete": {"min_age": f"{days}d", "actions": {"delete": {}}}}}
 
 

@@ -1,4 +1,6 @@
-"""`elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`, with the official client."""
+"""`elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`,
+with the official client.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +21,21 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS = 10.0  # as long as a worker that meets a hanging server is held
 _PORT = "9200"
-_ANSWER = "errors,items.index.status,items.index.error"  # of a bulk; the rest would be as long as the request
+# of a bulk; the rest would be as long as the request
+_ANSWER = "errors,items.index.status,items.index.error"
 _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 
 
 class ElasticsearchSink:
-    """Keeps a job as one document, under an id made of the job's key: written again, it is the same one."""
+    """Keeps a job as one document, under an id made of the job's key: written again,
+    it is the same one.
+    """
 
     wants_described = True
 
-    def __init__(self, *, scheme: str, hosts: Sequence[str], index: Index, credentials: Mapping[str, Any]) -> None:
+    def __init__(
+        self, *, scheme: str, hosts: Sequence[str], index: Index, credentials: Mapping[str, Any]
+    ) -> None:
         self._http = "https" if scheme.endswith("+https") else "http"
         self._hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in hosts]
         self._index = index
@@ -41,11 +48,18 @@ class ElasticsearchSink:
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
         if not url.hosts:
-            raise BadSink(f"the URL of the {url.scheme} sink names no host: {url.scheme}://HOST:9200/INDEX")
+            raise BadSink(
+                f"the URL of the {url.scheme} sink names no host: {url.scheme}://HOST:9200/INDEX"
+            )
         credentials = _credentials()
         if not url.scheme.endswith("+https") and credentials:
-            raise BadSink("ARCHIVE_ELASTICSEARCH_… settings are for elasticsearch+https: nothing is sent in the clear")
-        return cls(scheme=url.scheme, hosts=url.hosts, index=Index.from_url(url), credentials=credentials)
+            raise BadSink(
+                "ARCHIVE_ELASTICSEARCH_… settings are for elasticsearch+https: nothing is "
+                "sent in the clear"
+            )
+        return cls(
+            scheme=url.scheme, hosts=url.hosts, index=Index.from_url(url), credentials=credentials
+        )
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Index them. What is acknowledged is on the disks of the shard's copies that are there."""
@@ -66,15 +80,22 @@ class ElasticsearchSink:
             self._opened.close()
             self._opened = None
 
-    def _operations(self, jobs: Sequence[CapturedJob], refused: dict[int, str]) -> Iterator[Operation]:
+    def _operations(
+        self, jobs: Sequence[CapturedJob], refused: dict[int, str]
+    ) -> Iterator[Operation]:
         for position, job in enumerate(jobs):
             try:
-                index: dict[str, Any] = {"_index": self._index.of(job.submitted_at), "_id": document_id(job)}
+                index: dict[str, Any] = {
+                    "_index": self._index.of(job.submitted_at),
+                    "_id": document_id(job),
+                }
             except ValueError as error:
                 refused[position] = str(error)
             else:
                 index |= {"version": _version(job), "version_type": "external_gte"}
-                yield Operation(position, b"%s\n%s\n" % (as_json({"index": index}), as_json(document(job))))
+                yield Operation(
+                    position, b"%s\n%s\n" % (as_json({"index": index}), as_json(document(job)))
+                )
 
     def _client(self) -> "Elasticsearch":
         if self._opened is None:
@@ -83,7 +104,8 @@ class ElasticsearchSink:
             self._opened = Elasticsearch(
                 [f"{self._http}://{host}" for host in self._hosts],
                 request_timeout=REQUEST_SECONDS,
-                max_retries=len(self._hosts) - 1,  # another host each time; waiting is the business of who calls
+                max_retries=len(self._hosts)
+                - 1,  # another host each time; waiting is the business of who calls
                 retry_on_status=(),
                 **self._credentials,
             )
@@ -98,13 +120,20 @@ class ElasticsearchSink:
                     with self._translated():
                         client.ilm.put_lifecycle(name=self._index.template_name, policy=policy)
                 with self._translated():
-                    client.indices.put_index_template(name=self._index.template_name, **self._index.template())
+                    client.indices.put_index_template(
+                        name=self._index.template_name, **self._index.template()
+                    )
         except Refusal as refusal:
             raise SinkUnavailable(f"the index cannot be set up: {refusal}") from refusal
         try:
             with self._translated():
-                nodes = client.nodes.info(metric="http", filter_path="nodes.*.http.max_content_length_in_bytes")
-                limits = [node["http"]["max_content_length_in_bytes"] for node in nodes.get("nodes", {}).values()]
+                nodes = client.nodes.info(
+                    metric="http", filter_path="nodes.*.http.max_content_length_in_bytes"
+                )
+                limits = [
+                    node["http"]["max_content_length_in_bytes"]
+                    for node in nodes.get("nodes", {}).values()
+                ]
         except Refusal:  # we may write, but not look
             limits = []
         self._bulk.limit_bytes = min([DEFAULT_LIMIT_BYTES, *limits])
@@ -124,24 +153,32 @@ class ElasticsearchSink:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn the client's errors into `Refusal`, or `SinkUnavailable` where no server of ours has answered."""
+        """Turn the client's errors into `Refusal`, or `SinkUnavailable` where no server of ours
+        has answered.
+        """
         from elasticsearch import ApiError, TransportError, UnsupportedProductError
 
         try:
             yield
         except UnsupportedProductError as error:
-            raise SinkUnavailable(f"what answers at {', '.join(self._hosts)} is no Elasticsearch") from error
+            raise SinkUnavailable(
+                f"what answers at {', '.join(self._hosts)} is no Elasticsearch"
+            ) from error
         except ApiError as error:
             reported = error.body.get("error", {}) if isinstance(error.body, dict) else {}
             details = reported if isinstance(reported, dict) else {"reason": reported}
-            raise Refusal(error.meta.status, {"type": f"status {error.meta.status}", **details}) from error
+            raise Refusal(
+                error.meta.status, {"type": f"status {error.meta.status}", **details}
+            ) from error
         except TransportError as error:
             reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # differs each time
             raise SinkUnavailable(f"{', '.join(self._hosts)}: {reason}") from error
 
 
 def _version(job: CapturedJob) -> int:
-    """Whatever the order in which workers write copies, the one captured last stays; of two, the one with its user."""
+    """Whatever the order in which workers write copies, the one captured last stays; of two,
+    the one with its user.
+    """
     return max(0, 2 * microseconds(job.captured_at)) + bool(job.user)
 
 
@@ -150,10 +187,19 @@ def _credentials() -> dict[str, Any]:
     key, ca = settings.ARCHIVE_ELASTICSEARCH_API_KEY, settings.ARCHIVE_ELASTICSEARCH_CA
     user, password = settings.ARCHIVE_ELASTICSEARCH_USER, settings.ARCHIVE_ELASTICSEARCH_PASSWORD
     if key and user:
-        raise BadSink("ARCHIVE_ELASTICSEARCH_API_KEY and ARCHIVE_ELASTICSEARCH_USER are both set: give one of them")
+        raise BadSink(
+            "ARCHIVE_ELASTICSEARCH_API_KEY and ARCHIVE_ELASTICSEARCH_USER are both set: give "
+            "one of them"
+        )
     if bool(user) != bool(password):
-        raise BadSink("ARCHIVE_ELASTICSEARCH_USER and ARCHIVE_ELASTICSEARCH_PASSWORD belong together")
+        raise BadSink(
+            "ARCHIVE_ELASTICSEARCH_USER and ARCHIVE_ELASTICSEARCH_PASSWORD belong together"
+        )
     if ca and not ca.is_file():
         raise BadSink(f"ARCHIVE_ELASTICSEARCH_CA: {ca} is no file")
-    options = {"api_key": key, "basic_auth": (user, password) if user else None, "ca_certs": str(ca) if ca else None}
+    options = {
+        "api_key": key,
+        "basic_auth": (user, password) if user else None,
+        "ca_certs": str(ca) if ca else None,
+    }
     return {name: value for name, value in options.items() if value}

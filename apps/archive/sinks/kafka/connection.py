@@ -24,14 +24,19 @@ def hosts(url: SinkURL) -> str:
     """Return the servers to ask first, in one form whatever their order. Raises `BadSink`."""
     if not url.hosts:
         raise BadSink(f"the {url.scheme} sink needs a host: kafka://HOST:9092/TOPIC")
-    return ",".join(sorted(host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in url.hosts))
+    return ",".join(
+        sorted(host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in url.hosts)
+    )
 
 
 def topic(url: SinkURL) -> str:
     """Return the topic's name. Raises `BadSink`."""
     name = url.path.removeprefix("/")
     if not _TOPIC.fullmatch(name):
-        raise BadSink(f"the {url.scheme} sink needs a topic, in letters, digits, . _ and -: kafka://HOST:9092/TOPIC")
+        raise BadSink(
+            f"the {url.scheme} sink needs a topic, in letters, digits, . _ and -: "
+            "kafka://HOST:9092/TOPIC"
+        )
     return name
 
 
@@ -40,17 +45,26 @@ def configuration(url: SinkURL) -> dict[str, Any]:
     url.only(*OPTIONS)
     compression = url.options.get("compression", COMPRESSIONS[0])
     if compression not in COMPRESSIONS:
-        raise BadSink(f"the {url.scheme} sink's compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+        raise BadSink(
+            f"the {url.scheme} sink's compression is one of {', '.join(COMPRESSIONS)}, not "
+            f"{compression!r}"
+        )
     return {
         "bootstrap.servers": hosts(url),
         "client.id": "opsportal",
-        "enable.idempotence": True,  # with acks=all: what is sent again after a fault is there once, and in order
+        # with acks=all: what is sent again after a fault is there once, and in order
+        "enable.idempotence": True,
         "partitioner": "murmur2_random",  # as Java's clients choose partitions
         "compression.type": compression,
         "batch.size": _BATCH_BYTES,
-        "linger.ms": 20,  # few large requests: so long takes what fills one, and where nothing follows nothing lingers
-        "message.max.bytes": _number(url, "max_message_bytes", MAX_MESSAGE_BYTES, 1_000, 1_000_000_000),
-        "message.timeout.ms": _number(url, "message_timeout", MESSAGE_TIMEOUT_SECONDS, 1, 86_400) * 1000,
+        # few large requests: so long takes what fills one, and where nothing follows nothing
+        # lingers
+        "linger.ms": 20,
+        "message.max.bytes": _number(
+            url, "max_message_bytes", MAX_MESSAGE_BYTES, 1_000, 1_000_000_000
+        ),
+        "message.timeout.ms": _number(url, "message_timeout", MESSAGE_TIMEOUT_SECONDS, 1, 86_400)
+        * 1000,
         "reconnect.backoff.max.ms": 1_000,
         "topic.metadata.propagation.max.ms": 5_000,
         "logger": _ClientLog(),
@@ -59,7 +73,9 @@ def configuration(url: SinkURL) -> dict[str, Any]:
 
 
 class _ClientLog:
-    """Takes what librdkafka says, much of it again and again; what matters of it, the sink raises."""
+    """Takes what librdkafka says, much of it again and again; what matters of it,
+    the sink raises.
+    """
 
     def log(self, level: int, text: str, *values: object) -> None:
         logger.debug(text, *values)
@@ -78,12 +94,19 @@ def _security(url: SinkURL) -> dict[str, Any]:
         for name in ("CA", "CERT", "KEY"):
             file = getattr(settings, f"ARCHIVE_KAFKA_{name}")
             if file and not os.access(file, os.R_OK):
-                raise BadSink(f"the {url.scheme} sink cannot read {file}, given by ARCHIVE_KAFKA_{name}")
+                raise BadSink(
+                    f"the {url.scheme} sink cannot read {file}, given by ARCHIVE_KAFKA_{name}"
+                )
         if bool(settings.ARCHIVE_KAFKA_CERT) != bool(settings.ARCHIVE_KAFKA_KEY):
-            raise BadSink(f"the {url.scheme} sink needs both ARCHIVE_KAFKA_CERT and ARCHIVE_KAFKA_KEY, or neither")
+            raise BadSink(
+                f"the {url.scheme} sink needs both ARCHIVE_KAFKA_CERT and ARCHIVE_KAFKA_KEY, "
+                "or neither"
+            )
     if protocol.startswith("sasl"):
         if not (settings.ARCHIVE_KAFKA_USER and settings.ARCHIVE_KAFKA_PASSWORD):
-            raise BadSink(f"the {url.scheme} sink needs ARCHIVE_KAFKA_USER and ARCHIVE_KAFKA_PASSWORD")
+            raise BadSink(
+                f"the {url.scheme} sink needs ARCHIVE_KAFKA_USER and ARCHIVE_KAFKA_PASSWORD"
+            )
         options |= {
             "sasl.mechanism": settings.ARCHIVE_KAFKA_SASL_MECHANISM,
             "sasl.username": settings.ARCHIVE_KAFKA_USER,
@@ -95,5 +118,7 @@ def _security(url: SinkURL) -> dict[str, Any]:
 def _number(url: SinkURL, option: str, default: int, least: int, most: int) -> int:
     text = url.options.get(option, str(default))
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
-        raise BadSink(f"the {url.scheme} sink's {option} is a number from {least} to {most}, not {text!r}")
+        raise BadSink(
+            f"the {url.scheme} sink's {option} is a number from {least} to {most}, not {text!r}"
+        )
     return int(text)

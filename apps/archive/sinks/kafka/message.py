@@ -1,6 +1,7 @@
 """A job as a Kafka message: key, headers and a JSON value; docs/kafka.md has the schema.
 
-The same job always gives the same message, so that consumers recognise duplicates by key and `submitted_at`.
+The same job always gives the same message, so that consumers recognise duplicates by key and
+`submitted_at`.
 """
 
 import json
@@ -19,12 +20,16 @@ _VERSION_HEADER = ("version", str(VERSION).encode())
 
 
 def key(job: CapturedJob) -> bytes:
-    """Return the key: all messages of a cluster's job id go to one partition, in the order they were sent."""
+    """Return the key: all messages of a cluster's job id go to one partition,
+    in the order they were sent.
+    """
     return _utf8(f"{job.cluster}/{job.job_id}")
 
 
 def headers(job: CapturedJob, claimed: Sequence[str] = ()) -> Headers:
-    """Return what readers may select by without looking into the value; empty facts are left out."""
+    """Return what readers may select by without looking into the value;
+    empty facts are left out.
+    """
     facts = {
         "cluster": job.cluster,
         "scheduler": job.scheduler,
@@ -40,7 +45,9 @@ def headers(job: CapturedJob, claimed: Sequence[str] = ()) -> Headers:
 
 
 def value(job: CapturedJob, claimed: Sequence[str] = ()) -> bytes:
-    """Return the whole job as JSON in UTF-8; the environment alone tells its facts that are `claimed`."""
+    """Return the whole job as JSON in UTF-8; the environment alone tells its facts that are
+    `claimed`.
+    """
     message = {
         "version": VERSION,
         "cluster": job.cluster,
@@ -75,7 +82,9 @@ def _content(content: bytes) -> dict[str, str]:
 
 
 def _time(moment: datetime) -> str:
-    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat("T", "microseconds")
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(
+        "T", "microseconds"
+    )
 
 
 def _utf8(text: str) -> bytes:

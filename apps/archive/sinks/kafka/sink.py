@@ -21,11 +21,12 @@ _Key = tuple[str, str, datetime, str]
 
 
 class KafkaSink:
-    """Writes a batch and waits until each message of it is acknowledged by all replicas, or refused.
+    """Writes a batch and waits until each message of it is acknowledged by all replicas,
+    or refused.
 
-    Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
-    jobs, waits for them rather than sending them again: that would put them there twice.
-    The client library is loaded only where jobs are sent: most portals have no Kafka.
+    Messages that Kafka does not answer stay with the producer, which goes on trying. The next
+    `write`, of the same jobs, waits for them rather than sending them again: that would put them
+    there twice. The client library is loaded only where jobs are sent: most portals have no Kafka.
     """
 
     wants_described = True
@@ -35,7 +36,9 @@ class KafkaSink:
         self._topic = topic
         self._configuration = configuration
         self._max_bytes: int = configuration["message.max.bytes"]
-        self._producer: Producer | None = None  # made by the first `write`: its threads do not survive a fork
+        self._producer: Producer | None = (
+            None  # made by the first `write`: its threads do not survive a fork
+        )
         self._unanswered: set[_Key] = set()
         self._answers: dict[_Key, KafkaError | None] = {}
         self._cause = ""
@@ -43,7 +46,9 @@ class KafkaSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`kafka://HOST:9092[,HOST2:9092]/TOPIC`, with options; TLS and passwords come from the settings."""
+        """`kafka://HOST:9092[,HOST2:9092]/TOPIC`, with options;
+        TLS and passwords come from the settings.
+        """
         topic = connection.topic(url)
         name = f"{url.scheme}://{connection.hosts(url)}/{topic}"
         return cls(name=name, topic=topic, configuration=connection.configuration(url))
@@ -55,10 +60,12 @@ class KafkaSink:
         keys = set(map(_key, sent.values()))
         self._wait(keys)
         if any(map(self._answers.__getitem__, keys)):
-            # Kafka refuses whole batches: each job that it refused is tried alone, once other jobs are answered,
-            # which might share its batch and its fate.
+            # Kafka refuses whole batches: each job that it refused is tried alone, once other jobs
+            # are answered, which might share its batch and its fate.
             self._wait(set(self._unanswered))
-            refused |= {index: reason for index, job in sent.items() if (reason := self._refusal(job))}
+            refused |= {
+                index: reason for index, job in sent.items() if (reason := self._refusal(job))
+            }
         for key in keys:
             del self._answers[key]
         return refused
@@ -68,7 +75,9 @@ class KafkaSink:
         self._discard()
 
     def _refusal(self, job: CapturedJob) -> str:
-        """Return why Kafka does not take a job that it may have refused with others; empty if it does."""
+        """Return why Kafka does not take a job that it may have refused with others;
+        empty if it does.
+        """
         if self._answers[_key(job)] is None:
             return ""
         del self._answers[_key(job)]
@@ -78,7 +87,10 @@ class KafkaSink:
         return "" if error is None else str(error.str())
 
     def _send(self, job: CapturedJob) -> str:
-        """Hand a job to the producer, unless it is there already. Returns why it is too large, or an empty text."""
+        """Hand a job to the producer, unless it is there already.
+
+        Returns why it is too large, or an empty text.
+        """
         from confluent_kafka import KafkaError, KafkaException
 
         key = _key(job)
@@ -110,7 +122,10 @@ class KafkaSink:
         return f"its message is larger than max_message_bytes={self._max_bytes}"
 
     def _wait(self, keys: set[_Key]) -> None:
-        """Wait for the answers to all of `keys`. Raises `SinkUnavailable` where they do not come, or say so."""
+        """Wait for the answers to all of `keys`.
+
+        Raises `SinkUnavailable` where they do not come, or say so.
+        """
         self._cause = ""
         moved_at, waiting = time.monotonic(), len(self._unanswered)
         while not self._unanswered.isdisjoint(keys):
@@ -118,13 +133,17 @@ class KafkaSink:
             if len(self._unanswered) != waiting:
                 moved_at, waiting = time.monotonic(), len(self._unanswered)
             elif time.monotonic() - moved_at > (FAILING_SECONDS if self._cause else SILENT_SECONDS):
-                raise SinkUnavailable(self._cause or f"no acknowledgement within {SILENT_SECONDS:.0f} s")
+                raise SinkUnavailable(
+                    self._cause or f"no acknowledgement within {SILENT_SECONDS:.0f} s"
+                )
             if self._broken:
                 break
         self._check(keys)
 
     def _check(self, keys: set[_Key]) -> None:
-        failed = [key for key in keys if (error := self._answers.get(key)) and not _is_refusal(error)]
+        failed = [
+            key for key in keys if (error := self._answers.get(key)) and not _is_refusal(error)
+        ]
         if not failed and not self._broken:
             return
         reason = self._cause

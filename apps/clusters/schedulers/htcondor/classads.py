@@ -1,4 +1,5 @@
-"""HTCondor's job ads as the schedd writes them: a line `Name = value` per attribute; names ignore case.
+"""HTCondor's job ads as the schedd writes them: a line `Name = value` per attribute;
+names ignore case.
 
 Only literals are read. Expressions come from users and are never evaluated; they count as no value.
 """

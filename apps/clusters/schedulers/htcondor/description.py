@@ -4,7 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 
 from apps.clusters.schedulers.htcondor.classads import line_of, quoted, unquoted
-from apps.clusters.schedulers.htcondor.environment import Variable, read_v1, read_v2, write_v1, write_v2
+from apps.clusters.schedulers.htcondor.environment import (
+    Variable,
+    read_v1,
+    read_v2,
+    write_v1,
+    write_v2,
+)
 from apps.clusters.schedulers.htcondor.queue_log import Cluster
 
 # The schedd's own secrets, and the arguments, which are archived separately with secrets masked.
@@ -15,14 +21,18 @@ _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
 _FIRST_FILE = b"\n# condor_submit."
 _MOST_COMPARED = 200_000_000  # variables times bytes: no job may keep capture busy
-_LONG_ENOUGH = 6  # shorter secrets are replaced only in the environment: elsewhere they may mean something else
+# shorter secrets are replaced only in the environment: elsewhere they may mean something else
+_LONG_ENOUGH = 6
 
 
 def describe(cluster: Cluster, files: Mapping[str, bytes]) -> bytes:
     """Return the ads of a cluster and its first job, and `files`, each below a heading."""
     parts = [f"# cluster {cluster.number}".encode(), *_lines(cluster.common)]
     if cluster.first_proc is not None:
-        parts += [f"# job {cluster.number}.{cluster.first_proc}: what differs".encode(), *_lines(cluster.first)]
+        parts += [
+            f"# job {cluster.number}.{cluster.first_proc}: what differs".encode(),
+            *_lines(cluster.first),
+        ]
     for name, content in files.items():
         parts += [f"# {name}".encode(), content.rstrip(b"\n")]
     return b"\n".join([*parts, b""])
@@ -91,11 +101,16 @@ def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
         return line if written is None else line_of(match[1], written)
 
     written = _replaced(value[1:-1].replace(b'""', b'"'), changed, None)
-    return line if written is None else line_of(match[1], b'"' + written.replace(b'"', b'""') + b'"')
+    return (
+        line if written is None else line_of(match[1], b'"' + written.replace(b'"', b'""') + b'"')
+    )
 
 
 def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:
-    """Replace values in an environment, in the new syntax without a delimiter. None if nothing changes."""
+    """Replace values in an environment, in the new syntax without a delimiter.
+
+    None if nothing changes.
+    """
     try:
         variables = read_v2(text) if delimiter is None else read_v1(text, delimiter)
     except ValueError:

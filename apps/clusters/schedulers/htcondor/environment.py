@@ -1,7 +1,7 @@
 """Environments as HTCondor writes them, in two syntaxes.
 
-`Environment` (V2): `A=1 B='two words' C='it''s'`, split at blanks outside single quotes; quotes are doubled.
-`Env` (V1): `A=1;B=two words`, split at `;` or `EnvDelim`, without escapes.
+`Environment` (V2): `A=1 B='two words' C='it''s'`, split at blanks outside single quotes; quotes are
+doubled. `Env` (V1): `A=1;B=two words`, split at `;` or `EnvDelim`, without escapes.
 """
 
 import re
@@ -17,7 +17,10 @@ _TO_QUOTE = re.compile(rb"[' \t\r\n]")
 
 
 def variables_of(ad: Ad) -> tuple[Variable, ...]:
-    """Return the variables of a job; the last value counts. Raises `ValueError` for unmatched quotes."""
+    """Return the variables of a job; the last value counts.
+
+    Raises `ValueError` for unmatched quotes.
+    """
     text = string_of(ad, "Environment")
     if text is not None:
         return tuple(dict(read_v2(text)).items())
@@ -26,7 +29,9 @@ def variables_of(ad: Ad) -> tuple[Variable, ...]:
 
 
 def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
-    return [name_and_value(part) for raw in text.split(delimiter) if (part := raw.lstrip(b" \t\r\n"))]
+    return [
+        name_and_value(part) for raw in text.split(delimiter) if (part := raw.lstrip(b" \t\r\n"))
+    ]
 
 
 def read_v2(text: bytes) -> list[Variable]:
@@ -45,7 +50,9 @@ def read_v2(text: bytes) -> list[Variable]:
             raise ValueError("a single quote of the environment is not closed")
         if not in_entry:
             entries.append([])
-        entries[-1].append(part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0])
+        entries[-1].append(
+            part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0]
+        )
         position = part.end()
         in_entry = True
     return [name_and_value(b"".join(parts)) for parts in entries]

@@ -1,7 +1,8 @@
-"""Records from HTCondor's event log, `EVENT_LOG` or that of a job: `NNN (cluster.proc.subproc) time text`, then `...`.
+"""Records from HTCondor's event log, `EVENT_LOG` or that of a job:
+`NNN (cluster.proc.subproc) time text`, then `...`.
 
-The log has neither owner nor account unless `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` writes them. A time without a year is
-of the last year in which it is not later than `newest`.
+The log has neither owner nor account unless `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` writes them. A
+time without a year is of the last year in which it is not later than `newest`.
 """
 
 import re
@@ -20,11 +21,17 @@ _HEAD = re.compile(
 _SUBMITTED, _STARTED, _TERMINATED, _SIZE, _ABORTED, _HELD = "000", "001", "005", "006", "009", "012"
 _RETURNED = re.compile(r"Normal termination \(return value (-?\d+)\)")
 _SIGNALLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
-_USAGE = re.compile(r"Usr (\d+) (\d+):(\d+):(\d+), Sys (\d+) (\d+):(\d+):(\d+)\s+-\s+Total Remote Usage")
+_USAGE = re.compile(
+    r"Usr (\d+) (\d+):(\d+):(\d+), Sys (\d+) (\d+):(\d+):(\d+)\s+-\s+Total Remote Usage"
+)
 _BYTES = re.compile(r"^[ \t]{0,8}(\d{1,18})  -  Total Bytes (Sent|Received) By Job", re.MULTILINE)
-_CPUS = re.compile(r"^[ \t]{0,8}Cpus {0,40}: {0,40}[\d.]{0,12} {1,40}\d{1,9} {1,40}(\d{1,9})\b", re.MULTILINE)
+_CPUS = re.compile(
+    r"^[ \t]{0,8}Cpus {0,40}: {0,40}[\d.]{0,12} {1,40}\d{1,9} {1,40}(\d{1,9})\b", re.MULTILINE
+)
 _MEMORY = re.compile(r"^[ \t]{0,8}(\d{1,18})  -  MemoryUsage of job \(MB\)", re.MULTILINE)
-_HOSTS = [re.compile(start + r"([\w.-]+)") for start in (r"SlotName: (?:\S*@)?", "alias=", "host: <?")]
+_HOSTS = [
+    re.compile(start + r"([\w.-]+)") for start in (r"SlotName: (?:\S*@)?", "alias=", "host: <?")
+]
 _FACT = re.compile(r'^[ \t]{0,8}(Owner|AccountingGroup|JobBatchName|Iwd) = "(.*)"$', re.MULTILINE)
 _AHEAD = timedelta(days=1)
 
@@ -43,7 +50,9 @@ class _Job:
 
 
 def records_of_events(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the last attempt of each job that ended, from whole events; it was submitted in the same log."""
+    """Yield the last attempt of each job that ended, from whole events;
+    it was submitted in the same log.
+    """
     jobs: dict[tuple[int, int], _Job] = {}
     for event in re.split(r"^\.\.\.\s*$", text, flags=re.MULTILINE)[:-1]:
         head = _HEAD.match(event.lstrip("\n"))
@@ -64,7 +73,11 @@ def records_of_events(text: str, zone: tzinfo, newest: datetime) -> Iterator[Job
 
 
 def _apply(
-    jobs: dict[tuple[int, int], _Job], key: tuple[int, int], head: re.Match[str], event: str, at: datetime
+    jobs: dict[tuple[int, int], _Job],
+    key: tuple[int, int],
+    head: re.Match[str],
+    event: str,
+    at: datetime,
 ) -> JobRecord | Flagged | None:
     kind = head["kind"]
     if kind == _SUBMITTED:
@@ -88,7 +101,9 @@ def _apply(
 
 
 def _host_in(event: str) -> str:
-    """Return the host on which a job started, by the first pattern that matches; empty if none does."""
+    """Return the host on which a job started, by the first pattern that matches;
+    empty if none does.
+    """
     for pattern in _HOSTS:
         match = pattern.search(event)
         if match:
@@ -121,7 +136,9 @@ def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime
         ended_at=at,
         host=job.host,
         cpus=int(cpus[1]) if (cpus := _CPUS.search(event)) else 0,
-        cpu_seconds=float(sum(weight * number for weight, number in zip(weights * 2, times, strict=False))),
+        cpu_seconds=float(
+            sum(weight * number for weight, number in zip(weights * 2, times, strict=False))
+        ),
         wall_seconds=int((at - job.started_at).total_seconds()) if job.started_at else 0,
         max_memory_bytes=job.max_memory,
         account=job.facts.get("AccountingGroup", ""),

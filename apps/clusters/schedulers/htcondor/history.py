@@ -1,6 +1,7 @@
 """The schedd's history: ads of jobs that left the queue, each followed by a line `*** …`.
 
-It is read from the end, because the newest jobs are wanted. An incomplete last ad is left for the next time.
+It is read from the end, because the newest jobs are wanted. An incomplete last ad is left for the
+next time.
 """
 
 import os
@@ -14,7 +15,9 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.htcondor.classads import Ad, read_ad
 
 _BANNER = b"*** "
-_JOB_BANNER = re.compile(rb"\*\*\* Offset = .* CompletionDate = (-?\d+)(?: CurrentTime = (\d+))?\s*")
+_JOB_BANNER = re.compile(
+    rb"\*\*\* Offset = .* CompletionDate = (-?\d+)(?: CurrentTime = (\d+))?\s*"
+)
 _ROTATED = re.compile(r"\.\d{8}T\d{6}")
 _PER_JOB = re.compile(r"history\..+")
 #: The year 2242: a time in another unit than seconds, read to be flagged.
@@ -34,7 +37,10 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
             if (yield from _ads_backwards(file, since, until)):
                 return
         beside = path.parent.iterdir()
-        newest_first = sorted((p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)), reverse=True)
+        newest_first = sorted(
+            (p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)),
+            reverse=True,
+        )
         for rotated in newest_first:
             if rotated.stat().st_mtime < since.timestamp():
                 return
@@ -46,7 +52,10 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
 
 
 def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
-    """Yield the ads in a directory with one file per job, written since then. Raises `SchedulerError`."""
+    """Yield the ads in a directory with one file per job, written since then.
+
+    Raises `SchedulerError`.
+    """
     try:
         with os.scandir(directory) as entries:
             paths = [

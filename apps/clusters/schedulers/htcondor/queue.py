@@ -1,8 +1,8 @@
 """List all jobs in the queue of a schedd with `condor_q -json`.
 
-The format is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor 8.6 to 25: a list of
-objects, or nothing if no job matches; an expression is a string. The numbers of `JobStatus` are those of the
-manual's "Job Status Codes".
+The format is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor
+8.6 to 25: a list of objects, or nothing if no job matches; an expression is a string. The numbers
+of `JobStatus` are those of the manual's "Job Status Codes".
 """
 
 import json
@@ -33,8 +33,13 @@ _NEEDED = ("ClusterId", "QDate", "JobStatus")
 _SPOOLING = 16
 
 
-def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs | Flagged]:
-    """Yield the jobs that have not ended, by cluster of jobs, with one command. Raises `SchedulerError`."""
+def current_jobs(
+    commands: Commands, *, schedd: str = "", pool: str = ""
+) -> Iterator[CurrentJobs | Flagged]:
+    """Yield the jobs that have not ended, by cluster of jobs, with one command.
+
+    Raises `SchedulerError`.
+    """
     where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
     answer = commands.pieces("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
     counts, flagged = read_queue(answer)
@@ -43,7 +48,10 @@ def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Ite
 
 
 def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
-    """Count the jobs in an answer. Raises `SchedulerError` if it is incomplete or not a list of objects."""
+    """Count the jobs in an answer.
+
+    Raises `SchedulerError` if it is incomplete or not a list of objects.
+    """
     text = b"".join(pieces).decode(errors="replace")
     try:
         ads = json.loads(text, strict=False) if text.strip() else []
@@ -70,7 +78,9 @@ def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
 
 
 def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] | None:
-    """Return cluster, time of submission, state, account and hold code; None if the job has ended."""
+    """Return cluster, time of submission, state, account and hold code;
+    None if the job has ended.
+    """
     cluster, submitted, status = (_number(ad.get(name.casefold())) for name in _NEEDED)
     state = _STATES.get(status)
     if state is None:
@@ -79,9 +89,19 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] |
         state = CurrentState.QUEUED
     account = ad.get("accountinggroup")
     code = _number(ad.get("holdreasoncode")) if state == CurrentState.HELD else 0
-    return str(cluster), submitted, state, account if isinstance(account, str) else "", str(code or "")
+    return (
+        str(cluster),
+        submitted,
+        state,
+        account if isinstance(account, str) else "",
+        str(code or ""),
+    )
 
 
 def _number(value: object) -> int:
     """Return an integer that is a valid time; otherwise 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11 else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11
+        else 0
+    )

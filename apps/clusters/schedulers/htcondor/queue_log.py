@@ -1,8 +1,8 @@
 """Follow the `job_queue.log` of a schedd as it grows.
 
-Each line is a record: 101 creates an ad, 102 destroys it, 103 sets an attribute, 104 deletes one, 105 and 106 enclose
-a transaction, 107 starts the file. The schedd compacts the file from time to time. Keys are `0N.-1` for the ad that
-the jobs of cluster N share, and `N.P` for its job P.
+Each line is a record: 101 creates an ad, 102 destroys it, 103 sets an attribute, 104 deletes one,
+105 and 106 enclose a transaction, 107 starts the file. The schedd compacts the file from time to
+time. Keys are `0N.-1` for the ad that the jobs of cluster N share, and `N.P` for its job P.
 """
 
 import os
@@ -39,7 +39,9 @@ class Cluster:
         return {**self.common, **self.first}
 
     def submitted(self) -> int:
-        """Return `QDate` in seconds since 1970, which is the same for all jobs of the cluster and never changes."""
+        """Return `QDate` in seconds since 1970, which is the same for all jobs of the cluster
+        and never changes.
+        """
         return integer_of(self.common, "QDate") or integer_of(self.first, "QDate") or 0
 
 
@@ -66,7 +68,10 @@ class JobQueueLog:
             self._descriptor = -1
 
     def refresh(self) -> None:
-        """Read what was appended since the last time. Raises `SpoolError` if the file cannot be read."""
+        """Read what was appended since the last time.
+
+        Raises `SpoolError` if the file cannot be read.
+        """
         try:
             if self._descriptor < 0:
                 self._start(self._previous())
@@ -86,15 +91,22 @@ class JobQueueLog:
 
     def _is_replaced(self) -> bool:
         ours, named = os.fstat(self._descriptor), self.path.lstat()
-        if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino) or named.st_size < self._offset:
+        if (ours.st_dev, ours.st_ino) != (
+            named.st_dev,
+            named.st_ino,
+        ) or named.st_size < self._offset:
             return True
         return os.pread(self._descriptor, len(self._header), 0) != self._header
 
     def _previous(self) -> Path:
-        """Return the previous file, which the schedd keeps: it has the jobs missed while capture was stopped."""
+        """Return the previous file, which the schedd keeps:
+        it has the jobs missed while capture was stopped.
+        """
         self._start(self.path)
         sequence = _SEQUENCE.match(os.pread(self._descriptor, _SHARED_BYTES, 0))
-        previous = self.path.with_name(f"{self.path.name}.{int(sequence[1]) - 1 if sequence else 0}")
+        previous = self.path.with_name(
+            f"{self.path.name}.{int(sequence[1]) - 1 if sequence else 0}"
+        )
         return previous if previous.is_file() and not previous.is_symlink() else self.path
 
     def _start(self, path: Path) -> None:

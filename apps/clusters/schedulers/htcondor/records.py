@@ -1,4 +1,7 @@
-"""Job records from the ads of jobs that left the queue. An ad that cannot be read, or is wrong, is flagged."""
+"""Job records from the ads of jobs that left the queue.
+
+An ad that cannot be read, or is wrong, is flagged.
+"""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
-from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, read_ad, text_of, truth_of, value_of
+from apps.clusters.schedulers.htcondor.classads import (
+    Ad,
+    integer_of,
+    number_of,
+    read_ad,
+    text_of,
+    truth_of,
+    value_of,
+)
 from apps.clusters.schedulers.plausibility import checked
 
 _REMOVED, _COMPLETED, _HELD = 3, 4, 5
@@ -40,7 +51,11 @@ def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged
             record = replace(record, cpu_model=text_of(ad, f"MachineAttr{cpu_model_attribute}0"))
     except (ValueError, OverflowError, OSError) as error:
         return Flagged(_raw(ad), f"The ad cannot be read: {error}.")
-    doubts = [f"{name} cannot be read." for name in _MEASURED if value_of(ad, name) and number_of(ad, name) is None]
+    doubts = [
+        f"{name} cannot be read."
+        for name in _MEASURED
+        if value_of(ad, name) and number_of(ad, name) is None
+    ]
     return checked(record, lambda: _raw(ad), doubts)
 
 
@@ -74,15 +89,19 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submitted_at=submitted_at,
         started_at=_time(ad, "JobCurrentStartDate") or _time(ad, "JobStartDate"),
         ended_at=ended_at,
-        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2],  # `slot1@glidein_1@host`
+        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[
+            2
+        ],  # `slot1@glidein_1@host`
         cpus=integer_of(ad, "CpusProvisioned") or integer_of(ad, "RequestCpus") or 0,
-        cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0) + (number_of(ad, "RemoteSysCpu") or 0.0),
+        cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0)
+        + (number_of(ad, "RemoteSysCpu") or 0.0),
         wall_seconds=integer_of(ad, "RemoteWallClockTime") or 0,
         max_memory_bytes=_max_memory(ad),
         requested_memory_bytes=_times(
             integer_of(ad, "RequestMemory") or integer_of(ad, "MemoryProvisioned"), _MEGABYTE
         ),
-        time_limit_seconds=integer_of(ad, "AllowedExecuteDuration") or integer_of(ad, "AllowedJobDuration"),
+        time_limit_seconds=integer_of(ad, "AllowedExecuteDuration")
+        or integer_of(ad, "AllowedJobDuration"),
         account=text_of(ad, "AccountingGroup"),
         user=text_of(ad, "Owner"),
         name=text_of(ad, "JobBatchName"),

@@ -19,14 +19,17 @@ MOST_BYTES = 1 << 28
 class HTCondor(CommandScheduler):
     """The jobs of one schedd.
 
-    Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its PER_JOB_HISTORY_DIR); one
-    is enough; with both, jobs are not counted twice. For `condor_q`: `bin` (its directory), `conf`
-    (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the host), `timeout_seconds`. `cpu_model_attribute`: the
-    attribute of machines that has their CPU model, if ads of jobs have it as `MachineAttr…0`.
+    Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its
+    PER_JOB_HISTORY_DIR); one is enough; with both, jobs are not counted twice. For `condor_q`:
+    `bin` (its directory), `conf` (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the
+    host), `timeout_seconds`. `cpu_model_attribute`: the attribute of machines that has their CPU
+    model, if ads of jobs have it as `MachineAttr…0`.
     """
 
     name = "htcondor"
-    known_options = frozenset({"history", "per_job_history", "conf", "schedd", "pool", "cpu_model_attribute"})
+    known_options = frozenset(
+        {"history", "per_job_history", "conf", "schedd", "pool", "cpu_model_attribute"}
+    )
     #: Users choose their `AccountingGroup`: it does not prove that they belong to an experiment.
     accounts_are_enforced = False
 
@@ -46,14 +49,17 @@ class HTCondor(CommandScheduler):
         return HTCondorSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
-        """Yield the last attempt of every job that ended in [since, until) and left the queue, by time of end.
+        """Yield the last attempt of every job that ended in [since, until) and left the queue,
+        by time of end.
 
         Ads that cannot be read come first.
         """
         history = self._options.get("history")
         per_job = self._options.get("per_job_history")
         if not history and not per_job:
-            raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
+            raise SchedulerError(
+                f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set"
+            )
 
         attempts: dict[tuple[datetime, int, str, datetime, int], JobRecord | Flagged] = {}
         ads = chain(
@@ -66,7 +72,13 @@ class HTCondor(CommandScheduler):
             if record is None:
                 yield read
             elif since <= record.ended_at < until:
-                key = record.ended_at, record.raw_id, record.job_id, record.submitted_at, record.attempt
+                key = (
+                    record.ended_at,
+                    record.raw_id,
+                    record.job_id,
+                    record.submitted_at,
+                    record.attempt,
+                )
                 attempts[key] = read
         for key in sorted(attempts):
             yield attempts[key]
@@ -74,6 +86,11 @@ class HTCondor(CommandScheduler):
     def current_jobs(self) -> Iterator[CurrentJobs | Flagged]:
         return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Return the paths in the ad, where all macros are expanded. None for a job that never started."""
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
+        """Return the paths in the ad, where all macros are expanded.
+
+        None for a job that never started.
+        """
         return record.known_paths() if record.started_at else None

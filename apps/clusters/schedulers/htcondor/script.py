@@ -23,7 +23,10 @@ class Script(NamedTuple):
 
 
 def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: Patience) -> Script:
-    """Return the executable of a job if it is a script. Raises `SpoolError` if it may be readable later."""
+    """Return the executable of a job if it is a script.
+
+    Raises `SpoolError` if it may be readable later.
+    """
     owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
     # Older schedds let anyone set OsUser: it is ignored unless it equals the owner.
     account = account_of(owner) if os_user in ("", owner) else Account()
@@ -36,7 +39,9 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: 
     if not command:
         return Script(b"", "the job names no executable")
     if truth_of(ad, "TransferExecutable") is False:
-        return Script(b"", "the executable is not of this host: it lies on the execute host or in its image")
+        return Script(
+            b"", "the executable is not of this host: it lies on the execute host or in its image"
+        )
     path = Path(os.path.normpath(directory / os.fsdecode(command)))
     try:
         content, status = patience.read_as(account, path, max_bytes=max_bytes)
@@ -56,4 +61,6 @@ def _kept(content: bytes, caveat: str) -> Script:
     if not content.startswith(_ELF):
         return Script(content, caveat)
     digest = hashlib.sha256(content).hexdigest()
-    return Script(b"", f"the executable is a binary of {len(content)} bytes, not kept; SHA-256 {digest}")
+    return Script(
+        b"", f"the executable is a binary of {len(content)} bytes, not kept; SHA-256 {digest}"
+    )

@@ -16,7 +16,10 @@ _Read = tuple[bytes, os.stat_result]
 
 
 class Patience:
-    """Each read runs in a thread. While one hangs, no other starts on its file system; late results are kept."""
+    """Each read runs in a thread.
+
+    While one hangs, no other starts on its file system; late results are kept.
+    """
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -35,13 +38,20 @@ class Patience:
             raise NotNow("its file server does not answer") from None
 
     def _late(self, account: Account, path: Path) -> _Read | None:
-        """Return the late result of an earlier read of this file. Raises `NotNow` while its file system hangs."""
+        """Return the late result of an earlier read of this file.
+
+        Raises `NotNow` while its file system hangs.
+        """
         place = _place_of(path)
         if place not in self._hanging:
             if len(self._hanging) >= MOST_HANGING:
-                self._hanging = {place: read for place, read in self._hanging.items() if not read[1].done()}
+                self._hanging = {
+                    place: read for place, read in self._hanging.items() if not read[1].done()
+                }
             if len(self._hanging) >= MOST_HANGING:
-                raise NotNow(f"{MOST_HANGING} reads of other files wait for servers that do not answer")
+                raise NotNow(
+                    f"{MOST_HANGING} reads of other files wait for servers that do not answer"
+                )
             return None
 
         earlier_read, reading = self._hanging[place]
@@ -68,13 +78,20 @@ def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
 
 
 def _place_of(path: Path) -> Path:
-    """Return the mount point of a path without touching it; on the root file system, its directory."""
+    """Return the mount point of a path without touching it; on the root file system,
+    its directory.
+    """
     try:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
         lines = []
-    mounted = {_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]) for line in lines}
+    mounted = {
+        _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]) for line in lines
+    }
 
     root = Path("/")
-    mount_point = next((directory for directory in (path, *path.parents) if os.fsencode(directory) in mounted), root)
+    mount_point = next(
+        (directory for directory in (path, *path.parents) if os.fsencode(directory) in mounted),
+        root,
+    )
     return path.parent if mount_point == root else mount_point

@@ -64,7 +64,9 @@ class HTCondorSpool:
         return self._entry(int(match[1]))
 
     def is_index(self, path: Path) -> bool:
-        """Whether `path` is the job queue log, and clusters have entered or left it since the last scan."""
+        """Whether `path` is the job queue log, and clusters have entered or left it since the
+        last scan.
+        """
         if path.name != _LOG or path.parent != self.directory:
             return False
         with self._guard:
@@ -95,11 +97,16 @@ class HTCondorSpool:
             is_made_later = bool(value_of(cluster.common, "JobMaterializeDigestFile"))
             if cluster.submitted() <= 0 or (cluster.first_proc is None and not is_made_later):
                 raise EntryIncomplete(f"{entry.path}: has no job yet")
-            if integer_of(ad, "JobStatus") == _HELD and integer_of(ad, "HoldReasonCode") == _SPOOLING:
+            if (
+                integer_of(ad, "JobStatus") == _HELD
+                and integer_of(ad, "HoldReasonCode") == _SPOOLING
+            ):
                 raise EntryIncomplete(f"{entry.path}: its files are not spooled yet")
         return self._read(entry, cluster, ad)
 
-    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+    def with_environment(
+        self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
+    ) -> SpooledJob:
         """Return `job` with other values of variables, also in the description."""
         pairs = tuple(variables)
         return replace(
@@ -123,7 +130,13 @@ class HTCondorSpool:
             variables = variables_of(ad)
         except ValueError as error:
             raise EntryUnreadable(f"{entry.path}: {error}") from error
-        script = find_script(self.directory, cluster.number, ad, max_bytes=self.max_file_bytes, patience=self.patience)
+        script = find_script(
+            self.directory,
+            cluster.number,
+            ad,
+            max_bytes=self.max_file_bytes,
+            patience=self.patience,
+        )
         return SpooledJob(
             job_id=entry.job_id,
             submitted_at=submitted_at,
@@ -138,7 +151,9 @@ class HTCondorSpool:
         )
 
     def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
-        """Return the submit description and its items, which the schedd keeps for late materialization."""
+        """Return the submit description and its items, which the schedd keeps for late
+        materialization.
+        """
         if not value_of(cluster.common, "JobMaterializeDigestFile"):
             return {}
         directory = self.directory / str(cluster.number % 10_000)

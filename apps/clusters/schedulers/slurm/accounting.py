@@ -1,4 +1,5 @@
-"""Finished jobs from Slurm's accounting: rows of sacct become records, with stable numbers of attempts.
+"""Finished jobs from Slurm's accounting: rows of sacct become records,
+with stable numbers of attempts.
 
 A row that cannot be read, or is wrong, is yielded flagged.
 """
@@ -27,8 +28,29 @@ from apps.clusters.schedulers.slurm.sacct import (
 )
 
 FIELDS = [
-    *("JobID", "JobIDRaw", "State", "ExitCode", "Reason", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw"),
-    *("NodeList", "AllocCPUS", "TotalCPU", "MaxRSS", "ReqMem", "Partition", "Account", "User", "UID"),
+    *(
+        "JobID",
+        "JobIDRaw",
+        "State",
+        "ExitCode",
+        "Reason",
+        "Submit",
+        "Start",
+        "End",
+        "ElapsedRaw",
+        "TimelimitRaw",
+    ),
+    *(
+        "NodeList",
+        "AllocCPUS",
+        "TotalCPU",
+        "MaxRSS",
+        "ReqMem",
+        "Partition",
+        "Account",
+        "User",
+        "UID",
+    ),
     *("JobName", "Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr", "Cluster"),
 ]
 
@@ -77,11 +99,12 @@ def finished_jobs(
 ) -> Iterator[JobRecord | Flagged]:
     """Yield every attempt that ended in [since, until), and rows that cannot be read.
 
-    Raises `SchedulerError` if the jobs are those of a cluster that accounting calls otherwise than `cluster`: under a
-    mistyped name all jobs of another one would be collected again.
+    Raises `SchedulerError` if the jobs are those of a cluster that accounting calls otherwise than
+    `cluster`: under a mistyped name all jobs of another one would be collected again.
 
-    The end of a quick job may reach the database before its start does: for a while the row has neither name,
-    directory nor array. Such a row is held back until it is whole, or ended before `settled_before`.
+    The end of a quick job may reach the database before its start does: for a while the row has
+    neither name, directory nor array. Such a row is held back until it is whole, or ended before
+    `settled_before`.
     """
     times = (f"--starttime={since:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}")
     jobs = group_rows(sacct.rows(FIELDS, f"--state={_ENDED}", *times))
@@ -90,12 +113,16 @@ def finished_jobs(
         own_name = rows.job["Cluster"] or cluster
         if own_name.casefold() != cluster.casefold():
             raise SchedulerError(
-                f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing was collected. Correct"
-                " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with `manage.py cluster remove`, or,"
+                f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing "
+                "was collected. Correct"
+                " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with "
+                "`manage.py cluster remove`, or,"
                 f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
             )
         ended_at = read_time(rows.job["End"])  # a row without an end passes, to be reported
-        if ended_at is None or (since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)):
+        if ended_at is None or (
+            since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)
+        ):
             due.append(rows)
     for first in range(0, len(due), _JOBS_A_QUERY):
         some = due[first : first + _JOBS_A_QUERY]
@@ -110,17 +137,25 @@ def finished_jobs(
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
     """Query the history of these jobs, and number the attempts of each."""
     ids = sorted({selector_of(rows.job) for rows in jobs})
-    return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}")) if ids else {}
+    return (
+        number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}"))
+        if ids
+        else {}
+    )
 
 
 def number_attempts(rows: Iterable[Row]) -> Attempts:
     """Number the attempts of each job from 1.
 
-    A row continues the previous one if that was interrupted and the submission is the same; otherwise the job ID was
-    reused, and this is another job.
+    A row continues the previous one if that was interrupted and the submission is the same;
+    otherwise the job ID was reused, and this is another job.
     """
     numbered: Attempts = {}
-    submissions = [(row["JobID"], submitted_at, row) for row in rows if (submitted_at := read_time(row["Submit"]))]
+    submissions = [
+        (row["JobID"], submitted_at, row)
+        for row in rows
+        if (submitted_at := read_time(row["Submit"]))
+    ]
     submissions.sort(key=itemgetter(0, 1))
     for job_id, history in groupby(submissions, key=itemgetter(0)):
         before: Row | None = None
@@ -179,7 +214,9 @@ def _unreadable(rows: JobRows) -> list[str]:
     return [
         f"{name} cannot be read."
         for name, reads in _FIGURES.items()
-        if any(value and not reads(value) for value in (row[name] for row in (rows.job, *rows.steps)))
+        if any(
+            value and not reads(value) for value in (row[name] for row in (rows.job, *rows.steps))
+        )
     ]
 
 
@@ -205,11 +242,15 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         exit_code=int(exit_code),
         signal=int(signal or 0),
         submitted_at=attempt.submitted_at,
-        started_at=read_time(job["Start"]) if host else None,  # a job that never started may have its end as start
+        started_at=read_time(job["Start"])
+        if host
+        else None,  # a job that never started may have its end as start
         ended_at=ended_at,
         host=host,
         cpus=read_number(job["AllocCPUS"]) or 0,
-        cpu_seconds=max(read_duration(job["TotalCPU"]), sum(read_duration(step["TotalCPU"]) for step in steps)),
+        cpu_seconds=max(
+            read_duration(job["TotalCPU"]), sum(read_duration(step["TotalCPU"]) for step in steps)
+        ),
         wall_seconds=read_number(job["ElapsedRaw"]) or 0,
         max_memory_bytes=max(memory, default=None),
         requested_memory_bytes=read_size(job["ReqMem"]),
@@ -220,7 +261,9 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(uid, uid),  # by name if the row has it
+        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(
+            uid, uid
+        ),  # by name if the row has it
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
         uid=read_number(job["UID"]),

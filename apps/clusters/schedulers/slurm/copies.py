@@ -1,7 +1,8 @@
-"""The copies of scripts and environments that slurmdbd keeps: `sacct --batch-script` and `--env-vars`.
+"""The copies of scripts and environments that slurmdbd keeps:
+`sacct --batch-script` and `--env-vars`.
 
-sacct prints each below a heading and escapes nothing, so a script can contain such a heading. If there are more
-headings than jobs, the jobs are queried in smaller groups, down to one.
+sacct prints each below a heading and escapes nothing, so a script can contain such a heading. If
+there are more headings than jobs, the jobs are queried in smaller groups, down to one.
 """
 
 import logging
@@ -20,21 +21,32 @@ from apps.clusters.schedulers.slurm.output_options import arguments_of_submissio
 from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
-_HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)(?!\S)[^\n]*\n-{80}\n", re.MULTILINE)
+_HEADING = re.compile(
+    rb"^(?:Batch Script for|Environment used for) (\S+)(?!\S)[^\n]*\n-{80}\n", re.MULTILINE
+)
 _NONE = {b"NONE", b"NONE\n"}
-# The first line of a variable or an exported bash function. Any other line continues the previous one.
+# The first line of a variable or an exported bash function. Any other line continues the previous
+# one.
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")
 _SPOOL_ID = re.compile(r"(\d+)_")
 _JOBS_A_QUERY = 200
 
-_NO_OPERATOR = "accounting shows those of others to operators alone: sacctmgr modify user {} set adminlevel=Operator"
+_NO_OPERATOR = (
+    "accounting shows those of others to operators alone: sacctmgr modify user {} set "
+    "adminlevel=Operator"
+)
 
 logger = logging.getLogger(__name__)
 
 
 def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-    """Yield a copy of each submission with one of these IDs, with few commands. Raises `SchedulerError`."""
-    numeric = sorted({spool_id for spool_id in spool_ids if spool_id.isascii() and spool_id.isdigit()}, key=int)
+    """Yield a copy of each submission with one of these IDs, with few commands.
+
+    Raises `SchedulerError`.
+    """
+    numeric = sorted(
+        {spool_id for spool_id in spool_ids if spool_id.isascii() and spool_id.isdigit()}, key=int
+    )
     for first in range(0, len(numeric), _JOBS_A_QUERY):
         rows = _rows(sacct, numeric[first : first + _JOBS_A_QUERY])
         if not rows:
@@ -51,7 +63,10 @@ def _rows(sacct: Sacct, selectors: Sequence[str]) -> list[Row]:
 
 
 def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
-    """Yield the copies of a group. Ambiguous output is queried again in halves; a single job is skipped."""
+    """Yield the copies of a group.
+
+    Ambiguous output is queried again in halves; a single job is skipped.
+    """
     if not selectors:
         return
     rows = _rows(sacct, selectors)
@@ -67,18 +82,29 @@ def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
         logger.error("sacct: the copies of job %s cannot be told apart: left out", selectors[0])
 
 
-def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[Row]) -> list[bytes | None] | None:
+def _texts(
+    sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[Row]
+) -> list[bytes | None] | None:
     """Return the text of each row, or None for no text; None if headings and rows do not match."""
-    output = sacct.commands.output("sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}")
+    output = sacct.commands.output(
+        "sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}"
+    )
     if rows and not output.strip():  # jobs without a text have a heading too
-        raise SchedulerError(f"sacct {option} prints nothing of jobs that it knows: {_NO_OPERATOR.format(_user())}")
+        raise SchedulerError(
+            f"sacct {option} prints nothing of jobs that it knows: {_NO_OPERATOR.format(_user())}"
+        )
     headings = list(_HEADING.finditer(output))
     if len(rows) == 1:  # everything after the first heading is the text
         del headings[1:]
-    if [heading[1].decode(errors="replace") for heading in headings] != [row["JobID"] for row in rows]:
+    if [heading[1].decode(errors="replace") for heading in headings] != [
+        row["JobID"] for row in rows
+    ]:
         return None
     ends = [*(heading.start() for heading in headings[1:]), len(output)]
-    texts = [output[heading.end() : end].removesuffix(b"\n") for heading, end in zip(headings, ends, strict=True)]
+    texts = [
+        output[heading.end() : end].removesuffix(b"\n")
+        for heading, end in zip(headings, ends, strict=True)
+    ]
     return [None if text in _NONE else text for text in texts]
 
 
@@ -86,13 +112,24 @@ def check_rights(commands: Commands) -> None:
     """Raise `SchedulerError` if accounting may hide jobs (PrivateData) from the current user."""
     user = _user()
     try:
-        slurm_user = re.search(r"^SlurmUser\s*=\s*([^\s(]+)", commands.run("scontrol", "show", "config"), re.MULTILINE)
+        slurm_user = re.search(
+            r"^SlurmUser\s*=\s*([^\s(]+)", commands.run("scontrol", "show", "config"), re.MULTILINE
+        )
         level = commands.run(
-            "sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"
+            "sacctmgr",
+            "--noheader",
+            "--parsable2",
+            "show",
+            "user",
+            f"name={user}",
+            "format=adminlevel",
         )
     except SchedulerError:  # then this is not the reason
         return
-    if user not in {"root", slurm_user and slurm_user[1]} and level.strip() not in {"Operator", "Administrator"}:
+    if user not in {"root", slurm_user and slurm_user[1]} and level.strip() not in {
+        "Operator",
+        "Administrator",
+    }:
         raise SchedulerError(f"sacct shows none of these jobs: {_NO_OPERATOR.format(user)}")
 
 
@@ -106,7 +143,9 @@ def _user() -> str:
 def _latest_attempts(
     rows: Sequence[Row], scripts: Sequence[bytes | None], environments: Sequence[bytes | None]
 ) -> Iterator[StoredCopy]:
-    """Yield one copy per submission: its attempts share it, and that of the first may be missing."""
+    """Yield one copy per submission: its attempts share it,
+    and that of the first may be missing.
+    """
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):
@@ -127,7 +166,9 @@ def _latest_attempts(
         earlier = copies.get((copy.spool_id, submitted_at))
         if earlier:
             copy = replace(
-                copy, script=copy.script or earlier.script, environment=copy.environment or earlier.environment
+                copy,
+                script=copy.script or earlier.script,
+                environment=copy.environment or earlier.environment,
             )
         copies[copy.spool_id, submitted_at] = copy
     yield from copies.values()

@@ -1,7 +1,9 @@
-"""Accounting of Slurm in files: `sacct --json`, answers of slurmrestd, and what jobcomp plugins write.
+"""Accounting of Slurm in files: `sacct --json`, answers of slurmrestd,
+and what jobcomp plugins write.
 
-Each job becomes the row that `sacct` would print for it, so that there is one reader of values. Slurm 21.08 to 25.05:
-later versions write a number as `{"set": true, "number": 5}` and a state as a list.
+Each job becomes the row that `sacct` would print for it, so that there is one reader of values.
+Slurm 21.08 to 25.05: later versions write a number as `{"set": true, "number": 5}` and a state as a
+list.
 """
 
 import json
@@ -13,15 +15,24 @@ from typing import Any
 import re2
 
 from apps.clusters.schedulers.base import Flagged, JobRecord
-from apps.clusters.schedulers.slurm.accounting import FIELDS, JobRows, Row, number_attempts, read_records
+from apps.clusters.schedulers.slurm.accounting import (
+    FIELDS,
+    JobRows,
+    Row,
+    number_attempts,
+    read_records,
+)
 
-#: A line of jobcomp/filetxt. It escapes nothing: text of users is what stands between the fields around it. RE2 takes
-#: linear time, whatever the text.
+#: A line of jobcomp/filetxt. It escapes nothing: text of users is what stands between the fields
+#: around it. RE2 takes linear time, whatever the text.
 _FILETXT = re2.compile(
-    r"(?s)JobId=(?P<JobIDRaw>\d+) UserId=(?P<User>\S*)\((?P<UID>\d+)\) GroupId=\S* Name=(?P<JobName>.*?)"
+    r"(?s)JobId=(?P<JobIDRaw>\d+) UserId=(?P<User>\S*)\((?P<UID>\d+)\) GroupId=\S* "
+    r"Name=(?P<JobName>.*?)"
     r" JobState=(?P<State>[A-Z_]+) Partition=(?P<Partition>\S*) TimeLimit=(?P<TimelimitRaw>\S+)"
-    r" StartTime=(?P<Start>\S+) EndTime=(?P<End>\S+) NodeList=(?P<NodeList>.*?) NodeCnt=\d+ ProcCnt=(?P<AllocCPUS>\d+)"
-    r" WorkDir=(?P<WorkDir>.*?) ReservationName=.*? Tres=(?P<tres>\S*) Account=(?P<Account>\S*) QOS=\S* WcKey=\S*"
+    r" StartTime=(?P<Start>\S+) EndTime=(?P<End>\S+) NodeList=(?P<NodeList>.*?) NodeCnt=\d+ "
+    r"ProcCnt=(?P<AllocCPUS>\d+)"
+    r" WorkDir=(?P<WorkDir>.*?) ReservationName=.*? Tres=(?P<tres>\S*) "
+    r"Account=(?P<Account>\S*) QOS=\S* WcKey=\S*"
     r" Cluster=(?P<Cluster>\S*) SubmitTime=(?P<Submit>\S+) EligibleTime=\S+"
     r"(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\d+))?(?: Het\S*=\S*)*"
     r" DerivedExitCode=\S+ ExitCode=(?P<ExitCode>\d+:\d+) ?"
@@ -31,7 +42,9 @@ _MEMORY = re.compile(r"(?:^|,)mem=(\d+[KMGTP]?)")
 
 
 def records_in_json(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of `sacct --json` or of slurmrestd's `/slurmdb/…/jobs`; unfinished jobs have none."""
+    """Yield the records of `sacct --json` or of slurmrestd's `/slurmdb/…/jobs`;
+    unfinished jobs have none.
+    """
     try:
         answer = json.loads(text, strict=False)
         jobs = answer["jobs"]
@@ -44,7 +57,9 @@ def records_in_json(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRe
 
 
 def records_of_jobcomp(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of jobcomp: lines of `jobcomp/filetxt`, in local time, or documents for Elasticsearch."""
+    """Yield the records of jobcomp: lines of `jobcomp/filetxt`, in local time,
+    or documents for Elasticsearch.
+    """
     if text.lstrip().startswith("{"):
         yield from _records(text.splitlines(), lambda line: _rows_of_document(json.loads(line)))
     else:
@@ -59,7 +74,14 @@ def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
             continue
         try:
             rows = read(item)
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raw = item if isinstance(item, str) else json.dumps(item)
             yield Flagged(raw, f"The job cannot be read: {type(error).__name__}: {error}.")
         else:
@@ -72,7 +94,9 @@ def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
 
 
 def _job_id(job: Mapping[str, Any], raw_id: str) -> str:
-    """Return the ID of a job as sacct shows it: of a task of an array, or a component of a heterogeneous job."""
+    """Return the ID of a job as sacct shows it: of a task of an array,
+    or a component of a heterogeneous job.
+    """
     array = job.get("array") or {}
     array_id = _number(array.get("job_id"))
     task_id = _number(array.get("task_id"))
@@ -137,7 +161,9 @@ def _row_of_step(step: Mapping[str, Any], job_id: str) -> Row:
 
 
 def _rows_of_document(job: Mapping[str, Any]) -> JobRows:
-    """Read a document of jobcomp/elasticsearch or jobcomp/kafka: times in UTC, the limit in seconds."""
+    """Read a document of jobcomp/elasticsearch or jobcomp/kafka: times in UTC,
+    the limit in seconds.
+    """
     array = job.get("array_job_id")
     row = {
         "JobID": f"{array}_{job['array_task_id']}" if array else str(job["jobid"]),
@@ -224,7 +250,9 @@ def _seconds(time: Any) -> str:
     if not time or int(_number(time["seconds"]) or 0) < 0:
         return ""
     minutes, seconds = divmod(int(_number(time["seconds"]) or 0), 60)
-    return f"{minutes // 60}:{minutes % 60}:{seconds}.{int(_number(time.get('microseconds')) or 0):06}"
+    return (
+        f"{minutes // 60}:{minutes % 60}:{seconds}.{int(_number(time.get('microseconds')) or 0):06}"
+    )
 
 
 def _exit_code(code: Mapping[str, Any]) -> str:

@@ -21,7 +21,9 @@ DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a.out"
 _PATTERN = re.compile(r"%(?:(%)|(\d*)([A-Za-z]))")
 _NO_TASK = 4294967294  # %a of a job that is not an array
 _MOST_DIGITS = 10
-_FIRST_HOST = re.compile(r"([^,\[.]*)(?:\[(\w+))?")  # its short name, of a list such as `wn[03-07,12],gpu1`
+_FIRST_HOST = re.compile(
+    r"([^,\[.]*)(?:\[(\w+))?"
+)  # its short name, of a list such as `wn[03-07,12],gpu1`
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^   (StdOut|StdErr)=(.*)$", re.MULTILINE)
 _SUBMITTED = re.compile(r"^   SubmitTime=(\d+) ", re.MULTILINE)
@@ -41,10 +43,16 @@ def log_paths(
         if "Invalid job id" not in str(error):  # slurmctld has forgotten the job
             logger.warning("log paths of job %s: %s", record.job_id, error)
         known = None
-    return known or record.known_paths() or work_out_paths(record, script=script, environment=environment)
+    return (
+        known
+        or record.known_paths()
+        or work_out_paths(record, script=script, environment=environment)
+    )
 
 
-def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+def work_out_paths(
+    record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+) -> LogPaths | None:
     """Derive the paths of a batch job like sbatch and slurmstepd."""
     program = PurePosixPath(record.submit_line.split(" ")[0]).name
     if not record.work_dir or program in ("salloc", "srun"):
@@ -54,13 +62,16 @@ def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str
     default = DEFAULT_OUTPUT if _task_id(record) is None else DEFAULT_ARRAY_OUTPUT
     stdout = fill_in(output.stdout or default, record)
     stderr = fill_in(output.stderr, record) if output.stderr else stdout
-    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="derived")
+    return LogPaths(
+        stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="derived"
+    )
 
 
 def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     """Read the output of `scontrol show job`; None if it is of another job or not usable.
 
-    Free text may contain newlines and forge lines. The real ones come after all user text, so the last one counts.
+    Free text may contain newlines and forge lines. The real ones come after all user text, so the
+    last one counts.
     """
     job = _FIRST_LINE.match(shown)
     if not job or int(job[1]) != record.raw_id:
@@ -77,7 +88,9 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     stderr = fields.get("StdErr", "")
     if not stdout.startswith("/") or "\\" in stdout + stderr:
         return None  # 22.05 expands patterns protected by a backslash, and so shows a wrong path
-    return LogPaths(stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler")
+    return LogPaths(
+        stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler"
+    )
 
 
 def _path(shown: str, record: JobRecord) -> Path:

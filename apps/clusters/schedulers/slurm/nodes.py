@@ -1,7 +1,8 @@
 """List the hosts of a cluster with scontrol.
 
-The format is that of `slurm_sprint_node_table` (src/api/node_info.c), Slurm 20.11 to 24.05: one line per node. Slurm
-does not know CPU models: the option `cpu_models` says which features of nodes stand for which.
+The format is that of `slurm_sprint_node_table` (src/api/node_info.c), Slurm 20.11 to 24.05: one
+line per node. Slurm does not know CPU models: the option `cpu_models` says which features of nodes
+stand for which.
 """
 
 import re
@@ -16,7 +17,10 @@ _MIB = 2**20
 
 
 def read_cpu_models(option: str) -> dict[str, str]:
-    """Return the CPU model of each feature, from `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`. Raises `ValueError`."""
+    """Return the CPU model of each feature, from `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`.
+
+    Raises `ValueError`.
+    """
     models = {}
     for part in option.split(","):
         feature, equals, model = (text.strip() for text in part.partition("="))

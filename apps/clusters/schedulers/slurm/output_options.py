@@ -1,7 +1,8 @@
-"""Output options of a submission, from the sbatch command, its environment and #SBATCH lines, in that order; and the
-arguments of its script.
+"""Output options of a submission, from the sbatch command, its environment and #SBATCH lines,
+in that order; and the arguments of its script.
 
-Accounting joins the words of the command by spaces and drops quotes, so words after a value with a space are skipped.
+Accounting joins the words of the command by spaces and drops quotes, so words after a value with a
+space are skipped.
 """
 
 import re
@@ -19,8 +20,28 @@ _SHORT_FLAGS = "HhOQVvW"
 _SHORT_OPTIONAL = "IkKs"
 # Long options that never take the next word.
 _LONG_FLAGS = {
-    *("contiguous", "exclusive", "get-user-env", "help", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
-    *("overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue", "share", "spread-job"),
+    *(
+        "contiguous",
+        "exclusive",
+        "get-user-env",
+        "help",
+        "hold",
+        "ignore-pbs",
+        "nice",
+        "no-kill",
+        "no-requeue",
+    ),
+    *(
+        "overcommit",
+        "oversubscribe",
+        "parsable",
+        "propagate",
+        "quiet",
+        "reboot",
+        "requeue",
+        "share",
+        "spread-job",
+    ),
     *("test-only", "usage", "use-min-nodes", "verbose", "version", "wait"),
 }
 
@@ -38,17 +59,23 @@ class Output(NamedTuple):
 
 def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
     """Return the patterns of a submission, in the order of precedence of sbatch."""
-    from_environment = Output(environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", ""))
+    from_environment = Output(
+        environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", "")
+    )
     return output_of_command(submit_line).over(from_environment).over(output_of_script(script))
 
 
 def output_of_command(submit_line: str) -> Output:
-    """Read the options of an sbatch command, up to its script or the next component of a heterogeneous job."""
+    """Read the options of an sbatch command, up to its script or the next component of a
+    heterogeneous job.
+    """
     return _output_of(submit_line.split(" ")[1:])
 
 
 def arguments_of_submission(submit_line: str, *, name: str) -> str:
-    """Return what follows the script in an sbatch command; nothing for `--wrap`, `salloc` and `srun`."""
+    """Return what follows the script in an sbatch command; nothing for `--wrap`,
+    `salloc` and `srun`.
+    """
     program, *arguments = submit_line.split(" ")
     if PurePosixPath(program).name != "sbatch":
         return ""
@@ -84,7 +111,9 @@ def _after_script(arguments: list[str], name: str) -> str:
 
 
 def output_of_script(script: bytes) -> Output:
-    """Read the `#SBATCH` lines before the first command; those after `hetjob` are of another component."""
+    """Read the `#SBATCH` lines before the first command;
+    those after `hetjob` are of another component.
+    """
     output = Output()
     for line in script[:_MOST_BYTES].splitlines():
         if not line.startswith(b"#SBATCH"):
@@ -105,12 +134,16 @@ def _output_of(arguments: list[str]) -> Output:
 
 
 def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the leading options of a command, and the arguments from its script, `:` or `--wrap` on."""
+    """Return the leading options of a command, and the arguments from its script,
+    `:` or `--wrap` on.
+    """
     options = []
     at = 0
     while at < len(arguments):
         argument = arguments[at]
-        if argument and (argument == ":" or not argument.startswith("-") or argument.startswith("--wrap")):
+        if argument and (
+            argument == ":" or not argument.startswith("-") or argument.startswith("--wrap")
+        ):
             break
         at += 1
         if argument:
@@ -146,4 +179,6 @@ def _words(text: str) -> Iterator[str]:
     for match in _WORD.finditer(text):
         if match[0].startswith("#"):
             return
-        yield _PIECE.sub(lambda piece: next(part for part in piece.groups() if part is not None), match[0])
+        yield _PIECE.sub(
+            lambda piece: next(part for part in piece.groups() if part is not None), match[0]
+        )

@@ -3,7 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, Submission, current_jobs_of
+from apps.clusters.schedulers.base import (
+    CurrentJobs,
+    CurrentState,
+    QueueCounts,
+    Submission,
+    current_jobs_of,
+)
 from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_options import arguments_of_command
 from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, read_time, split_rows
@@ -18,7 +24,10 @@ _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
-    """Return the jobs that have not ended, with each task of an array, with one command. Raises `SchedulerError`."""
+    """Return the jobs that have not ended, with each task of an array, with one command.
+
+    Raises `SchedulerError`.
+    """
     counts: QueueCounts = Counter()
     rows = _rows(commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}")
     for spool_id, submitted, account, state, reason in rows:
@@ -40,11 +49,18 @@ def _current_state(state: str, reason: str) -> CurrentState:
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:
-    """Yield every job, with one command. A requeued job has its latest time of submission. Raises `SchedulerError`."""
-    for spool_id, submitted, user, account, name, command in _rows(commands, _FIELDS, "--states=all"):
+    """Yield every job, with one command.
+
+    A requeued job has its latest time of submission. Raises `SchedulerError`.
+    """
+    for spool_id, submitted, user, account, name, command in _rows(
+        commands, _FIELDS, "--states=all"
+    ):
         if submitted_at := read_time(submitted):
             arguments = "" if command == "(null)" else arguments_of_command(command, name=name)
-            yield Submission(spool_id, submitted_at, user=user, account=account, name=name, arguments=arguments)
+            yield Submission(
+                spool_id, submitted_at, user=user, account=account, name=name, arguments=arguments
+            )
 
 
 def _rows(commands: Commands, fields: Sequence[str], *options: str) -> Iterator[list[str]]:

@@ -10,7 +10,9 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.commands import Commands
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)[cn]?")
-_DURATION = re.compile(r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+(?:\.\d+)?)")
+_DURATION = re.compile(
+    r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+(?:\.\d+)?)"
+)
 _MOST_TASKS = 4_000_001  # the highest MaxArraySize
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
@@ -24,8 +26,8 @@ class Sacct:
     def rows(self, fields: Sequence[str], *selection: str) -> Iterator[dict[str, str]]:
         """Return the rows of a selection. Fields unknown to this version of Slurm are empty.
 
-        sacct escapes nothing, but ends each field with a delimiter of our choice. As it cannot be guessed, no text in a
-        comment can be taken for the end of a field or row.
+        sacct escapes nothing, but ends each field with a delimiter of our choice. As it cannot be
+        guessed, no text in a comment can be taken for the end of a field or row.
         """
         available = [name for name in fields if name in self.known_fields]
         delimiter = new_delimiter()
@@ -54,7 +56,8 @@ def new_delimiter() -> str:
 
 
 def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
-    """Split sacct's output by counting fields: each ends with the delimiter, each row also with a newline.
+    """Split sacct's output by counting fields: each ends with the delimiter,
+    each row also with a newline.
 
     Raises `SchedulerError` if the output does not end with a complete row.
     """
@@ -68,7 +71,11 @@ def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
 
 def read_time(text: str) -> datetime | None:
     """Read seconds since 1970; None for `None`, `Unknown` and zero."""
-    return datetime.fromtimestamp(int(text), UTC) if text.isascii() and text.isdigit() and int(text) else None
+    return (
+        datetime.fromtimestamp(int(text), UTC)
+        if text.isascii() and text.isdigit() and int(text)
+        else None
+    )
 
 
 def is_duration(text: str) -> bool:
@@ -84,12 +91,16 @@ def read_duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if not match:
         return 0.0
-    days, hours, minutes, seconds = (float(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    days, hours, minutes, seconds = (
+        float(match[name] or 0) for name in ("days", "hours", "minutes", "seconds")
+    )
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def read_size(text: str) -> int | None:
-    """Read bytes, or a number with a binary unit; older versions add `c` or `n` for per core or per node."""
+    """Read bytes, or a number with a binary unit; older versions add `c` or `n` for per core or
+    per node.
+    """
     match = _SIZE.fullmatch(text)
     return round(float(match[1]) * 1024 ** " KMGTP".index(match[2] or " ")) if match else None
 

@@ -30,10 +30,11 @@ SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a r
 class Slurm(CommandScheduler):
     """One Slurm cluster.
 
-    Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
-    command, `cluster_name` (Slurm's own ClusterName where the portal's name differs), `cpu_models` (which
-    feature of a node stands for which CPU model: `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`), `owner_command` (how to
-    submit as the owner of a job: `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`).
+    Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands),
+    `timeout_seconds` of one command, `cluster_name` (Slurm's own ClusterName where the portal's
+    name differs), `cpu_models` (which feature of a node stands for which CPU model: `rome=AMD EPYC
+    7702, icelake=Xeon Gold 6330`), `owner_command` (how to submit as the owner of a job:
+    `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`).
     """
 
     name = "slurm"
@@ -43,7 +44,8 @@ class Slurm(CommandScheduler):
         """Raises `ValueError` for an option that is not understood."""
         super().__init__(cluster, options)
         self._own_name = self._options.get("cluster_name", cluster)
-        # Times as seconds since 1970 and complete array expressions, whatever the caller's settings.
+        # Times as seconds since 1970 and complete array expressions, whatever the caller's
+        # settings.
         self._commands = self._commands_with(
             inherits=("SLURM_CONF", "SLURM_JWT"),
             SLURM_TIME_FORMAT="%s",
@@ -68,7 +70,9 @@ class Slurm(CommandScheduler):
             settled_before=settled_before,
         )
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
         """Query slurmctld, then accounting; else derive the paths. None for an interactive job."""
         return log_paths(self._commands, record, script=script, environment=environment)
 
@@ -86,7 +90,10 @@ class Slurm(CommandScheduler):
         return nodes.hosts(self._commands, self._cpu_models)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield slurmdbd's copies, if AccountingStoreFlags enables them. Raises `SchedulerError`."""
+        """Yield slurmdbd's copies, if AccountingStoreFlags enables them.
+
+        Raises `SchedulerError`.
+        """
         return stored_copies(self._sacct, spool_ids)
 
     def submit(self, job: BatchJob) -> str:
@@ -100,7 +107,10 @@ class Slurm(CommandScheduler):
         return submission.submit_as_owner(self._commands, self._owner_command, job)
 
     def find_submitted(self, name: str) -> str | None:
-        """Query slurmctld, then accounting. Raises `SchedulerError` unless both answer or one knows the job."""
+        """Query slurmctld, then accounting.
+
+        Raises `SchedulerError` unless both answer or one knows the job.
+        """
         return submission.find_submitted(self._commands, name)
 
     def cancel(self, spool_id: str) -> None:

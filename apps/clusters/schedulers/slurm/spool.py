@@ -1,7 +1,7 @@
 """Slurm's spool: StateSaveLocation/hash.N/job.ID/{environment,script}, as slurmctld writes it.
 
-The files grow in place under their final names, so their format shows whether they are complete: a script ends with a
-NUL, and an environment has as many NULs as its count says.
+The files grow in place under their final names, so their format shows whether they are complete: a
+script ends with a NUL, and an environment has as many NULs as its count says.
 """
 
 import os
@@ -19,7 +19,12 @@ from apps.clusters.schedulers.base import (
     SpoolEntry,
 )
 from apps.clusters.schedulers.environment import COUNT, count_of, pack_texts, texts_in
-from apps.clusters.schedulers.files import MAX_FILE_BYTES, DirectorySpool, opened_directory, read_file
+from apps.clusters.schedulers.files import (
+    MAX_FILE_BYTES,
+    DirectorySpool,
+    opened_directory,
+    read_file,
+)
 
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
 _EVENT = re.compile(r"(hash\.[0-9]/job\.([1-9][0-9]*))(/(?:script|environment))?")
@@ -37,7 +42,9 @@ class SlurmSpool(DirectorySpool):
         self._prefix = f"{directory}/"
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
-        """Include each `hash.N` that is not a directory, such as a symlink, so that it is reported."""
+        """Include each `hash.N` that is not a directory, such as a symlink,
+        so that it is reported.
+        """
         return ((name,) for name in self._subdirectories(any_type=True))
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
@@ -54,7 +61,9 @@ class SlurmSpool(DirectorySpool):
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read script and environment from the same open directory."""
         root, hash_directory, job_directory = str(entry.path).rsplit("/", 2)
-        is_job = self.subdirectory.fullmatch(hash_directory) and job_directory == f"job.{entry.job_id}"
+        is_job = (
+            self.subdirectory.fullmatch(hash_directory) and job_directory == f"job.{entry.job_id}"
+        )
         if f"{root}/" != self._prefix or not is_job:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
         with opened_directory(self.directory, hash_directory, job_directory) as directory:
@@ -66,13 +75,24 @@ class SlurmSpool(DirectorySpool):
             raise EntryIncomplete(f"{entry.path}/environment: its count is not written yet")
         count, written = count_of(environment), environment.count(b"\0", COUNT.size)
         if written < count:
-            raise EntryIncomplete(f"{entry.path}/environment: {written} of {count} variables written")
-        return SpooledJob(job_id=entry.job_id, submitted_at=submitted_at, script=script[:-1], environment=environment)
+            raise EntryIncomplete(
+                f"{entry.path}/environment: {written} of {count} variables written"
+            )
+        return SpooledJob(
+            job_id=entry.job_id,
+            submitted_at=submitted_at,
+            script=script[:-1],
+            environment=environment,
+        )
 
-    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+    def with_environment(
+        self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
+    ) -> SpooledJob:
         """Return `job` with other variables. An entry without `=` stays without."""
         bare = {text for text in texts_in(job.environment) if b"=" not in text}
-        texts = [name if name in bare and not value else name + b"=" + value for name, value in variables]
+        texts = [
+            name if name in bare and not value else name + b"=" + value for name, value in variables
+        ]
         return replace(job, environment=pack_texts(texts))
 
     def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:

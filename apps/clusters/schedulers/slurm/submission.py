@@ -15,7 +15,8 @@ _MIB = 2**20
 #: Errors of slurmctld that mean the job was rejected. After any other, it may have been submitted.
 _REFUSED = re.compile(
     r"Batch job submission failed: "
-    r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
+    r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More "
+    r"processors|Unspecified)"
 )
 #: A name of an account as it may stand in a command that runs as that account.
 _OWNER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -32,10 +33,14 @@ def submit(commands: Commands, job: BatchJob) -> str:
     if any("\0" in text for text in (job.script, *job.environment.values())):
         raise SubmissionRefused("sbatch: a script and its variables cannot hold a NUL")
     try:
-        with tempfile.TemporaryFile() as script:  # not a pipe: if this process were killed, half a script would run
+        with (
+            tempfile.TemporaryFile() as script
+        ):  # not a pipe: if this process were killed, half a script would run
             script.write(job.script.encode())
             script.seek(0)
-            said = commands.submit("sbatch", *options_of(job), script=script, variables=job.environment)
+            said = commands.submit(
+                "sbatch", *options_of(job), script=script, variables=job.environment
+            )
     except CommandFailed as error:
         raise _refused(error) from error
     return _id_in(said)
@@ -82,14 +87,17 @@ def read_owner_command(text: str) -> list[str]:
     except ValueError as error:
         raise ValueError(f"option owner_command: {error}") from error
     if command and not (command[0].startswith("/") and "{user}" in command):
-        raise ValueError("option owner_command: a program with its whole path, and {user} as a word of its own")
+        raise ValueError(
+            "option owner_command: a program with its whole path, and {user} as a word of its own"
+        )
     return command
 
 
 def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> str:
     """Submit a job as its owner by the site's command, and return its ID. Raises as `submit`.
 
-    Refused while the first job is queued or runs, as it may have been requeued. Other tasks of its array may run.
+    Refused while the first job is queued or runs, as it may have been requeued. Other tasks of its
+    array may run.
     """
     check_name(job.name)
     if not _OWNER.fullmatch(job.owner) or job.owner == "root":
@@ -105,7 +113,9 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     try:
         with tempfile.TemporaryFile() as content:
             files = {"script.sh": job.script, "environment": job.environment}
-            content.writelines(write_tar(TarMember(name, data, mode=0o600) for name, data in files.items()))
+            content.writelines(
+                write_tar(TarMember(name, data, mode=0o600) for name, data in files.items())
+            )
             content.seek(0)
             full_command = [*owner_command, *_owned_options(job), "--", *job.arguments]
             answer = commands.submit_by(full_command, content=content)
@@ -123,7 +133,10 @@ def _owned_options(job: OwnedJob) -> list[str]:
         "partition": job.partition,
         "chdir": job.directory,
     }
-    return [f"--job-name={job.name}", *(f"--{name}={value}" for name, value in more.items() if value)]
+    return [
+        f"--job-name={job.name}",
+        *(f"--{name}={value}" for name, value in more.items() if value),
+    ]
 
 
 def _is_there(commands: Commands, job_id: str) -> bool:
@@ -138,16 +151,29 @@ def _is_there(commands: Commands, job_id: str) -> bool:
 def find_submitted(commands: Commands, name: str) -> str | None:
     """Return the ID of the job of this name. Raises `SchedulerError` if squeue or sacct fails."""
     check_name(name)
-    listed = commands.run("squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F")
+    listed = commands.run(
+        "squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F"
+    )
     if not listed.strip():
-        options = ("-nPX", "--allusers", f"--starttime={LOOK_BACK}", f"--name={name}", "--format=JobID")
+        options = (
+            "-nPX",
+            "--allusers",
+            f"--starttime={LOOK_BACK}",
+            f"--name={name}",
+            "--format=JobID",
+        )
         listed = commands.run("sacct", *options)
-    ids = sorted({line.strip().partition("_")[0] for line in listed.splitlines() if line.strip()}, key=int)
+    ids = sorted(
+        {line.strip().partition("_")[0] for line in listed.splitlines() if line.strip()}, key=int
+    )
     return ids[0] if ids else None
 
 
 def control(commands: Commands, program: str, word: str, *, spool_id: str) -> None:
-    """Cancel, hold or release all tasks of a job; no effect on a finished job. Raises `SchedulerError`."""
+    """Cancel, hold or release all tasks of a job; no effect on a finished job.
+
+    Raises `SchedulerError`.
+    """
     if not spool_id.isdigit():
         raise SchedulerError(f"{program}: {spool_id!r} is no id of a job")
     try:

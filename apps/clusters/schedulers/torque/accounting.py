@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, SchedulerError
 from apps.clusters.schedulers.plausibility import checked
-from apps.clusters.schedulers.torque.records import Event, attempts_of, read_facts, unreadable_figures
+from apps.clusters.schedulers.torque.records import (
+    Event,
+    attempts_of,
+    read_facts,
+    unreadable_figures,
+)
 from apps.core.domain.masking import text
 
 SETTLING = timedelta(minutes=10)  # how long after its deletion a job may end
@@ -39,9 +44,12 @@ class Accounting:
     def finished_jobs(
         self, *, since: datetime, until: datetime, settled_before: datetime
     ) -> Iterator[JobRecord | Flagged]:
-        """Yield every attempt that ended in [since, until), and what cannot be read. Raises `SchedulerError`.
+        """Yield every attempt that ended in [since, until), and what cannot be read.
 
-        The files of the interval name the jobs; earlier ones are read back to the first event of each.
+        Raises `SchedulerError`.
+
+        The files of the interval name the jobs; earlier ones are read back to the first event of
+        each.
         """
         self._bad_lines = []
         days = self._days()
@@ -55,15 +63,22 @@ class Accounting:
         events: dict[bytes, list[Event]] = defaultdict(list)
         for lines_of_day in lines.values():
             self._add(events, lines_of_day, ended)
-        self._look_back(events, [day for day in days if first - timedelta(days=LOOKBACK_DAYS) <= day < first])
+        self._look_back(
+            events, [day for day in days if first - timedelta(days=LOOKBACK_DAYS) <= day < first]
+        )
         yield from self._bad_lines
         for job_id in sorted(events):
             of_job = events[job_id]
-            raw = partial("\n".join, [f"{event.at:%Y-%m-%dT%H:%M:%SZ} {event.kind} {event.facts}" for event in of_job])
+            raw = partial(
+                "\n".join,
+                [f"{event.at:%Y-%m-%dT%H:%M:%SZ} {event.kind} {event.facts}" for event in of_job],
+            )
             try:
                 records = list(attempts_of(of_job, settled_before=settled_before))
             except (ValueError, OverflowError) as error:
-                yield Flagged(f"{text(job_id)}\n{raw()}", f"The events of the job cannot be read: {error}.")
+                yield Flagged(
+                    f"{text(job_id)}\n{raw()}", f"The events of the job cannot be read: {error}."
+                )
                 continue
             for record in records:
                 if since <= record.ended_at < until:
@@ -82,20 +97,30 @@ class Accounting:
                 if any(event.kind == "Q" for event in earlier_events):
                     incomplete.discard(job_id)
 
-    def _add(self, events: dict[bytes, list[Event]], lines: Iterable[_Line], job_ids: Collection[bytes]) -> None:
+    def _add(
+        self, events: dict[bytes, list[Event]], lines: Iterable[_Line], job_ids: Collection[bytes]
+    ) -> None:
         """Append the events of these jobs to `events`."""
         for line in lines:
             if line.job_id not in job_ids:
                 continue
             try:
-                event = Event(self._time(line.time), text(line.kind), text(line.job_id), read_facts(text(line.facts)))
+                event = Event(
+                    self._time(line.time),
+                    text(line.kind),
+                    text(line.job_id),
+                    read_facts(text(line.facts)),
+                )
             except ValueError as error:
                 self._bad_lines.append(Flagged(text(b";".join(line)), f"The line has {error}."))
             else:
                 events[line.job_id].append(event)
 
     def _is_end(self, line: _Line, since: datetime) -> bool:
-        """Whether a line may be an end at `since` or later; it is written after the end. Bad times pass."""
+        """Whether a line may be an end at `since` or later; it is written after the end.
+
+        Bad times pass.
+        """
         if line.kind not in _ENDS:
             return False
         try:

@@ -13,7 +13,8 @@ from apps.clusters.schedulers.environment import name_and_value
 Variable = tuple[bytes, bytes]
 
 _LIST = re.compile(rb"(<Variable_List\b[^>]*>)([^<]*)(</Variable_List>)")
-# The cookie is a secret of Torque's daemons; the arguments are archived separately, with secrets masked.
+# The cookie is a secret of Torque's daemons; the arguments are archived separately, with secrets
+# masked.
 _KEPT_ELSEWHERE = re.compile(rb"(<(?:submit_args|cookie)\b[^>]*>)[^<]*")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _LINE = re.compile(rb"((?:[^\\\n]++|\\.)+)\n?", re.DOTALL)
@@ -65,8 +66,9 @@ def with_variables(content: bytes, variables: Iterable[Variable]) -> bytes:
 def split_variables(text: bytes) -> tuple[Variable, ...]:
     """Split a `Variable_List`.
 
-    Up to Torque 5, each variable ends with a newline, and `" ' , \\` and newlines are escaped by a backslash.
-    Torque 6 joins them by commas without escapes: a comma separates variables if `NAME=` follows.
+    Up to Torque 5, each variable ends with a newline, and `" ' , \\` and newlines are escaped by a
+    backslash. Torque 6 joins them by commas without escapes: a comma separates variables if `NAME=`
+    follows.
     """
     if _has_escaped_lines(text):
         texts = [_ESCAPED.sub(rb"\1", line) for line in _LINE.findall(text)]

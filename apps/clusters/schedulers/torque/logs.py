@@ -13,7 +13,10 @@ from apps.clusters.schedulers.torque.description import BadDescription, read_des
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
 _HOST = re.compile(r"[^/:]*:(?=[/~$])")
-_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to search for directives: shlex and getopt take quadratic time per line
+_MOST_BYTES, _LONGEST_LINE = (
+    40_000,
+    2_000,
+)  # to search for directives: shlex and getopt take quadratic time per line
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -38,11 +41,18 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
         stderr = attributes.get("Error_Path", "")
         if stdout:
             out = _filled(record, stdout, "OU", {})
-            return _joined(out, _filled(record, stderr, "ER", {}), attributes.get("Join_Path", "n"), "scheduler")
+            return _joined(
+                out,
+                _filled(record, stderr, "ER", {}),
+                attributes.get("Join_Path", "n"),
+                "scheduler",
+            )
     return None
 
 
-def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+def derived_paths(
+    record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+) -> LogPaths | None:
     """Derive the paths from directives of the script; the command line is unknown."""
     start = environment.get("PBS_O_INITDIR") or environment.get("PBS_O_WORKDIR", "")
     match = _JOB_ID.fullmatch(record.job_id)
@@ -57,11 +67,15 @@ def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str,
     stdout = _absolute(start, options.get("-o") or f"{name}.o{number}") + end
     stderr = _absolute(start, options.get("-e") or f"{name}.e{number}") + end
     out = _filled(record, stdout, "OU", environment)
-    return _joined(out, _filled(record, stderr, "ER", environment), options.get("-j", "n"), "derived")
+    return _joined(
+        out, _filled(record, stderr, "ER", environment), options.get("-j", "n"), "derived"
+    )
 
 
 def directives(script: bytes) -> dict[str, str]:
-    """Return the qsub options in `#PBS` lines before the first command; unreadable ones are skipped."""
+    """Return the qsub options in `#PBS` lines before the first command;
+    unreadable ones are skipped.
+    """
     options: dict[str, str] = {}
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
@@ -86,7 +100,9 @@ def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
 
 
 def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str, str]) -> str:
-    """Return a path without host and with variables expanded; a directory gets Torque's default name."""
+    """Return a path without host and with variables expanded;
+    a directory gets Torque's default name.
+    """
     task = re.search(r"\[([0-9]+)\]", record.job_id)
     known = {
         "HOME": environment.get("PBS_O_HOME", ""),
@@ -95,7 +111,9 @@ def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str,
         "PBS_JOBNAME": record.name,
         "USER": record.user,
     }
-    filled = _VARIABLE.sub(lambda match: known.get(match[1] or match[2]) or match[0], _without_host(path))
+    filled = _VARIABLE.sub(
+        lambda match: known.get(match[1] or match[2]) or match[0], _without_host(path)
+    )
     return f"{filled}{record.job_id}.{suffix}" if filled.endswith("/") else filled
 
 

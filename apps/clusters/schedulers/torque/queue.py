@@ -1,9 +1,9 @@
 """List all jobs of pbs_server with `qstat -x -t`; the XML is parsed as a stream.
 
-The format is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version 4.2 to 6.1: `Data`
-holds a `Job` for each job, with `Job_Id` and its attributes as elements, times as seconds since 1970. The letters of
-`job_state` are those of qstat(1B); `Hold_Types` are written by `attr_fn_hold.c`. With `-t` each task of an array is a
-job of its own.
+The format is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version
+4.2 to 6.1: `Data` holds a `Job` for each job, with `Job_Id` and its attributes as elements, times
+as seconds since 1970. The letters of `job_state` are those of qstat(1B); `Hold_Types` are written
+by `attr_fn_hold.c`. With `-t` each task of an array is a job of its own.
 """
 
 import codecs
@@ -15,7 +15,13 @@ from xml.etree.ElementTree import ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, SchedulerError, current_jobs_of
+from apps.clusters.schedulers.base import (
+    CurrentJobs,
+    CurrentState,
+    QueueCounts,
+    SchedulerError,
+    current_jobs_of,
+)
 from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.torque.records import spool_id_of
 
@@ -37,13 +43,19 @@ _EPOCH = re.compile(r"[1-9][0-9]{0,10}")
 
 
 def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
-    """Return the jobs that have not ended, with each task of an array, with one command. Raises `SchedulerError`."""
+    """Return the jobs that have not ended, with each task of an array, with one command.
+
+    Raises `SchedulerError`.
+    """
     operand = [f"@{server}"] if server else []
     return current_jobs_of(read_queue(commands.pieces("qstat", "-x", "-t", *operand)))
 
 
 def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
-    """Count the jobs in an answer. Raises `SchedulerError` if it is incomplete or not XML, and for a DTD."""
+    """Count the jobs in an answer.
+
+    Raises `SchedulerError` if it is incomplete or not XML, and for a DTD.
+    """
     jobs = _Jobs()
     parser = DefusedXMLParser(encoding="utf-8", forbid_dtd=True, target=jobs)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -83,7 +95,9 @@ class _Jobs:
             state = _state(self._job)
             if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
                 account = self._job.get("Account_Name", "").strip()
-                self.counts[spool_id_of(job_id), int(created), state, account, _reason(self._job, state)] += 1
+                self.counts[
+                    spool_id_of(job_id), int(created), state, account, _reason(self._job, state)
+                ] += 1
         self._path.pop()
 
     def close(self) -> None:
@@ -93,8 +107,8 @@ class _Jobs:
 def _state(job: dict[str, str]) -> CurrentState | None:
     """Return the state of a job; None if it has completed (C).
 
-    A hold (H) by user, operator or system counts as one. Torque also holds jobs that wait for others, and tasks over
-    the slot limit of their array, without a type: those are queued.
+    A hold (H) by user, operator or system counts as one. Torque also holds jobs that wait for
+    others, and tasks over the slot limit of their array, without a type: those are queued.
     """
     letter = job.get("job_state", "").strip()
     if letter != "H":

@@ -45,8 +45,8 @@ class _Submission:
 def read_facts(text: str) -> dict[str, str]:
     """Read `name=value name=value …`.
 
-    Some values are free text. Torque writes user and account before the job name, all others after it, and its own
-    times last, so that no fact in user text hides them.
+    Some values are free text. Torque writes user and account before the job name, all others after
+    it, and its own times last, so that no fact in user text hides them.
     """
     facts: dict[str, str] = {}
     matches = list(_FACT.finditer(text))
@@ -112,7 +112,10 @@ def _deleted(job: _Submission, settled_before: datetime) -> Iterator[JobRecord]:
 
 
 def _ended(job: _Submission, event: Event) -> JobRecord:
-    """Return the record of a job that ran. A status from 256 is a signal, a negative one a reason of Torque."""
+    """Return the record of a job that ran.
+
+    A status from 256 is a signal, a negative one a reason of Torque.
+    """
     status = int(event.facts.get("Exit_status", "0"))
     record = _record(job, event, JobState.COMPLETED)
     signal = status - 256 if status >= 256 else 0
@@ -125,7 +128,9 @@ def _ended(job: _Submission, event: Event) -> JobRecord:
     if job.deletion:
         return replace(record, state=JobState.CANCELLED)
     if status < 0:
-        return replace(record, state=JobState.FAILED, reason=f"Torque could not run it: Exit_status={status}")
+        return replace(
+            record, state=JobState.FAILED, reason=f"Torque could not run it: Exit_status={status}"
+        )
     state = JobState.FAILED if status else JobState.COMPLETED
     return replace(record, state=state, exit_code=0 if signal else status, signal=signal)
 
@@ -166,12 +171,16 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
         account=facts.get("account", ""),
         user=facts.get("user", "") or facts.get("owner", "").partition("@")[0],
         name=facts.get("jobname", ""),
-        cancelled_by=job.deletion.facts.get("requestor", "").partition("@")[0] if job.deletion else "",
+        cancelled_by=job.deletion.facts.get("requestor", "").partition("@")[0]
+        if job.deletion
+        else "",
     )
 
 
 def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
-    """Return start and end of an attempt; the last event of a job that ended has both, others only their own time."""
+    """Return start and end of an attempt; the last event of a job that ended has both,
+    others only their own time.
+    """
     started_at = None
     if job.start:
         started_at = read_time(job.start.facts.get("start", "")) or job.start.at
@@ -196,7 +205,9 @@ def unreadable_figures(events: Iterable[Event]) -> list[str]:
 
 def read_time(text: str) -> datetime | None:
     """Read seconds since 1970."""
-    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
+    return (
+        datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
+    )
 
 
 def _duration(text: str) -> int | None:
@@ -204,11 +215,15 @@ def _duration(text: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}", text):
         return None
     weights = (1, 60, 3600, 86400)
-    return sum(weight * int(part) for weight, part in zip(weights, reversed(text.split(":")), strict=False))
+    return sum(
+        weight * int(part) for weight, part in zip(weights, reversed(text.split(":")), strict=False)
+    )
 
 
 def _size(text: str) -> int | None:
-    """Read bytes, with or without a unit; None for words of eight bytes, which are practically unused."""
+    """Read bytes, with or without a unit; None for words of eight bytes,
+    which are practically unused.
+    """
     lowered = text.lower()
     match = _SIZE.fullmatch(lowered)
     if not match or lowered.endswith("w"):
@@ -222,7 +237,9 @@ def _slots(text: str) -> int:
     count = 0
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        count += int(last) - int(first) + 1 if dash and first.isdecimal() and last.isdecimal() else 1
+        count += (
+            int(last) - int(first) + 1 if dash and first.isdecimal() and last.isdecimal() else 1
+        )
     return count
 
 

@@ -17,9 +17,10 @@ from apps.clusters.schedulers.torque.spool import TorqueSpool
 class Torque(CommandScheduler):
     """One Torque server.
 
-    Options: `accounting` (directory of its accounting files), `jobs` (its spool, where log paths are read),
-    `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this host); for
-    `qstat`: `bin` (its directory), `server` (a name; else the default one), `timeout_seconds`.
+    Options: `accounting` (directory of its accounting files), `jobs` (its spool, where log paths
+    are read), `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this
+    host); for `qstat`: `bin` (its directory), `server` (a name; else the default one),
+    `timeout_seconds`.
     """
 
     name = "torque"
@@ -40,16 +41,26 @@ class Torque(CommandScheduler):
         return TorqueSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
-        """Yield every attempt that ended in [since, until), from the accounting files. Raises `SchedulerError`."""
+        """Yield every attempt that ended in [since, until), from the accounting files.
+
+        Raises `SchedulerError`.
+        """
         if self._accounting is None:
             raise SchedulerError(f"cluster {self.cluster}: the option `accounting` is not set")
-        yield from self._accounting.finished_jobs(since=since, until=until, settled_before=datetime.now(UTC) - SETTLING)
+        yield from self._accounting.finished_jobs(
+            since=since, until=until, settled_before=datetime.now(UTC) - SETTLING
+        )
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         return current_jobs(self._commands, self._server)
 
-    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Return the paths in the job's description while it exists, else derive them. None if it never ran."""
+    def log_paths(
+        self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
+    ) -> LogPaths | None:
+        """Return the paths in the job's description while it exists, else derive them.
+
+        None if it never ran.
+        """
         if record.started_at is None:
             return None
         jobs = self._options.get("jobs")

@@ -1,8 +1,9 @@
 """Torque's spool: `server_priv/jobs`, flat or in `0` to `9`, as pbs_server writes it.
 
-An empty `.JB` reserves the name; the script grows in `.SC`; then the `.JB` is saved, and again at every change of
-state, by a swap during which it is briefly absent. So a script is complete if its `.JB`, or the `.TA` of an array,
-exists and is not empty; only the `.SC`, which is never rewritten, identifies the job.
+An empty `.JB` reserves the name; the script grows in `.SC`; then the `.JB` is saved, and again at
+every change of state, by a swap during which it is briefly absent. So a script is complete if its
+`.JB`, or the `.TA` of an array, exists and is not empty; only the `.SC`, which is never rewritten,
+identifies the job.
 """
 
 import os
@@ -39,7 +40,10 @@ _EMPTY = Description(attributes={}, variables=(), is_incoming=False)
 
 
 class TorqueSpool(DirectorySpool):
-    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host. Its layout may change at run time."""
+    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host.
+
+    Its layout may change at run time.
+    """
 
     scheduler = "Torque"
     subdirectory = re.compile(r"[0-9]")
@@ -54,7 +58,9 @@ class TorqueSpool(DirectorySpool):
         return iter([(), *((name,) for name in self._subdirectories())])
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
-        self._arrays -= {path for path in self._arrays if path.parent == directory and path.name not in names}
+        self._arrays -= {
+            path for path in self._arrays if path.parent == directory and path.name not in names
+        }
         for script in filter(None, map(_SCRIPT.fullmatch, names)):
             path = directory / script[0]
             if f"{script[0][:-3]}.TA" in names:
@@ -62,7 +68,10 @@ class TorqueSpool(DirectorySpool):
             yield SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the entry of a script. Events of a `.JB` are ignored: incomplete entries are retried."""
+        """Return the entry of a script.
+
+        Events of a `.JB` are ignored: incomplete entries are retried.
+        """
         script = _SCRIPT.fullmatch(path.name)
         if not script or self._names_to(path.parent) is None:
             return None
@@ -83,16 +92,24 @@ class TorqueSpool(DirectorySpool):
             self._arrays.add(entry.path)
         job_id = _job_id(script, is_array=entry.path in self._arrays)
         if not suffix:
-            return _described(job_id, text, written_at, _EMPTY, caveat="Torque kept no description of this job.")
+            return _described(
+                job_id, text, written_at, _EMPTY, caveat="Torque kept no description of this job."
+            )
         try:
             description = read_description(content)
         except BadDescription:  # left out, because its secrets cannot be masked
-            return _described(job_id, text, written_at, _EMPTY, caveat=f"Its {suffix} is not the XML of a job.")
+            return _described(
+                job_id, text, written_at, _EMPTY, caveat=f"Its {suffix} is not the XML of a job."
+            )
         if description.is_incoming:
             raise EntryIncomplete(f"{entry.path}: still coming in")
-        return _described(job_id, text, written_at, description, content=without_secrets_of_torque(content))
+        return _described(
+            job_id, text, written_at, description, content=without_secrets_of_torque(content)
+        )
 
-    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+    def with_environment(
+        self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
+    ) -> SpooledJob:
         """Return `job` with other variables, also in its description."""
         pairs = tuple(variables)
         if pairs == job.variables:
@@ -107,10 +124,14 @@ class TorqueSpool(DirectorySpool):
         return (directory.name,) if is_ours else None
 
     def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
-        """Return suffix and content of the description; both empty if it has been missing for long."""
+        """Return suffix and content of the description;
+        both empty if it has been missing for long.
+        """
         for suffix in (".TA", ".JB"):
             try:
-                content, _ = read_file(directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES)
+                content, _ = read_file(
+                    directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES
+                )
             except EntryVanished:
                 continue
             if content:

@@ -7,7 +7,10 @@ from apps.core.domain.schema import find_faults, find_refusal, summarise
 
 
 class Command(migrate.Command):
-    """Django's `migrate`. Refuses the database of another version, and compares the schema with `--check`."""
+    """Django's `migrate`.
+
+    Refuses the database of another version, and compares the schema with `--check`.
+    """
 
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Leave out the checks of the database: they report what is about to be migrated."""

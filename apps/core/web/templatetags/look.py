@@ -22,8 +22,9 @@ register = template.Library()
 NONE = "–"
 _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
-#: The signs of the look (static/opsportal/css/states.css) and the states of every app that take them. The first five
-#: are those of services; the others say how far a request or a job is. Red is left to what is stuck, late or rejected.
+#: The signs of the look (static/opsportal/css/states.css) and the states of every app that take
+#: them. The first five are those of services; the others say how far a request or a job is. Red is
+#: left to what is stuck, late or rejected.
 SIGNS = {
     "up": "up delivered no ok success passed",
     "degraded": "degraded idle done_partial resource partly warning warned",
@@ -43,11 +44,16 @@ _SIGN_OF = {state: name for name, states in SIGNS.items() for state in states.sp
 
 @register.filter
 def visible(text: Any) -> SafeString:
-    """Text of a job or a stranger, each control, direction or invisible character shown by its code point.
+    """Text of a job or a stranger, each control, direction or invisible character shown by its
+    code point.
 
     For the content of an element. In an attribute or a title, use `visible_text`.
     """
-    return SafeString(mark_hidden(conditional_escape(text), '<span class="hidden-char" title="{1}">{0}</span>'.format))
+    return SafeString(
+        mark_hidden(
+            conditional_escape(text), '<span class="hidden-char" title="{1}">{0}</span>'.format
+        )
+    )
 
 
 @register.filter
@@ -79,7 +85,13 @@ def size(count: float | None) -> str:
 @register.filter
 def hours(seconds: float | None) -> str:
     """Seconds as hours with separators: `1,204 h`."""
-    return NONE if seconds is None else f"{seconds / 3600:,.1f} h" if seconds < 36_000 else f"{seconds / 3600:,.0f} h"
+    return (
+        NONE
+        if seconds is None
+        else f"{seconds / 3600:,.1f} h"
+        if seconds < 36_000
+        else f"{seconds / 3600:,.0f} h"
+    )
 
 
 @register.filter
@@ -98,7 +110,13 @@ def core_hours(hours: float | None) -> str:
     """Core-hours: `1,204`, `7.5`, `0.48`; `0` only if there are none."""
     if hours is None:
         return NONE
-    return f"{hours:,.0f}" if hours >= 99.5 or not hours else f"{hours:.2g}" if hours >= 0.01 else "<0.01"
+    return (
+        f"{hours:,.0f}"
+        if hours >= 99.5 or not hours
+        else f"{hours:.2g}"
+        if hours >= 0.01
+        else "<0.01"
+    )
 
 
 @register.filter
@@ -129,23 +147,31 @@ def short_time(local: datetime) -> str:
 
 def _dated(local: datetime) -> str:
     this_year = timezone.localtime(timezone.now(), local.tzinfo).year
-    day = f"{local:%a} {local.day} {local:%b}" + ("" if local.year == this_year else f" {local.year}")
+    day = f"{local:%a} {local.day} {local:%b}" + (
+        "" if local.year == this_year else f" {local.year}"
+    )
     return f"{day} {local:%H:%M}"
 
 
 @register.simple_tag
 def period(start: datetime | None, end: datetime | None, last: str = "now") -> SafeString:
-    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day written once; `last` replaces an end not reached."""
+    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day written once;
+    `last` replaces an end not reached.
+    """
     if start is None or end is None:
         return format_html("{} – {}", when(start), when(end) if end else last)
     local = _local(end)
     same_day = _local(start).date() == local.date()
-    return format_html("{} – {}", when(start), _time(end, f"{local:%H:%M}" if same_day else _dated(local)))
+    return format_html(
+        "{} – {}", when(start), _time(end, f"{local:%H:%M}" if same_day else _dated(local))
+    )
 
 
 @register.filter
 def instants(text: str) -> SafeString:
-    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone, a day written once."""
+    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone,
+    a day written once.
+    """
     parts: list[str] = []
     day = None
     for part in _INSTANT.split(text):
@@ -187,11 +213,15 @@ def portal_version() -> str:
 @register.simple_tag
 def state(value: str, label: str = "") -> SafeString:
     """A state as word, sign and colour. `label` replaces the state's own name."""
-    return format_html('<span class="state {}">{}</span>', sign(value), label or str(value).replace("_", " "))
+    return format_html(
+        '<span class="state {}">{}</span>', sign(value), label or str(value).replace("_", " ")
+    )
 
 
 @register.simple_tag
-def filled_bar(*kinds_and_values: Any, whole: float | None = None, labels: str = "", height: int = 8) -> SafeString:
+def filled_bar(
+    *kinds_and_values: Any, whole: float | None = None, labels: str = "", height: int = 8
+) -> SafeString:
     """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty.
 
     `labels` names the parts where their kinds do not: `days gone|days left`.
@@ -200,28 +230,39 @@ def filled_bar(*kinds_and_values: Any, whole: float | None = None, labels: str =
     values = [float(value or 0) for value in kinds_and_values[1::2]]
     names = labels.split("|") if labels else kinds
     parts = [
-        Part(kind, value, f"{number(value)} {name}") for kind, value, name in zip(kinds, values, names, strict=True)
+        Part(kind, value, f"{number(value)} {name}")
+        for kind, value, name in zip(kinds, values, names, strict=True)
     ]
-    return share_bar(parts, sentence=", ".join(part.title for part in parts), whole=whole, height=height)
+    return share_bar(
+        parts, sentence=", ".join(part.title for part in parts), whole=whole, height=height
+    )
 
 
 @register.simple_tag
 def field_box(field: BoundField, whole: object = "") -> SafeString:
-    """One field of a form: label (a time's with the zone), control, help and problems; `whole` for the full width."""
-    zone = timezone.get_current_timezone_name() if isinstance(field.field, forms.DateTimeField) else ""
+    """One field of a form: label (a time's with the zone), control, help and problems;
+    `whole` for the full width.
+    """
+    zone = (
+        timezone.get_current_timezone_name() if isinstance(field.field, forms.DateTimeField) else ""
+    )
     return field.render(context={"field": field, "whole": whole, "zone": zone})
 
 
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
-    """The page's query string with some parameters changed; the page's place (`after`) is dropped."""
+    """The page's query string with some parameters changed;
+    the page's place (`after`) is dropped.
+    """
     parameters = {name: "" if value is None else str(value) for name, value in changes.items()}
     return with_changes(context["request"].GET, **parameters)
 
 
 @register.simple_tag(takes_context=True)
 def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> SafeString:
-    """The heading of a column by which `?sort=` orders the list; select it again for the other direction."""
+    """The heading of a column by which `?sort=` orders the list;
+    select it again for the other direction.
+    """
     now = context["sort"]
     order = {name: "ascending", f"-{name}": "descending"}.get(now, "")
     arrow = {"ascending": " ▲", "descending": " ▼"}.get(order, "")

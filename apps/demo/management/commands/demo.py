@@ -30,25 +30,40 @@ from apps.jobs.models import Collection
 
 HISTORY = timedelta(days=3)
 #: Requests of Mu2e start automatically; the others wait, so that there is a queue to look at.
-SUBMISSION = {"partition": PARTITION, "experiments": ["MU2E"], "most_in_flight": 2000, "array_size": 500}
+SUBMISSION = {
+    "partition": PARTITION,
+    "experiments": ["MU2E"],
+    "most_in_flight": 2000,
+    "array_size": 500,
+}
 
 
 class Command(BaseCommand):
     """Idempotent: existing rows stay as they are."""
 
-    requires_system_checks = ()  # they load every page, which takes longer than a demo that is there already
-    help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
+    # they load every page, which takes longer than a demo that is there already
+    requires_system_checks = ()
+    help = (
+        "Load the demo's people, services and requests. Works only with DEMO=true: the passwords "
+        "are public."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--migrate", action="store_true", help="migrate the database first")
         parser.add_argument(
-            "--history", action="store_true", help="store two months of outages and jobs before the demo's first day"
+            "--history",
+            action="store_true",
+            help="store two months of outages and jobs before the demo's first day",
         )
-        parser.add_argument("--dir", type=Path, help="directory of `simulate`; default: VAR_DIR/simulation/CLUSTER")
+        parser.add_argument(
+            "--dir", type=Path, help="directory of `simulate`; default: VAR_DIR/simulation/CLUSTER"
+        )
 
     def handle(self, *args: object, **options: Any) -> None:
         if not settings.DEMO:
-            raise CommandError("This creates accounts with public passwords. Set DEMO=true to allow it.")
+            raise CommandError(
+                "This creates accounts with public passwords. Set DEMO=true to allow it."
+            )
         if options["migrate"]:
             call_command("migrate", interactive=False, skip_checks=True, stdout=StringIO())
         directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
@@ -63,7 +78,11 @@ class Command(BaseCommand):
         cluster = Cluster.objects.get(name=cluster_name())
         until = events_of(cluster).values_list("at", flat=True)[0] - HISTORY
         self.stdout.write(f"{store_outages(until=until)} outages of the last two months stored")
-        stored = sum(store_history(cluster=cluster, directory=directory / "past", until=until, at=timezone.now()))
+        stored = sum(
+            store_history(
+                cluster=cluster, directory=directory / "past", until=until, at=timezone.now()
+            )
+        )
         self.stdout.write(f"{stored} jobs of the last two months stored")
 
 
@@ -89,7 +108,9 @@ def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
     is_new = not Cluster.objects.filter(name=cluster_name()).exists()
     # The simulation writes the logs of all its users as the account that runs the demo.
     options = {"dir": str(directory), LOG_OWNERS: str(os.getuid()), "owners": "yes"}
-    cluster = ensure_cluster(name=cluster_name(), scheduler="simulated", options=options, by="demo", at=at)
+    cluster = ensure_cluster(
+        name=cluster_name(), scheduler="simulated", options=options, by="demo", at=at
+    )
     if is_new:
         Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
         cluster.refresh_from_db()

@@ -21,9 +21,14 @@ _LONGEST_SLEEP_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """Writes a spool in Slurm's format, job logs, accounting records, and the truth about every failure."""
+    """Writes a spool in Slurm's format, job logs, accounting records,
+    and the truth about every failure.
+    """
 
-    help = "Simulate a cluster: some days of history first, then live. A restart resumes where it stopped."
+    help = (
+        "Simulate a cluster: some days of history first, then live. A restart resumes where it "
+        "stopped."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -31,16 +36,41 @@ class Command(BaseCommand):
         add("--cluster", required=True, help="name of the cluster")
         add("--spool", required=True, type=Path, help="spool directory to write, in Slurm's layout")
         add(
-            "--dir", type=Path, dest="directory", help="logs, accounting and truth; default: VAR_DIR/simulation/CLUSTER"
+            "--dir",
+            type=Path,
+            dest="directory",
+            help="logs, accounting and truth; default: VAR_DIR/simulation/CLUSTER",
         )
-        add("--seed", type=int, default=1, help="seed of everything random; kept from the first start")
+        add(
+            "--seed",
+            type=int,
+            default=1,
+            help="seed of everything random; kept from the first start",
+        )
         add("--days", type=float, default=3, help="days of history to start with")
-        add("--jobs-per-day", type=float, default=1000, help="jobs per day at the start of the history")
-        add("--speed", type=float, default=1, help="factor by which the number of jobs has grown by now")
+        add(
+            "--jobs-per-day",
+            type=float,
+            default=1000,
+            help="jobs per day at the start of the history",
+        )
+        add(
+            "--speed",
+            type=float,
+            default=1,
+            help="factor by which the number of jobs has grown by now",
+        )
         help_age = "seconds that a spool entry outlives its job"
         add("--min-job-age", type=int, default=6 * HOUR, dest="min_job_age_seconds", help=help_age)
-        add("--keep-days", type=int, default=7, help="days after which logs and records are removed")
-        add("--pace", type=float, default=1, help="factor by which jobs submitted by the portal run faster")
+        add(
+            "--keep-days", type=int, default=7, help="days after which logs and records are removed"
+        )
+        add(
+            "--pace",
+            type=float,
+            default=1,
+            help="factor by which jobs submitted by the portal run faster",
+        )
         add("--calm", action="store_true", help="let no job submitted by the portal fail")
         add("--once", action="store_true", help="catch up to now, and exit")
         add("--feed-url", help="where to post alerts: http://HOST:PORT/api/v1/feeds/SOURCE/")
@@ -48,12 +78,17 @@ class Command(BaseCommand):
 
     def handle(self, *args: object, **options: Any) -> None:
         directory = options["directory"] or settings.VAR_DIR / "simulation" / options["cluster"]
-        config = Config(**{field.name: options[field.name] for field in fields(Config)} | {"directory": directory})
+        config = Config(
+            **{field.name: options[field.name] for field in fields(Config)}
+            | {"directory": directory}
+        )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
         path = directory / "campaigns.json"
-        simulator = Simulator(config, time.time(), read_campaigns(path) if path.exists() else CAMPAIGNS)
+        simulator = Simulator(
+            config, time.time(), read_campaigns(path) if path.exists() else CAMPAIGNS
+        )
         try:
             self._catch_up(simulator, options["cluster"], stopped)
             if not options["once"]:
@@ -72,7 +107,8 @@ class Command(BaseCommand):
                 return
         seconds = time.monotonic() - began
         self.stdout.write(
-            f"{cluster}: {missing / HOUR:.1f} h written in {seconds:.1f} s; {simulator.finished()} jobs have ended"
+            f"{cluster}: {missing / HOUR:.1f} h written in {seconds:.1f} s; "
+            f"{simulator.finished()} jobs have ended"
         )
 
 
@@ -88,7 +124,9 @@ def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> Al
 def _live(simulator: Simulator, directory: Path, stopped: threading.Event) -> None:
     campaigns = directory / "campaigns.json"
     looked = 0.0
-    while not stopped.wait(max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))):
+    while not stopped.wait(
+        max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))
+    ):
         now = time.time()
         for _ in simulator.advance(now):
             if stopped.is_set():

@@ -69,7 +69,8 @@ class Causes:
 
 
 def causes_between(*, since: datetime, until: datetime, user: User, at: datetime) -> Causes:
-    """Return the causes for jobs that ended in [since, until) and that the user may see; computed unless fresh.
+    """Return the causes for jobs that ended in [since, until) and that the user may see;
+    computed unless fresh.
 
     Raises `InvalidFields` for a period that is empty or longer than `MOST_DAYS`.
     """
@@ -87,23 +88,35 @@ def causes_between(*, since: datetime, until: datetime, user: User, at: datetime
 
 
 @transaction.atomic
-def newest_causes(*, until: datetime, length: timedelta, user: User, at: datetime) -> tuple[Causes | None, bool]:
-    """Return the newest stored causes of a period of this length, and whether newer ones are being computed.
+def newest_causes(
+    *, until: datetime, length: timedelta, user: User, at: datetime
+) -> tuple[Causes | None, bool]:
+    """Return the newest stored causes of a period of this length,
+    and whether newer ones are being computed.
 
-    Never reads jobs: a worker computes what is missing or no longer fresh. None: nothing is stored yet.
+    Never reads jobs: a worker computes what is missing or no longer fresh. None: nothing is stored
+    yet.
     """
     scope = _scope(user)
-    analysis, _ = CauseAnalysis.objects.get_or_create(scope=scope, since=until - length, until=until)
-    if not analysis.requested_at and (not analysis.analysed_at or analysis.analysed_at <= at - FRESH):
+    analysis, _ = CauseAnalysis.objects.get_or_create(
+        scope=scope, since=until - length, until=until
+    )
+    if not analysis.requested_at and (
+        not analysis.analysed_at or analysis.analysed_at <= at - FRESH
+    ):
         _request(analysis, at)
-    recent = CauseAnalysis.objects.filter(scope=scope, since=F("until") - length, until__range=(until - STALE, until))
+    recent = CauseAnalysis.objects.filter(
+        scope=scope, since=F("until") - length, until__range=(until - STALE, until)
+    )
     row = recent.exclude(analysed_at=None).order_by("-until").first()
     return _causes(row) if row else None, analysis.requested_at is not None
 
 
 @transaction.atomic
 def analyse(*, analysis_id: int, at: datetime) -> None:
-    """Compute a requested analysis and store its result; does nothing if that is done, or under way elsewhere."""
+    """Compute a requested analysis and store its result; does nothing if that is done,
+    or under way elsewhere.
+    """
     rows = CauseAnalysis.objects.select_for_update(skip_locked=True)
     row = rows.filter(pk=analysis_id).exclude(requested_at=None).first()
     if row is not None:
@@ -112,11 +125,16 @@ def analyse(*, analysis_id: int, at: datetime) -> None:
 
 @transaction.atomic
 def requeue_lost(*, at: datetime) -> int:
-    """Send analyses to a worker again that lost theirs, and delete old ones; return how many were sent."""
+    """Send analyses to a worker again that lost theirs, and delete old ones;
+    return how many were sent.
+    """
     CauseAnalysis.objects.filter(
-        Q(analysed_at__lt=at - STALE) | Q(analysed_at=None), Q(requested_at__lt=at - STALE) | Q(requested_at=None)
+        Q(analysed_at__lt=at - STALE) | Q(analysed_at=None),
+        Q(requested_at__lt=at - STALE) | Q(requested_at=None),
     ).delete()
-    lost = list(CauseAnalysis.objects.select_for_update(skip_locked=True).filter(requested_at__lt=at - LOST))
+    lost = list(
+        CauseAnalysis.objects.select_for_update(skip_locked=True).filter(requested_at__lt=at - LOST)
+    )
     for row in lost:
         _request(row, at)
     return len(lost)
@@ -143,7 +161,9 @@ def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     columns = read_columns(period)
 
     causes = [_named(period, cause, columns.stored) for cause in find_causes(columns.jobs)]
-    return Causes(row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), causes)
+    return Causes(
+        row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), causes
+    )
 
 
 def _fields(causes: Causes) -> dict[str, Any]:

@@ -36,16 +36,29 @@ _CODES = {
     "site": "coalesce(j.site_id, 0)",
     "stage": "hashtext(coalesce(j.experiment_id, 0) || ' ' || j.stage)",
     **{name: f"hashtext({TEXTS[name]})" for name in ("host", "CPU model", "release", "user")},
-    # A host that is broken for some hours hardly shows in a week of its jobs. Of equal causes, the first is taken.
-    "host and time": "hashtext(split_part(j.host, '.', 1) || ' ' || extract(epoch FROM j.started_at)::int / 21600)",
+    # A host that is broken for some hours hardly shows in a week of its jobs. Of equal causes, the
+    # first is taken.
+    "host and time": (
+        "hashtext(split_part(j.host, '.', 1) || ' ' || extract(epoch FROM j.started_at)::int / "
+        "21600)"
+    ),
 }
 #: Values of "host and time": a host and the start of six hours, in SQL.
-_HOST_AND_START = "split_part(j.host, '.', 1), date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 00:00+00')"
+_HOST_AND_START = (
+    "split_part(j.host, '.', 1), date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 "
+    "00:00+00')"
+)
 #: Values of "stage": the key of an experiment and the name of a stage, in SQL.
 _EXPERIMENT_AND_STAGE = "(SELECT key FROM accounts_experiment WHERE id = j.experiment_id), j.stage"
 _HOUR = "hour"
 #: Filters of the list of jobs by attribute.
-_FILTERS = {"site": "site", "host": "host", "CPU model": "cpu_model", "release": "release", "user": "user"}
+_FILTERS = {
+    "site": "site",
+    "host": "host",
+    "CPU model": "cpu_model",
+    "release": "release",
+    "user": "user",
+}
 #: Jobs that ended so long after an outage may still have met it.
 _LONGEST_JOB = timedelta(days=14)
 _PERIOD = """
@@ -68,7 +81,9 @@ _HEADER_BYTES = 19  # of PostgreSQL's binary COPY format
 
 @dataclass(frozen=True)
 class Period:
-    """Jobs that ended in [since, until) and completed or failed; of these experiments, None for all."""
+    """Jobs that ended in [since, until) and completed or failed; of these experiments,
+    None for all.
+    """
 
     since: datetime
     until: datetime
@@ -101,7 +116,9 @@ def read_columns(period: Period) -> ReadColumns:
     for name, column in zip(_CODES, others, strict=True):
         stored[name], attributes[name] = np.unique(column, return_inverse=True)
     outages = _outages(period, started, ended, cluster, needs)
-    columns = JobColumns(failed.astype(bool), np.unique(submission, return_inverse=True)[1], attributes, outages)
+    columns = JobColumns(
+        failed.astype(bool), np.unique(submission, return_inverse=True)[1], attributes, outages
+    )
     return ReadColumns(columns, stored)
 
 
@@ -114,16 +131,22 @@ def text_of(period: Period, attribute: str, number: int) -> str:
 
 
 def job_list_query(period: Period, attribute: str, number: int) -> str:
-    """Return the query of the list of jobs with a value that ended in the period; "" if the list has no such filter."""
+    """Return the query of the list of jobs with a value that ended in the period;
+    "" if the list has no such filter.
+    """
     filters = {"ended_from": period.since.isoformat(), "ended_to": period.until.isoformat()}
     if attribute in _FILTERS:
         filters[_FILTERS[attribute]] = text_of(period, attribute, number) or NONE
-    elif attribute == "host and time" and (row := _first_row(period, attribute, number, _HOST_AND_START)):
+    elif attribute == "host and time" and (
+        row := _first_row(period, attribute, number, _HOST_AND_START)
+    ):
         host, start = row
         filters["host"] = host or NONE
         filters["started_from"] = start.isoformat()
         filters["started_to"] = (start + timedelta(hours=6)).isoformat()
-    elif attribute == "stage" and (row := _first_row(period, attribute, number, _EXPERIMENT_AND_STAGE)):
+    elif attribute == "stage" and (
+        row := _first_row(period, attribute, number, _EXPERIMENT_AND_STAGE)
+    ):
         experiment, stage = row
         filters["experiment"] = experiment or NONE
         filters["stage"] = stage or NONE
@@ -132,7 +155,9 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
     return urlencode(filters)
 
 
-def _first_row(period: Period, attribute: str, number: int, expressions: str) -> tuple[Any, ...] | None:
+def _first_row(
+    period: Period, attribute: str, number: int, expressions: str
+) -> tuple[Any, ...] | None:
     """Return expressions of any of the jobs with a value."""
     sql = f"SELECT {expressions} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
     with connection.cursor() as cursor:
@@ -146,15 +171,25 @@ def _copied(period: Period) -> list[Codes]:
     expressions = [*_NUMBERS, *(f"({code})::int" for code in _CODES.values())]
     connection.ensure_connection()
     statement = f"COPY (SELECT {', '.join(expressions)} {_PERIOD}) TO STDOUT (FORMAT BINARY)"
-    with psycopg.ClientCursor(connection.connection) as cursor, cursor.copy(statement, period.values) as copy:
+    with (
+        psycopg.ClientCursor(connection.connection) as cursor,
+        cursor.copy(statement, period.values) as copy,
+    ):
         data = b"".join(bytes(chunk) for chunk in copy)
-    fields = [("fields", ">i2"), *((f"{kind}{n}", ">i4") for n in range(len(expressions)) for kind in ("size", "at"))]
+    fields = [
+        ("fields", ">i2"),
+        *((f"{kind}{n}", ">i4") for n in range(len(expressions)) for kind in ("size", "at")),
+    ]
     layout = np.dtype(fields)
-    rows = np.frombuffer(data, layout, count=(len(data) - _HEADER_BYTES) // layout.itemsize, offset=_HEADER_BYTES)
+    rows = np.frombuffer(
+        data, layout, count=(len(data) - _HEADER_BYTES) // layout.itemsize, offset=_HEADER_BYTES
+    )
     return [rows[f"at{n}"].astype(np.int64) for n in range(len(expressions))]
 
 
-def _outages(period: Period, started: Codes, ended: Codes, cluster: Codes, needs: Codes) -> dict[str, Mask]:
+def _outages(
+    period: Period, started: Codes, ended: Codes, cluster: Codes, needs: Codes
+) -> dict[str, Mask]:
     """Return for each service that was out which jobs needed it and ran meanwhile."""
     rows = StateInterval.objects.filter(state__in=(State.DOWN, State.DEGRADED))
     rows = rows.overlapping(period.since - _LONGEST_JOB, period.until).order_by("started_at")

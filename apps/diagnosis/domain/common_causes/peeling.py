@@ -1,8 +1,10 @@
-"""Find what failures of many jobs have in common: take the strongest cause, mask its jobs, test again.
+"""Find what failures of many jobs have in common: take the strongest cause, mask its jobs,
+test again.
 
-Jobs of one submission fail together, so a submission is the unit. What differs within a submission (host, site, hour)
-is compared within it, where its jobs are exchangeable (Mantel-Haenszel). What a submission has as a whole (release,
-stage, user) is compared between submissions of the same stage, with the scatter of whole submissions as the measure.
+Jobs of one submission fail together, so a submission is the unit. What differs within a submission
+(host, site, hour) is compared within it, where its jobs are exchangeable (Mantel-Haenszel). What a
+submission has as a whole (release, stage, user) is compared between submissions of the same stage,
+with the scatter of whole submissions as the measure.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: Probability of an invented cause in one analysis, for all values of all attributes together.
 FALSE_ALARM = 1e-4
-#: A cause needs so many excess failures; between submissions, it shows in so many of them alike (the root counts).
+#: A cause needs so many excess failures; between submissions, it shows in so many of them alike
+#: (the root counts).
 LEAST_EXCESS, LEAST_ALIKE = 5.0, 3.0
 #: Other jobs of a stage that a value is compared with.
 LEAST_OTHERS = 30
@@ -28,7 +31,8 @@ MOST_CAUSES = 20
 SIGMAS = 1.96
 #: Values whose excess is below this many standard deviations need no exact probability.
 _PROMISING = 3.0
-#: Up to so many failures of a value, their probability is computed exactly; the log of one too small to compute.
+#: Up to so many failures of a value, their probability is computed exactly; the log of one too
+#: small to compute.
 _EXACT, _LEAST_LOG = 300, -700.0
 #: Pairs of a value and a submission that are counted in an array; more of them are sorted.
 _MOST_CELLS = 8_000_000
@@ -36,7 +40,8 @@ _MOST_CELLS = 8_000_000
 
 @dataclass(frozen=True)
 class JobColumns:
-    """Jobs as columns: submission, `stage` and other attributes as numbers from 0, and whether each failed.
+    """Jobs as columns: submission, `stage` and other attributes as numbers from 0,
+    and whether each failed.
 
     `outages` has for each service the jobs that needed it and ran while it was out.
     """
@@ -49,10 +54,11 @@ class JobColumns:
 
 @dataclass(frozen=True)
 class FoundCause:
-    """A value of an attribute with more failures than expected; `value` is its number, for an outage 1.
+    """A value of an attribute with more failures than expected; `value` is its number,
+    for an outage 1.
 
-    `low` and `high` are the ends of the 95 % interval of the excess; `other_jobs` and `other_failed` are those without
-    the value, without jobs of stronger causes.
+    `low` and `high` are the ends of the 95 % interval of the excess; `other_jobs` and
+    `other_failed` are those without the value, without jobs of stronger causes.
     """
 
     attribute: str
@@ -72,7 +78,9 @@ class FoundCause:
 
 @dataclass(frozen=True)
 class _Excess:
-    """Failures of each value: counted, expected, variance, and log of the probability of so many."""
+    """Failures of each value: counted, expected, variance,
+    and log of the probability of so many.
+    """
 
     counted: Numbers
     expected: Numbers
@@ -82,12 +90,17 @@ class _Excess:
 
 def find_causes(jobs: JobColumns) -> list[FoundCause]:
     """Return the causes of failures, strongest first; none where chance explains all of them."""
-    columns = dict(jobs.attributes) | {f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()}
+    columns = dict(jobs.attributes) | {
+        f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()
+    }
     sizes = {name: int(codes.max(initial=0)) + 1 for name, codes in columns.items()}
     limit = log(FALSE_ALARM) - log(2 * max(sum(sizes.values()), 1))
     stage_of = np.zeros(int(jobs.submission.max(initial=0)) + 1, np.int64)
     stage_of[jobs.submission] = columns["stage"]
-    pairs = {name: _Pairs(codes, sizes[name], jobs.submission, len(stage_of)) for name, codes in columns.items()}
+    pairs = {
+        name: _Pairs(codes, sizes[name], jobs.submission, len(stage_of))
+        for name, codes in columns.items()
+    }
     active: Mask = np.ones(len(jobs.failed), np.bool_)
     for attribute_pairs in pairs.values():
         attribute_pairs.add(active, jobs.failed)
@@ -105,9 +118,11 @@ def find_causes(jobs: JobColumns) -> list[FoundCause]:
 
 
 class _Pairs:
-    """Jobs and failures by value and submission: every pair that occurs has a number, and each job that of its pair.
+    """Jobs and failures by value and submission: every pair that occurs has a number,
+    and each job that of its pair.
 
-    Jobs are counted once, and the explained ones subtracted: a round costs as much as there are pairs, not jobs.
+    Jobs are counted once, and the explained ones subtracted: a round costs as much as there are
+    pairs, not jobs.
     """
 
     def __init__(self, codes: Codes, values: int, submission: Codes, units: int) -> None:
@@ -127,7 +142,9 @@ class _Pairs:
     def parts(self) -> "_Parts":
         """Return the pairs that have jobs."""
         has = self.jobs > 0
-        return _Parts(self.values, self.value[has], self.unit[has], self.jobs[has], self.failed[has])
+        return _Parts(
+            self.values, self.value[has], self.unit[has], self.jobs[has], self.failed[has]
+        )
 
 
 @dataclass(frozen=True)
@@ -148,9 +165,11 @@ class _Parts:
 
 
 def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> FoundCause | None:
-    """Return the cause with the clearest excess, weighted by the share of its jobs that failed; None by chance.
+    """Return the cause with the clearest excess, weighted by the share of its jobs that failed;
+    None by chance.
 
-    A host that fails all its jobs comes before an outage that fails a third of all jobs, which would hide it.
+    A host that fails all its jobs comes before an outage that fails a third of all jobs, which
+    would hide it.
     """
     best = None
     strength = 0.0
@@ -219,7 +238,10 @@ def _between(parts: _Parts, stage_of: Codes) -> _Excess:
     """Compare the submissions of each value with the other submissions of the same stages."""
     n, k, stages = parts.jobs, parts.failed, int(stage_of.max(initial=0)) + 1
     stage = stage_of[parts.unit]
-    stage_n, stage_k = np.bincount(stage, n, minlength=stages), np.bincount(stage, k, minlength=stages)
+    stage_n, stage_k = (
+        np.bincount(stage, n, minlength=stages),
+        np.bincount(stage, k, minlength=stages),
+    )
     cells, cell = np.unique(parts.value * stages + stage, return_inverse=True)
     cell_n, cell_k = np.bincount(cell, n), np.bincount(cell, k)
     others = stage_n[cells % stages] - cell_n
@@ -233,14 +255,18 @@ def _between(parts: _Parts, stage_of: Codes) -> _Excess:
 
     variance = summed(n * p * (1 - p) * (1 + (n - 1) * scatter))
     mean_size = float((n * n).sum() / max(n.sum(), 1.0))
-    of_rate = cell_n**2 * rate * (1 - rate) * known * (1 + scatter * mean_size) / np.maximum(others, 1)
+    of_rate = (
+        cell_n**2 * rate * (1 - rate) * known * (1 + scatter * mean_size) / np.maximum(others, 1)
+    )
     variance = variance + np.bincount(cells // stages, of_rate, minlength=parts.values)
     excess = summed(k - n * p)
     alike = excess / np.sqrt(np.maximum(summed((k - n * p) ** 2), 1e-9))
     sigma = excess / np.sqrt(np.maximum(variance, 1e-9))
     # The tail of the normal distribution, by its bound exp(-z²/2) / z.
     chance = np.where(
-        (alike >= LEAST_ALIKE) & (sigma > _PROMISING), -(sigma**2) / 2 - np.log(np.maximum(sigma, 1)), 0.0
+        (alike >= LEAST_ALIKE) & (sigma > _PROMISING),
+        -(sigma**2) / 2 - np.log(np.maximum(sigma, 1)),
+        0.0,
     )
     return _Excess(summed(k), summed(n * p), variance, chance)
 
@@ -253,7 +279,9 @@ def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
 
 
 def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
-    """Return the log of the probability of at least so many: a bound for sums of hypergeometric numbers (Hoeffding)."""
+    """Return the log of the probability of at least so many:
+    a bound for sums of hypergeometric numbers (Hoeffding).
+    """
     tails = np.zeros(len(counted))
     promising = counted - expected > _PROMISING * np.sqrt(np.maximum(expected, 0.1))
     for at in np.flatnonzero(promising):
@@ -262,16 +290,21 @@ def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
 
 
 def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> float:
-    """Return log P(X >= least), X the failures among `drawn` jobs of each submission, of which `failed` of `jobs` fail.
+    """Return log P(X >= least), X the failures among `drawn` jobs of each submission,
+    of which `failed` of `jobs` fail.
 
     Where a submission fails on one host only, the bound of `_poisson_tails` is far from it.
     """
     below = np.ones(1)  # probabilities of 0, 1, … failures; all above `least` together in the last
-    for n, all_n, all_k in zip(drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True):
+    for n, all_n, all_k in zip(
+        drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True
+    ):
         numbers = range(max(0, n + all_k - all_n), min(n, all_k) + 1)
         single = np.zeros(numbers.stop)
         for k in numbers:
-            single[k] = exp(_log_choose(all_k, k) + _log_choose(all_n - all_k, n - k) - _log_choose(all_n, n))
+            single[k] = exp(
+                _log_choose(all_k, k) + _log_choose(all_n - all_k, n - k) - _log_choose(all_n, n)
+            )
         below = np.convolve(below, single)
         if len(below) > least + 1:
             below = np.append(below[:least], below[least:].sum())
@@ -284,7 +317,9 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _poisson_tail(least: int, mean: float) -> float:
-    """Return log P(X >= least) for least > mean, from the first term and the ratio of the following ones."""
+    """Return log P(X >= least) for least > mean, from the first term and the ratio of the
+    following ones.
+    """
     if least <= mean:
         return 0.0
     first = least * log(mean) - mean - lgamma(least + 1)

@@ -1,4 +1,7 @@
-"""Count the jobs that met an incident, and the failures that were usual before it. Each is one query."""
+"""Count the jobs that met an incident, and the failures that were usual before it.
+
+Each is one query.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -78,7 +81,8 @@ _EXPOSED = f"""{_MET}
     FROM found GROUP BY experiment_id, request_key, stage, site_id
 """
 
-# Jobs fail in clumps: the sum of k²/n over submissions, of k failures among n jobs, gives their variance.
+# Jobs fail in clumps: the sum of k²/n over submissions, of k failures among n jobs, gives their
+# variance.
 _USUAL = f"""
     WITH submissions AS (
         SELECT j.experiment_id, j.request_key, j.stage, j.site_id, count(*) AS n,
@@ -127,11 +131,15 @@ class Usual:
 
 
 def incident_span(incident: Incident) -> tuple[Span, datetime]:
-    """Return the span of an incident and those merged into it, and until when its state was known."""
+    """Return the span of an incident and those merged into it,
+    and until when its state was known.
+    """
     members = [incident, *incident.merged.all()]
     start = max(min(member.started_at for member in members), BEGINNING)
     end = max(member.ended_at or FOREVER for member in members)
-    known_until = max(min(member.stale_at or FOREVER, member.ended_at or FOREVER) for member in members)
+    known_until = max(
+        min(member.stale_at or FOREVER, member.ended_at or FOREVER) for member in members
+    )
     return Span(start, end), max(known_until, start)
 
 
@@ -144,7 +152,9 @@ def count_groups(incident: Incident) -> list[ImpactGroup]:
     rows = _named(_EXPOSED, values)
     if not rows:
         return []
-    usual = _rows(_USUAL, {**values, "since": start - BASELINE, "outages": _outages(incident, start)})
+    usual = _rows(
+        _USUAL, {**values, "since": start - BASELINE, "outages": _outages(incident, start)}
+    )
     baselines = _baselines(usual)
     cores: dict[tuple[object, ...], float] = {}
     for experiment, key, stage, _, *_, core in usual:
@@ -154,7 +164,9 @@ def count_groups(incident: Incident) -> list[ImpactGroup]:
 
 
 def confirmed_jobs(incident: Incident) -> list[int]:
-    """Return the primary keys of the jobs that failed during an incident because of its service, by verdict."""
+    """Return the primary keys of the jobs that failed during an incident because of its service,
+    by verdict.
+    """
     values = _when(incident)
     return [] if values["end"] <= values["start"] else [pk for (pk,) in _rows(_CONFIRMED, values)]
 
@@ -174,7 +186,9 @@ def _when(incident: Incident) -> dict[str, Any]:
 
 
 def _group(
-    row: dict[str, Any], baselines: Mapping[tuple[object, ...], Usual], cores: Mapping[tuple[object, ...], float]
+    row: dict[str, Any],
+    baselines: Mapping[tuple[object, ...], Usual],
+    cores: Mapping[tuple[object, ...], float],
 ) -> ImpactGroup | None:
     exposed = row.pop("exposed")
     group = ImpactGroup(**row, partial=exposed - row["contained"] - row["containing"])
@@ -208,13 +222,17 @@ def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usua
 
 def _outages(incident: Incident, start: datetime) -> str:
     """Return the other outages of the service before the incident, as a literal of ranges."""
-    rows = StateInterval.objects.filter(service=incident.service_id, state__in=(State.DOWN, State.DEGRADED))
+    rows = StateInterval.objects.filter(
+        service=incident.service_id, state__in=(State.DOWN, State.DEGRADED)
+    )
     spans = rows.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
     return "{" + ",".join(f"[{a.isoformat()},{b.isoformat() if b else ''})" for a, b in spans) + "}"
 
 
 def count_bins(incident: Incident, at: datetime) -> Impact:
-    """Return an unsaved impact with the failed jobs over time, from before the incident until after it."""
+    """Return an unsaved impact with the failed jobs over time,
+    from before the incident until after it.
+    """
     span, _ = incident_span(incident)
     over = min(span.ended_at or at, at)
     start = max(span.started_at, over - LONGEST_SHOWN)

@@ -19,7 +19,15 @@ SIGMAS = 1.96
 #: Delays below this are none.
 SHORTEST_DELAY = timedelta(minutes=1)
 
-_OF_STAGE = ("exposed", "failed", "confirmed", "succeeded", "retried", "eligible", "eligible_core_seconds")
+_OF_STAGE = (
+    "exposed",
+    "failed",
+    "confirmed",
+    "succeeded",
+    "retried",
+    "eligible",
+    "eligible_core_seconds",
+)
 _SUMS = (
     *_OF_STAGE,
     "contained",
@@ -34,7 +42,9 @@ _SUMS = (
 
 @dataclass(frozen=True)
 class Excess:
-    """Failures over what was usual, with the ends of its 95 % interval; `jobs` are those with a baseline."""
+    """Failures over what was usual, with the ends of its 95 % interval;
+    `jobs` are those with a baseline.
+    """
 
     jobs: int
     failed: int
@@ -51,7 +61,10 @@ class Excess:
 
 @dataclass(frozen=True)
 class StageImpact:
-    """One stage of a request: victims, and what is left to retry. `delay_seconds` is None if unknown."""
+    """One stage of a request: victims, and what is left to retry.
+
+    `delay_seconds` is None if unknown.
+    """
 
     request_key: str
     stage: str
@@ -67,7 +80,9 @@ class StageImpact:
 
 @dataclass(frozen=True)
 class Bins:
-    """Failed jobs by end time: the start of the first bin, the length of each, the number of jobs in each."""
+    """Failed jobs by end time: the start of the first bin, the length of each,
+    the number of jobs in each.
+    """
 
     start: datetime
     seconds: int
@@ -76,7 +91,9 @@ class Bins:
 
 @dataclass(frozen=True)
 class ImpactFigures:
-    """The impact of an incident on the jobs that a user may see; None as `excess` means no baseline."""
+    """The impact of an incident on the jobs that a user may see;
+    None as `excess` means no baseline.
+    """
 
     counted_at: datetime | None
     exposed: int = 0
@@ -104,16 +121,21 @@ class ImpactFigures:
 def impact_of(incident: Incident, user: User) -> ImpactFigures:
     """Return the impact of an incident as last counted, on jobs that the user may see.
 
-    It is not counted yet while the last count met no job and another one is due, as in the first minutes.
+    It is not counted yet while the last count met no job and another one is due, as in the first
+    minutes.
     """
     impact = Impact.objects.filter(incident=incident.merged_into_id or incident.pk).first()
     if impact is None:
         return ImpactFigures(None, running=_running(incident, user))
-    groups = list(ImpactGroup.objects.visible_to(user).filter(impact=impact).select_related("experiment"))
+    groups = list(
+        ImpactGroup.objects.visible_to(user).filter(impact=impact).select_related("experiment")
+    )
     if not any(group.exposed for group in groups) and _is_first_count_due(impact):
         return ImpactFigures(None, running=_running(incident, user))
     stages = _stages(groups)
-    delayed = [row for row in stages if row.eligible and (row.delay_seconds is None or _is_delay(row))]
+    delayed = [
+        row for row in stages if row.eligible and (row.delay_seconds is None or _is_delay(row))
+    ]
     return ImpactFigures(
         counted_at=impact.counted_at,
         running=_running(incident, user),
@@ -127,8 +149,12 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
 
 
 def _is_first_count_due(impact: Impact) -> bool:
-    """Return whether the last count met no job of any experiment, and what changed since is still to be counted."""
-    exposed = ImpactGroup.objects.filter(impact=impact).exclude(contained=0, containing=0, partial=0)
+    """Return whether the last count met no job of any experiment,
+    and what changed since is still to be counted.
+    """
+    exposed = ImpactGroup.objects.filter(impact=impact).exclude(
+        contained=0, containing=0, partial=0
+    )
     return DirtyImpact.objects.filter(incident=impact.incident_id).exists() and not exposed.exists()
 
 
@@ -139,14 +165,16 @@ def _is_delay(row: StageImpact) -> bool:
 def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
     """Return the excess of failures over the baselines; None if no group has one.
 
-    Two things are uncertain: how many would have failed anyhow, and the usual rate itself, which groups with the same
-    baseline share. Both vary by submission, so more than single jobs would.
+    Two things are uncertain: how many would have failed anyhow, and the usual rate itself, which
+    groups with the same baseline share. Both vary by submission, so more than single jobs would.
     """
     shared: dict[tuple[object, ...], list[ImpactGroup]] = defaultdict(list)
     for group in groups:
         if group.baseline and group.exposed:
             key = (group.experiment_id, group.stage, group.site_id)
-            shared[group.baseline, *key[: {"site": 3, "stage": 2, "experiment": 1}[group.baseline]]].append(group)
+            shared[
+                group.baseline, *key[: {"site": 3, "stage": 2, "experiment": 1}[group.baseline]]
+            ].append(group)
     if not shared:
         return None
     expected = variance = 0.0
@@ -156,7 +184,9 @@ def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
         jobs, failed = jobs + exposed, failed + sum(group.failed for group in members)
         expected += exposed * first.baseline_failed / first.baseline_jobs
         rate = (first.baseline_failed + 0.5) / (first.baseline_jobs + 1)  # never without variance
-        variance += first.clumping * rate * (1 - rate) * (exposed + exposed**2 / first.baseline_jobs)
+        variance += (
+            first.clumping * rate * (1 - rate) * (exposed + exposed**2 / first.baseline_jobs)
+        )
     value, margin = failed - expected, SIGMAS * sqrt(variance)
     return Excess(jobs, failed, expected, value, value - margin, min(value + margin, failed))
 
@@ -172,7 +202,10 @@ def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
         cores = members[0].cores
         delay = sums["eligible_core_seconds"] / cores if cores else None
         rows.append(StageImpact(key, stage, **sums, delay_seconds=delay if sums["eligible"] else 0))
-    return sorted((row for row in rows if row.failed), key=lambda row: (-row.eligible, -row.failed, row.request_key))
+    return sorted(
+        (row for row in rows if row.failed),
+        key=lambda row: (-row.eligible, -row.failed, row.request_key),
+    )
 
 
 def _experiments(groups: Iterable[ImpactGroup]) -> list[tuple[str, int]]:
@@ -190,13 +223,22 @@ def _bins(impact: Impact, groups: Iterable[ImpactGroup]) -> Bins:
     """Sum the bins of the experiments of these groups, which are those that the user may see."""
     seen = {str(group.experiment_id or 0) for group in groups}
     lists = [counts for experiment, counts in impact.bins.items() if experiment in seen]
-    return Bins(impact.bins_from, impact.bin_seconds, [sum(counts) for counts in zip(*lists, strict=True)])
+    return Bins(
+        impact.bins_from, impact.bin_seconds, [sum(counts) for counts in zip(*lists, strict=True)]
+    )
 
 
 def _running(incident: Incident, user: User) -> int:
     """Return how many jobs that need the service run now; 0 once the incident is closed."""
     if not incident.is_open:
         return 0
-    stage = Stage.objects.filter(request=OuterRef("request"), name=OuterRef("stage"), services=incident.service_id)
+    stage = Stage.objects.filter(
+        request=OuterRef("request"), name=OuterRef("stage"), services=incident.service_id
+    )
     counts = QueueCount.objects.filter(Exists(stage) | Q(cluster__service=incident.service_id))
-    return counts.filter(request__in=Request.objects.visible_to(user)).aggregate(jobs=Sum("running"))["jobs"] or 0
+    return (
+        counts.filter(request__in=Request.objects.visible_to(user)).aggregate(jobs=Sum("running"))[
+            "jobs"
+        ]
+        or 0
+    )

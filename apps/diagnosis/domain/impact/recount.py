@@ -1,4 +1,6 @@
-"""Keep the stored impact of incidents equal to a recount: mark what changed, recount marked ones, verify at night."""
+"""Keep the stored impact of incidents equal to a recount: mark what changed, recount marked ones,
+verify at night.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -33,15 +35,21 @@ def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:
     """Mark the incidents that these jobs met or, if `baseline`, whose baseline they are part of."""
     before = BASELINE if baseline else timedelta()
     end = Coalesce(OuterRef("ended_at"), Value(FOREVER), output_field=DateTimeField())
-    met = jobs.order_by().filter(started_at__lte=end, ended_at__gte=OuterRef("started_at") - Value(before))
-    rows = Incident.objects.filter(Exists(met)).values_list(Coalesce("merged_into", "pk"), flat=True)
+    met = jobs.order_by().filter(
+        started_at__lte=end, ended_at__gte=OuterRef("started_at") - Value(before)
+    )
+    rows = Incident.objects.filter(Exists(met)).values_list(
+        Coalesce("merged_into", "pk"), flat=True
+    )
     mark_incidents(rows)
 
 
 def recount_marked(*, at: datetime, limit: int = 50) -> int:
     """Recount the impact of marked incidents, those that started last first; return how many."""
     resting = Impact.objects.filter(incident=OuterRef("incident"), counted_at__gt=at - PAUSE)
-    marked = DirtyImpact.objects.filter(~Exists(resting)).order_by("-incident__started_at", "-incident_id")
+    marked = DirtyImpact.objects.filter(~Exists(resting)).order_by(
+        "-incident__started_at", "-incident_id"
+    )
     pks = list(marked.values_list("incident_id", flat=True).distinct()[:limit])
     for pk in pks:
         recount_impact(incident_id=pk, at=at)
@@ -52,12 +60,15 @@ def recount_marked(*, at: datetime, limit: int = 50) -> int:
 def recount_impact(*, incident_id: int, at: datetime) -> bool:
     """Recount the impact of one incident; return whether it differs from what was stored.
 
-    Marks commit with the change that they stand for, and are removed before the count: no change is missed.
+    Marks commit with the change that they stand for, and are removed before the count: no change is
+    missed.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_IMPACT_LOCK, incident_id])
     DirtyImpact.objects.filter(incident=incident_id).delete()
-    incident = Incident.objects.select_related("service").prefetch_related("merged").get(pk=incident_id)
+    incident = (
+        Incident.objects.select_related("service").prefetch_related("merged").get(pk=incident_id)
+    )
     Impact.objects.filter(incident__merged_into=incident).delete()
     stored = _plain(ImpactGroup.objects.filter(impact__incident=incident))
     groups = [] if incident.merged_into_id else count_groups(incident)
@@ -74,7 +85,10 @@ def recount_impact(*, incident_id: int, at: datetime) -> bool:
 def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
     """Return the figures of groups in a form that compares."""
     return sorted(
-        [(name, f"{value:.6g}" if isinstance(value, float) else str(value)) for name, value in sorted(row.items())]
+        [
+            (name, f"{value:.6g}" if isinstance(value, float) else str(value))
+            for name, value in sorted(row.items())
+        ]
         for row in (model_to_dict(group, exclude=["id", "impact"]) for group in groups)
     )
 
@@ -84,7 +98,9 @@ def verify_impacts(*, at: datetime) -> int:
 
     Those that are marked, or open, are not expected to be equal.
     """
-    recent = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - VERIFIED), merged_into=None)
+    recent = Incident.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=at - VERIFIED), merged_into=None
+    )
     marked = set(DirtyImpact.objects.values_list("incident_id", flat=True))
     differing = [
         incident.pk
@@ -92,5 +108,7 @@ def verify_impacts(*, at: datetime) -> int:
         if recount_impact(incident_id=incident.pk, at=at) and incident.pk not in marked
     ]
     if differing:
-        log.warning("the impact of %d incidents was not as recounted: %s", len(differing), differing[:20])
+        log.warning(
+            "the impact of %d incidents was not as recounted: %s", len(differing), differing[:20]
+        )
     return len(differing)

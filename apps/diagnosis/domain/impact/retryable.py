@@ -9,14 +9,29 @@ from apps.statusboard.models import Incident
 
 
 def report_retryable(*, incident: Incident, at: datetime) -> int:
-    """Publish how many jobs failed because of an incident and were not retried since; return how many.
+    """Publish how many jobs failed because of an incident and were not retried since;
+    return how many.
 
     Nothing is published without such jobs, and while an incident that it is merged with is open.
     """
-    if incident.merged_into_id or incident.ended_at is None or incident.merged.filter(ended_at=None).exists():
+    if (
+        incident.merged_into_id
+        or incident.ended_at is None
+        or incident.merged.filter(ended_at=None).exists()
+    ):
         return 0
     jobs = Verdict.objects.filter(job__in=confirmed_jobs(incident), later_state="").count()
     if jobs:
-        text = f"{incident.service.name} is back: {jobs:,} failed job{'s were' if jobs != 1 else ' was'} not retried."
-        publish(kind="impact.retryable", target=incident, by="diagnosis", at=at, reason=text, data={"jobs": jobs})
+        text = (
+            f"{incident.service.name} is back: {jobs:,} failed "
+            f"job{'s were' if jobs != 1 else ' was'} not retried."
+        )
+        publish(
+            kind="impact.retryable",
+            target=incident,
+            by="diagnosis",
+            at=at,
+            reason=text,
+            data={"jobs": jobs},
+        )
     return jobs

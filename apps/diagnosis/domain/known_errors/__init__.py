@@ -1,1 +1,3 @@
-"""The catalogue of known errors in the database: its rows, changes of them, and the compiled catalogue."""
+"""The catalogue of known errors in the database: its rows, changes of them,
+and the compiled catalogue.
+"""

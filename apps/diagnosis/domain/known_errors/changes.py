@@ -43,7 +43,9 @@ NO_EXPERIMENT = "Experiment “{}” not found, or you do not have access."
 
 
 def values_of(row: KnownError) -> dict[str, Any]:
-    """Return the fields of a known error as plain data; the experiment by its key, the expiry in ISO 8601."""
+    """Return the fields of a known error as plain data; the experiment by its key,
+    the expiry in ISO 8601.
+    """
     values = {name: getattr(row, name) for name in FIELDS}
     values["experiment"] = row.experiment.key if row.experiment else ""
     values["expires_at"] = DjangoJSONEncoder().default(row.expires_at) if row.expires_at else None
@@ -56,12 +58,16 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def read_row(
-    known_error: str, values: Mapping[str, Any], *, experiments: Mapping[str, Experiment] | None = None
+    known_error: str,
+    values: Mapping[str, Any],
+    *,
+    experiments: Mapping[str, Experiment] | None = None,
 ) -> tuple[KnownError, dict[str, list[str]]]:
-    """Return an unsaved known error of these values, those missing or None by default, and what is wrong, by field.
+    """Return an unsaved known error of these values, those missing or None by default,
+    and what is wrong, by field.
 
-    Its expression is not compiled. `experiments` are those that exist, by their key in capitals, for callers that read
-    many rows.
+    Its expression is not compiled. `experiments` are those that exist, by their key in capitals,
+    for callers that read many rows.
     """
     values = {name: value for name, value in values.items() if value is not None}
     key = values.pop("experiment", "")
@@ -77,7 +83,9 @@ def read_row(
         problems["experiment"] = [NO_EXPERIMENT.format(key)]
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
-    row = KnownError(id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS})
+    row = KnownError(
+        id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS}
+    )
     try:
         row.clean_fields(exclude=["experiment"])
     except ValidationError as error:
@@ -86,14 +94,19 @@ def read_row(
 
 
 def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the expression of a row as it was read, with its example; None if there is nothing to compile."""
+    """Return the expression of a row as it was read, with its example;
+    None if there is nothing to compile.
+    """
     if "regex" in problems or not row.regex or not row.example:
         return None
     return row.regex, row.example
 
 
 def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
-    """Return an unsaved known error of these values, those missing or None by default. Raises `InvalidFields`."""
+    """Return an unsaved known error of these values, those missing or None by default.
+
+    Raises `InvalidFields`.
+    """
     row, problems = read_row(known_error, values)
     if expression := expression_of(row, problems):
         try:
@@ -119,17 +132,20 @@ def submit_change(
     base: int | None = None,
     propose: bool = False,
 ) -> KnownErrorChange:
-    """Change a known error, or propose it where the user may not edit the catalogue or wants a review.
+    """Change a known error, or propose it where the user may not edit the catalogue or wants a
+    review.
 
-    `base` is the version that the user has seen: 0 for a new known error, None for whatever it is. Raises `NotAllowed`,
-    `InvalidFields`, and `StaleState` if another user changed it since.
+    `base` is the version that the user has seen: 0 for a new known error, None for whatever it is.
+    Raises `NotAllowed`, `InvalidFields`, and `StaleState` if another user changed it since.
     """
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
     _lock_catalogue()
     old = KnownError.objects.select_related("experiment").filter(pk=known_error).first()
     if base is not None and base != (old.version if old else 0):
-        raise StaleState(f"{known_error} was changed by another user in the meantime. Reload it and try again.")
+        raise StaleState(
+            f"{known_error} was changed by another user in the meantime. Reload it and try again."
+        )
     _check_experiment(values, old, by)
     row = checked_row(known_error, (values_of(old) if old else {}) | dict(values), by=by)
     if not reason.strip():
@@ -152,7 +168,14 @@ def submit_change(
     change.state, change.version = ChangeState.APPLIED, _save_row(row, by=by)
     change.save()
     _set_version(change)
-    publish(kind="known_error.changed", target=change, by=by, at=at, new=str(change.version), reason=change.reason)
+    publish(
+        kind="known_error.changed",
+        target=change,
+        by=by,
+        at=at,
+        new=str(change.version),
+        reason=change.reason,
+    )
     return change
 
 
@@ -165,7 +188,8 @@ def _check_experiment(values: Mapping[str, Any], old: KnownError | None, by: Pri
 
 
 def visible_experiment(key: str, by: Principal | None) -> Experiment | None:
-    """Return the experiment of a key in any case; None if there is none, or if the user has no role in it.
+    """Return the experiment of a key in any case; None if there is none,
+    or if the user has no role in it.
 
     Without a user, every experiment is visible.
     """
@@ -176,26 +200,40 @@ def visible_experiment(key: str, by: Principal | None) -> Experiment | None:
 
 
 def proposed_values(change: KnownErrorChange) -> dict[str, Any]:
-    """Return the values that approving a proposal gives: its own in the fields that it changes, else the present ones.
+    """Return the values that approving a proposal gives: its own in the fields that it changes,
+    else the present ones.
 
     What it changes is what differed from the version that it was made from.
     """
     row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
     now = values_of(row) if row else {}
-    return now | {name: value for name, value in change.values.items() if name in change.fields or name not in now}
+    return now | {
+        name: value
+        for name, value in change.values.items()
+        if name in change.fields or name not in now
+    }
 
 
 @transaction.atomic
 def decide_change(
     *, change: KnownErrorChange, approve: bool, by: Principal, at: datetime, reason: str = ""
 ) -> KnownErrorChange:
-    """Approve or reject a proposal. Raises `NotAllowed`, `InvalidTransition`, `StaleState`, `InvalidFields`."""
+    """Approve or reject a proposal.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`, `InvalidFields`.
+    """
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can decide on proposals.")
     if not approve and not reason.strip():
-        raise InvalidFields({"reason": ["Enter a reason. The author of the proposal will read it."]})
+        raise InvalidFields(
+            {"reason": ["Enter a reason. The author of the proposal will read it."]}
+        )
     _lock_catalogue()
-    decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
+    decided: dict[str, Any] = {
+        "decided_by": str(by)[:150],
+        "decided_at": at,
+        "decision": reason.strip(),
+    }
     if approve:
         row = checked_row(change.known_error, proposed_values(change), by=by)
         decided |= {"version": _save_row(row, by=by), "values": values_of(row)}
@@ -204,13 +242,16 @@ def decide_change(
     if approve:
         _set_version(change)
     kind = "known_error.changed" if approve else "known_error.rejected"
-    publish(kind=kind, target=change, by=by, at=at, new=str(change.version or ""), reason=reason.strip())
+    publish(
+        kind=kind, target=change, by=by, at=at, new=str(change.version or ""), reason=reason.strip()
+    )
     return change
 
 
 @transaction.atomic
 def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, reason: str) -> int:
-    """Save several known errors, each as a version with its change, and compile once; return how many differed.
+    """Save several known errors, each as a version with its change, and compile once;
+    return how many differed.
 
     Raises `InvalidFields` if the catalogue would not compile with them.
     """
@@ -242,15 +283,21 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
 
 @transaction.atomic
 def disable_expired(*, at: datetime) -> int:
-    """Disable known errors whose expiry has passed, each with a version that says so; return how many."""
-    expired = KnownError.objects.select_related("experiment").filter(enabled=True, expires_at__lte=at)
+    """Disable known errors whose expiry has passed, each with a version that says so;
+    return how many.
+    """
+    expired = KnownError.objects.select_related("experiment").filter(
+        enabled=True, expires_at__lte=at
+    )
     if not expired.exists():
         return 0
     _lock_catalogue()
     rows = list(expired)  # as the lock found them: another user may have extended one meanwhile
     for row in rows:
         row.enabled = False
-        change = KnownErrorChange(known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired.")
+        change = KnownErrorChange(
+            known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired."
+        )
         change.version, change.values = _save_row(row, by=PORTAL), values_of(row)
         change.save()
         _set_version(change)
@@ -264,7 +311,9 @@ def _lock_catalogue() -> None:
 
 
 def _set_version(change: KnownErrorChange) -> None:
-    """Make an applied change the version of the catalogue: its number never comes again, even after a restore."""
+    """Make an applied change the version of the catalogue: its number never comes again,
+    even after a restore.
+    """
     CatalogueState.objects.filter(pk=1).update(number=change.pk)
 
 
@@ -273,7 +322,10 @@ def _save_row(row: KnownError, *, by: Principal) -> int:
 
     Raises `InvalidFields` if the catalogue would not compile with it.
     """
-    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped").first() or {"version": 0, "shipped": None}
+    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped").first() or {
+        "version": 0,
+        "shipped": None,
+    }
     row.version = old["version"] + 1
     row.shipped = row.shipped or old["shipped"]
     row.save()

@@ -1,4 +1,6 @@
-"""The catalogue in force: compiled once per version in workers; pages search by it in processes that can be killed."""
+"""The catalogue in force: compiled once per version in workers;
+pages search by it in processes that can be killed.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -21,7 +23,8 @@ _patterns: tuple[str, tuple[Pattern, ...]] = ("", ())
 def current() -> Catalogue:
     """Return the catalogue in force: one query if its version is the one compiled last.
 
-    Before the first load of the shipped rows, and if the rows do not compile, it is the shipped one or the last.
+    Before the first load of the shipped rows, and if the rows do not compile, it is the shipped one
+    or the last.
     """
     global _compiled  # noqa: PLW0603 -- one compiled catalogue per process
     number = CatalogueState.objects.values_list("number", flat=True).first()
@@ -37,7 +40,9 @@ def current() -> Catalogue:
 
 
 def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
-    """Return the hits of the catalogue in force in what a page shows; none if they take too long to find."""
+    """Return the hits of the catalogue in force in what a page shows;
+    none if they take too long to find.
+    """
     try:
         return POOL.call(catalogue_hits, _current_patterns(), facts, block, seconds=PAGE_SECONDS)
     except BudgetExceeded as error:

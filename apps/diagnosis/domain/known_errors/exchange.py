@@ -11,7 +11,13 @@ from django.db import transaction
 from apps.accounts.models import Experiment, Principal
 from apps.core.domain.expression_runs import TooCostly
 from apps.core.errors import NotAllowed
-from apps.diagnosis.domain.known_errors.changes import FIELDS, expression_of, read_row, submit_change, values_of
+from apps.diagnosis.domain.known_errors.changes import (
+    FIELDS,
+    expression_of,
+    read_row,
+    submit_change,
+    values_of,
+)
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.models import KnownError
 from apps.diagnosis.permissions import may_propose_known_errors
@@ -34,9 +40,12 @@ class Imported:
 
 
 def write_known_errors(rows: Iterable[KnownError]) -> str:
-    """Return known errors as YAML, which `import_known_errors` reads; fields without a value are left out."""
+    """Return known errors as YAML, which `import_known_errors` reads;
+    fields without a value are left out.
+    """
     entries = [
-        {"id": row.id} | {name: value for name, value in values_of(row).items() if value not in ("", None)}
+        {"id": row.id}
+        | {name: value for name, value in values_of(row).items() if value not in ("", None)}
         for row in rows
     ]
     if not entries:
@@ -47,7 +56,8 @@ def write_known_errors(rows: Iterable[KnownError]) -> str:
 def _write_entry(entry: dict[str, Any]) -> str:
     """Return one entry as PyYAML writes it.
 
-    libyaml takes a sixth of the time, but wraps quoted escapes elsewhere and escapes characters such as emoji.
+    libyaml takes a sixth of the time, but wraps quoted escapes elsewhere and escapes characters
+    such as emoji.
     """
     texts = [value for value in entry.values() if isinstance(value, str)]
     is_plain = all(text.isprintable() and max(text) <= _LAST_PLAIN for text in texts)
@@ -56,10 +66,15 @@ def _write_entry(entry: dict[str, Any]) -> str:
 
 
 @transaction.atomic
-def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, dry_run: bool) -> Imported:
-    """Add and change known errors from YAML: all of them or, with a fault, none. Known errors not named stay.
+def import_known_errors(
+    *, text: str, by: Principal, at: datetime, reason: str, dry_run: bool
+) -> Imported:
+    """Add and change known errors from YAML: all of them or, with a fault, none.
 
-    Fields that are left out keep their values. Users who may not edit the catalogue propose. Raises `NotAllowed`.
+    Known errors not named stay.
+
+    Fields that are left out keep their values. Users who may not edit the catalogue propose. Raises
+    `NotAllowed`.
     """
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
@@ -84,7 +99,13 @@ def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, 
     done.faults.sort(key=lambda fault: fault.line)
     if not dry_run and not done.faults:
         for known_error in [*done.added, *done.changed]:
-            submit_change(known_error=known_error, values=values_by_id[known_error], by=by, at=at, reason=reason)
+            submit_change(
+                known_error=known_error,
+                values=values_by_id[known_error],
+                by=by,
+                at=at,
+                reason=reason,
+            )
     return done
 
 
@@ -106,7 +127,9 @@ def _check(
         done.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
         return None
     if known_error in values_by_id:
-        done.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
+        done.faults.append(
+            Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path)
+        )
         return None
     values = {name: value for name, value in entry.items() if name != "id"}
     values_by_id[known_error] = values
@@ -114,12 +137,16 @@ def _check(
     before = values_of(row) if row else {}
     wrong = [name for name in values if name not in FIELDS]
     for name in wrong:
-        done.faults.append(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}"))
+        done.faults.append(
+            Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}")
+        )
     known = {name: value for name, value in values.items() if name not in wrong}
     changed_row, problems = read_row(known_error, before | known, experiments=experiments)
     for name, messages in problems.items():
         line = parsed.line(f"{path}.{name}")
-        done.faults.extend(Fault(line, f"{known_error}, {name}: {message}", path) for message in messages)
+        done.faults.extend(
+            Fault(line, f"{known_error}, {name}: {message}", path) for message in messages
+        )
     if problems:
         return expression_of(changed_row, problems)
     if values_of(changed_row) == before:
@@ -130,8 +157,12 @@ def _check(
     return expression_of(changed_row, problems)
 
 
-def _check_expressions(expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal) -> None:
-    """Compile the expressions of the entries at these paths, all within one budget, and note their faults."""
+def _check_expressions(
+    expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal
+) -> None:
+    """Compile the expressions of the entries at these paths, all within one budget,
+    and note their faults.
+    """
     try:
         faults = expression_faults(list(expressions.values()), by=by)
     except TooCostly as error:
@@ -140,4 +171,10 @@ def _check_expressions(expressions: dict[str, tuple[str, str]], parsed: Parsed, 
     for path, fault in zip(expressions, faults, strict=True):
         if fault:
             entry = parsed.data[HEAD][int(path.rpartition(".")[2])]
-            done.faults.append(Fault(parsed.line(f"{path}.regex"), f"{entry['id']}, regex: The pattern {fault}.", path))
+            done.faults.append(
+                Fault(
+                    parsed.line(f"{path}.regex"),
+                    f"{entry['id']}, regex: The pattern {fault}.",
+                    path,
+                )
+            )

@@ -1,4 +1,6 @@
-"""Check the expressions of known errors and packs before anyone has reviewed them: all together, within one budget."""
+"""Check the expressions of known errors and packs before anyone has reviewed them: all together,
+within one budget.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +14,9 @@ SET_SECONDS = 5.0
 
 
 def expression_faults(expressions: Sequence[tuple[str, str | None]], *, by: Principal) -> list[str]:
-    """Return why each expression cannot be used, "" if it can. The second of a pair is an example, which it must match.
+    """Return why each expression cannot be used, "" if it can.
+
+    The second of a pair is an example, which it must match.
 
     Raises `TooCostly` if they take too long together.
     """
@@ -23,7 +27,8 @@ def expression_faults(expressions: Sequence[tuple[str, str | None]], *, by: Prin
 
 
 def catalogue_fault(expressions: Sequence[str], *, by: Principal) -> str:
-    """Return why the expressions of all enabled known errors do not compile together, "" if they do.
+    """Return why the expressions of all enabled known errors do not compile together,
+    "" if they do.
 
     Raises `TooCostly` if that takes too long.
     """

@@ -15,7 +15,9 @@ DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Failed jobs that a known error decided in 30 days: sums, the last one, and counts of each day, oldest first."""
+    """Failed jobs that a known error decided in 30 days: sums, the last one,
+    and counts of each day, oldest first.
+    """
 
     jobs: int
     succeeded: int
@@ -30,10 +32,17 @@ def days_until(at: datetime) -> list[datetime]:
     return [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
 
 
-def figures_of(user: User, *, at: datetime, only: Collection[str] | None = None) -> dict[str, Figures]:
+def figures_of(
+    user: User, *, at: datetime, only: Collection[str] | None = None
+) -> dict[str, Figures]:
     """Return the figures of the jobs that the user may see, by ID; without jobs, none."""
     days = days_until(at)
-    totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=days[0]).exclude(cause="").order_by()
+    totals = (
+        DailyCauseTotals.objects.visible_to(user)
+        .filter(day__gte=days[0])
+        .exclude(cause="")
+        .order_by()
+    )
     if only is not None:
         totals = totals.filter(cause__in=only)
     daily: dict[str, list[int]] = {}
@@ -43,7 +52,10 @@ def figures_of(user: User, *, at: datetime, only: Collection[str] | None = None)
     sums = totals.values_list("cause").annotate(
         n=Sum("jobs"), later=Sum("succeeded"), cores=Sum("core_seconds"), last=Max("last_ended_at")
     )
-    return {cause: Figures(jobs, later, cores, last, daily[cause]) for cause, jobs, later, cores, last in sums}
+    return {
+        cause: Figures(jobs, later, cores, last, daily[cause])
+        for cause, jobs, later, cores, last in sums
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,9 @@ def _words(value: object) -> str:
 
 
 def history_of(known_error: str) -> list[Step]:
-    """Return all changes of a known error, newest first, each with what differs from the version before it."""
+    """Return all changes of a known error, newest first,
+    each with what differs from the version before it.
+    """
     changes = list(KnownErrorChange.objects.filter(known_error=known_error).order_by("pk"))
     steps: list[Step] = []
     current: dict[str, object] = {}

@@ -9,10 +9,18 @@ LONGEST = 300
 _MASKS = (
     ("url", r"[a-z][a-z0-9+.\-]{1,20}://[^\s'\"<>)]{1,300}", r"\S{1,300}"),
     ("path", r"(?:~|\.{1,2})?/[\w.@%+:~\-]{1,100}(?:/[\w.@%+:~\-]{0,100}){0,40}", r"\S{1,300}"),
-    ("clock", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+\-]\d\d:?\d\d)?", r"[\d:T .,Z+\-]{1,40}"),
+    (
+        "clock",
+        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+\-]\d\d:?\d\d)?",
+        r"[\d:T .,Z+\-]{1,40}",
+    ),
     ("uuid", r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", r"[0-9a-f\-]{36}"),
     ("address", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b", r"[\d.:]{1,21}"),
-    ("host", r"\b[a-z][a-z0-9\-]{0,62}(?:\.[a-z0-9\-]{1,62}){1,6}\.[a-z]{2,12}(?::\d{1,5})?\b", r"\S{1,200}"),
+    (
+        "host",
+        r"\b[a-z][a-z0-9\-]{0,62}(?:\.[a-z0-9\-]{1,62}){1,6}\.[a-z]{2,12}(?::\d{1,5})?\b",
+        r"\S{1,200}",
+    ),
     ("node", r"\b[a-z]{2,16}-?\d{2,6}(?:-\d{1,4})?\b", r"[\w\-]{1,40}"),
     ("hex", r"\b0x[0-9a-fA-F]{1,16}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b", r"[0-9a-fx]{1,66}"),
     ("number", r"\d{1,30}(?:\.\d{1,30})?", r"[\d.]{1,40}"),
@@ -27,7 +35,10 @@ def pattern_of(line: str) -> str:
     message = peel(line).message[:LONGEST].strip()
     parts, end = [], 0
     for match in _VARIES.finditer(message):
-        parts += [_SPECIAL.sub(r"\\\1", message[end : match.start()]), _STANDS_FOR[str(match.lastgroup)]]
+        parts += [
+            _SPECIAL.sub(r"\\\1", message[end : match.start()]),
+            _STANDS_FOR[str(match.lastgroup)],
+        ]
         end = match.end()
     parts.append(_SPECIAL.sub(r"\\\1", message[end:]))
     return "".join(parts) if re.search(r"[A-Za-z]{3}", message) else ""

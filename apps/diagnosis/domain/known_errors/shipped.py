@@ -1,4 +1,6 @@
-"""Load the shipped known errors into the database; rows that a site has edited are kept, and the change is offered."""
+"""Load the shipped known errors into the database; rows that a site has edited are kept,
+and the change is offered.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +19,9 @@ COLUMNS = ("title", "category", "service", "regex", "role", "advice", "example",
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load did: rows added, changed, and changes offered because the site had edited the row."""
+    """What a load did: rows added, changed, and changes offered because the site had edited the
+    row.
+    """
 
     added: int = 0
     changed: int = 0
@@ -28,8 +32,8 @@ class Loaded:
 def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
     """Load the shipped catalogue. Does nothing if this version was loaded before.
 
-    A row no longer shipped is disabled, unless the site edited it. New rows are valid: the catalogue is checked as
-    it is read.
+    A row no longer shipped is disabled, unless the site edited it. New rows are valid: the
+    catalogue is checked as it is read.
     """
     catalogue = catalogue or built_in()
     CatalogueState.objects.get_or_create(pk=1)
@@ -67,11 +71,15 @@ def _values(pattern: Pattern) -> dict[str, Any]:
 
 
 def _is_edited(row: KnownError) -> bool:
-    return row.shipped is None or any(getattr(row, name) != row.shipped.get(name) for name in COLUMNS)
+    return row.shipped is None or any(
+        getattr(row, name) != row.shipped.get(name) for name in COLUMNS
+    )
 
 
 def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
-    """Change a row to its shipped values; if it was edited or made here, return a proposal of them instead."""
+    """Change a row to its shipped values; if it was edited or made here,
+    return a proposal of them instead.
+    """
     edited, fields = _is_edited(row), changed_fields(row.shipped or {}, shipped)
     row.shipped = shipped
     if edited:

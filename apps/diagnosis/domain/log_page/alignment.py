@@ -8,27 +8,37 @@ from collections.abc import Sequence
 
 from apps.archive.domain.comparison import Row, compare_lines, normalised
 
-#: Numbers differ from run to run, except exit codes, signals and status codes, which tell a failure from a success.
+#: Numbers differ from run to run, except exit codes, signals and status codes, which tell a failure
+#: from a success.
 _NUMBERS = re.compile(
-    r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: )(?<!errno=)"
+    r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: "
+    r")(?<!errno=)"
     r"(?:\d[\d.,:]*|\.\d+)(?:[eE][+-]?\d+|(?:st|nd|rd|th)\b)?"
 )
 _SIGNS = re.compile(r"(?<![\w>])[-+](?=<n>)")
 _SPACES = re.compile(r"[ \t]+")
 _PATHS = re.compile(r"(?:[a-z]{2,8}:/)?(?:/[\w.+=@%~:-]{1,255}){2,}/?")
-_FILES = re.compile(r"\b[\w-]{1,200}\.(?:root|raw|dat|hdf5|h5|fits|json|txt|log|gz)\b(?:\.\w{1,8})?")
+_FILES = re.compile(
+    r"\b[\w-]{1,200}\.(?:root|raw|dat|hdf5|h5|fits|json|txt|log|gz)\b(?:\.\w{1,8})?"
+)
 LINE_CHARACTERS = 1000
 
 
 def masked(line: str, job_id: str) -> str:
-    """Return a line without times, IDs, paths, names of files, numbers, ordinals, and the width of columns."""
+    """Return a line without times, IDs, paths, names of files, numbers, ordinals,
+    and the width of columns.
+    """
     text = normalised(line[:LINE_CHARACTERS], job_id=job_id)
     text = _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
     return _SPACES.sub(" ", _SIGNS.sub("", text)).strip()
 
 
-def align(left: Sequence[str], right: Sequence[str], left_id: str, right_id: str) -> tuple[list[Row], list[bool]]:
-    """Return the rows of two logs, and for each whether the other log has nothing like it anywhere."""
+def align(
+    left: Sequence[str], right: Sequence[str], left_id: str, right_id: str
+) -> tuple[list[Row], list[bool]]:
+    """Return the rows of two logs, and for each whether the other log has nothing like it
+    anywhere.
+    """
     keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
     rows = compare_lines(left, right, *keys)
     known = set(keys[0]), set(keys[1])

@@ -50,7 +50,9 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class ShownFold:
-    """Rows that are not shown: equal lines, or lines of one log that repeat what the other has too."""
+    """Rows that are not shown: equal lines, or lines of one log that repeat what the other
+    has too.
+    """
 
     count: int
     words: str
@@ -84,11 +86,15 @@ class LogComparison:
 
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
-    """Return completed jobs of the same kind, the best first: on the same host, then the nearest in time."""
+    """Return completed jobs of the same kind, the best first: on the same host,
+    then the nearest in time.
+    """
     stage = job.stage.removesuffix(DEBUG_STAGE)
     kinds = []
     if job.request_key:
-        kinds.append((f"{job.request_key} {stage}".strip(), Q(request_key=job.request_key, stage=stage)))
+        kinds.append(
+            (f"{job.request_key} {stage}".strip(), Q(request_key=job.request_key, stage=stage))
+        )
     if stage and job.experiment_id:
         kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
     if job.user and job.name:
@@ -96,21 +102,36 @@ def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
 
     for kind, condition in kinds:
         if siblings := _nearest(job, condition, user):
-            siblings.sort(key=lambda other: (other.host != job.host, abs(other.ended_at - job.ended_at), other.pk))
+            siblings.sort(
+                key=lambda other: (
+                    other.host != job.host,
+                    abs(other.ended_at - job.ended_at),
+                    other.pk,
+                )
+            )
             return tuple(Sibling(other, _words(job, other, kind)) for other in siblings)
     return ()
 
 
 def _nearest(job: Job, condition: Q, user: User) -> list[Job]:
-    done = Job.objects.visible_to(user).filter(condition, state=JobState.COMPLETED).exclude(pk=job.pk)
+    done = (
+        Job.objects.visible_to(user).filter(condition, state=JobState.COMPLETED).exclude(pk=job.pk)
+    )
     done = done.select_related("cluster", "experiment")
-    before = done.filter(ended_at__lte=job.ended_at, ended_at__gte=job.ended_at - LOOK_AROUND).order_by("-ended_at")
-    after = done.filter(ended_at__gt=job.ended_at, ended_at__lte=job.ended_at + LOOK_AROUND).order_by("ended_at")
+    before = done.filter(
+        ended_at__lte=job.ended_at, ended_at__gte=job.ended_at - LOOK_AROUND
+    ).order_by("-ended_at")
+    after = done.filter(
+        ended_at__gt=job.ended_at, ended_at__lte=job.ended_at + LOOK_AROUND
+    ).order_by("ended_at")
     return [*before[:NEAREST], *after[:NEAREST]]
 
 
 def _words(job: Job, other: Job, kind: str) -> str:
-    return f"{other.job_id} · {'same host' if other.host and other.host == job.host else other.host}, {kind}"
+    return (
+        f"{other.job_id} · "
+        f"{'same host' if other.host and other.host == job.host else other.host}, {kind}"
+    )
 
 
 def compare_logs(
@@ -122,7 +143,8 @@ def compare_logs(
     other = chosen or (siblings[0].job if siblings else None)
     if other is None:
         return replace(
-            comparison, problem="No job of the same request and stage, or of the same name, has completed yet."
+            comparison,
+            problem="No job of the same request and stage, or of the same name, has completed yet.",
         )
     comparison = replace(comparison, other=other)
     try:
@@ -137,9 +159,14 @@ def compare_logs(
     try:
         rows, new = POOL.call(align, *texts, other.job_id, job.job_id, seconds=SECONDS)
     except PoolBusy:
-        return replace(comparison, problem="The portal is busy with other comparisons. Try again in a moment.")
+        return replace(
+            comparison, problem="The portal is busy with other comparisons. Try again in a moment."
+        )
     except BudgetExceeded:
-        return replace(comparison, problem="The comparison took too long. Compare the phases, or open both logs.")
+        return replace(
+            comparison,
+            problem="The comparison took too long. Compare the phases, or open both logs.",
+        )
     return replace(
         comparison,
         rows=_shown(rows, new, left, right, every_line=every_line),
@@ -180,10 +207,19 @@ def _phases(
 
 
 def _shown(
-    rows: Sequence[Row], new: Sequence[bool], left: Sequence[RawLine], right: Sequence[RawLine], *, every_line: bool
+    rows: Sequence[Row],
+    new: Sequence[bool],
+    left: Sequence[RawLine],
+    right: Sequence[RawLine],
+    *,
+    every_line: bool,
 ) -> tuple[ShownRow | ShownFold | Divergence, ...]:
-    """Return the rows of the page: those that are new in one log, with context, all others folded."""
-    near = {at + by for at, is_new in enumerate(new) if is_new for by in range(-CONTEXT, CONTEXT + 1)}
+    """Return the rows of the page: those that are new in one log, with context,
+    all others folded.
+    """
+    near = {
+        at + by for at, is_new in enumerate(new) if is_new for by in range(-CONTEXT, CONTEXT + 1)
+    }
     first = next((at for at, is_new in enumerate(new) if is_new), None)
     shown: list[ShownRow | ShownFold | Divergence] = []
     hidden: list[int] = []
@@ -207,10 +243,17 @@ def _fold(rows: Sequence[Row], hidden: Sequence[int]) -> list[ShownFold]:
     equal = sum(rows[at].kind == "equal" for at in hidden)
     if equal == len(hidden):
         return [ShownFold(equal, f"{equal:,} equal line{'' if equal == 1 else 's'}")]
-    return [ShownFold(len(hidden), f"{equal:,} equal lines, {len(hidden) - equal:,} that both logs have elsewhere")]
+    return [
+        ShownFold(
+            len(hidden),
+            f"{equal:,} equal lines, {len(hidden) - equal:,} that both logs have elsewhere",
+        )
+    ]
 
 
-def _shown_row(row: Row, is_new: bool, left: Sequence[RawLine], right: Sequence[RawLine]) -> ShownRow:
+def _shown_row(
+    row: Row, is_new: bool, left: Sequence[RawLine], right: Sequence[RawLine]
+) -> ShownRow:
     return ShownRow(
         row=row,
         is_new=is_new,

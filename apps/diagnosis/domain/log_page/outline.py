@@ -1,4 +1,6 @@
-"""What a log is made of: its phases and the levels of its lines, found in its bytes in one pass each."""
+"""What a log is made of: its phases and the levels of its lines,
+found in its bytes in one pass each.
+"""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -38,7 +40,10 @@ _LEVELS = re2.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase of a job: its bytes [begin, end), and its duration if the log has it. `done` is None while unknown."""
+    """A phase of a job: its bytes [begin, end), and its duration if the log has it.
+
+    `done` is None while unknown.
+    """
 
     name: str
     begin: int
@@ -57,7 +62,9 @@ class LevelLine:
 
 
 class PhaseMark(NamedTuple):
-    """A line that starts the phase `name`, or ends the current one if that is empty; times if the line has them."""
+    """A line that starts the phase `name`, or ends the current one if that is empty;
+    times if the line has them.
+    """
 
     begin: int
     name: bytes
@@ -67,7 +74,9 @@ class PhaseMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackMarks:
-    """What the pack of an experiment marks in a block: phases in order, and levels by the first byte of their line."""
+    """What the pack of an experiment marks in a block: phases in order,
+    and levels by the first byte of their line.
+    """
 
     phases: Sequence[PhaseMark] = ()
     levels: Mapping[int, Level] = field(default_factory=dict)
@@ -82,7 +91,9 @@ def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:
 
 
 def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> list[Phase]:
-    """Return the phases of a block of whole lines that starts at `offset`, in order; what comes first has no name."""
+    """Return the phases of a block of whole lines that starts at `offset`, in order;
+    what comes first has no name.
+    """
     phases: list[Phase] = []
     for mark in merge(_marks_in(data), marked.phases, key=lambda mark: mark.begin):
         place = offset + mark.begin
@@ -92,7 +103,9 @@ def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> li
             phases = _closed(phases, place, mark.at)
             phases.append(Phase(_name(mark.name), place, offset + len(data), mark.at))
         elif phases:
-            seconds = _between(phases[-1].started_at, mark.at) if mark.seconds is None else mark.seconds
+            seconds = (
+                _between(phases[-1].started_at, mark.at) if mark.seconds is None else mark.seconds
+            )
             phases[-1] = replace(phases[-1], done=True, seconds=seconds)
     return phases
 
@@ -103,15 +116,23 @@ def _marks_in(data: bytes) -> Iterator[PhaseMark]:
         fields = {key.decode(): value for key, value in match.groupdict().items()}
         name = fields["name"] or fields["ops_name"] or fields["group"] or fields["section"]
         if name:
-            yield PhaseMark(match.start(), name, _time(fields["at"] or fields["ops_at"]) or _epoch(fields["epoch"]))
+            yield PhaseMark(
+                match.start(),
+                name,
+                _time(fields["at"] or fields["ops_at"]) or _epoch(fields["epoch"]),
+            )
         else:
             ended = _time(fields["until"] or fields["ops_until"]) or _epoch(fields["epoch_end"])
-            yield PhaseMark(match.start(), b"", ended, int(fields["wall"]) if fields["wall"] else None)
+            yield PhaseMark(
+                match.start(), b"", ended, int(fields["wall"]) if fields["wall"] else None
+            )
 
 
 def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
     """Return the phase markers of an experiment, in order."""
-    expressions = [(regex, True) for regex in markers.starts] + [(regex, False) for regex in markers.ends]
+    expressions = [(regex, True) for regex in markers.starts] + [
+        (regex, False) for regex in markers.ends
+    ]
     marks = []
     for regex, is_start in expressions:
         for match in compile_pattern(regex).finditer(data):
@@ -122,7 +143,9 @@ def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
                 continue
             seconds = int(wall) if wall.isdigit() and len(wall) < 10 else None
             begin = data.rfind(b"\n", 0, match.start()) + 1
-            marks.append(PhaseMark(begin, name if is_start else b"", _time(fields.get("at")), seconds))
+            marks.append(
+                PhaseMark(begin, name if is_start else b"", _time(fields.get("at")), seconds)
+            )
     return sorted(marks, key=lambda mark: mark.begin)
 
 
@@ -141,7 +164,11 @@ def _name(raw: bytes) -> str:
 
 def _time(raw: bytes | None) -> datetime | None:
     try:
-        return datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None) if raw else None
+        return (
+            datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None)
+            if raw
+            else None
+        )
     except ValueError:  # the job's own words
         return None
 
@@ -165,7 +192,9 @@ def _pack_levels(data: bytes, markers: Markers) -> dict[int, Level]:
 
 
 def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> Iterator[LevelLine]:
-    """Yield the lines of a block that have a level, in order; what the experiment calls it counts first."""
+    """Yield the lines of a block that have a level, in order;
+    what the experiment calls it counts first.
+    """
     own = {offset + begin: level for begin, level in marked.levels.items()}
     ours = [LevelLine(at, own[at]) for at in sorted(own)]
     yield from merge(ours, _known_levels(data, offset, own), key=lambda line: line.offset)

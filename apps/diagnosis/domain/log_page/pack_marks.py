@@ -1,4 +1,6 @@
-"""What the pack of an experiment marks in a log, found in a process that is killed when it takes too long."""
+"""What the pack of an experiment marks in a log,
+found in a process that is killed when it takes too long.
+"""
 
 from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
@@ -6,8 +8,13 @@ from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.markers import NO_MARKERS, Markers
 
 SECONDS = 1.0
-TOO_COSTLY = "The experiment pack's phases and levels are missing here: its expressions took too long."
-BUSY = "The experiment pack's phases and levels are missing here: the portal is busy. Reload the page in a moment."
+TOO_COSTLY = (
+    "The experiment pack's phases and levels are missing here: its expressions took too long."
+)
+BUSY = (
+    "The experiment pack's phases and levels are missing here: the portal is busy. Reload the "
+    "page in a moment."
+)
 
 
 def pack_marks(data: bytes, experiment_id: int | None) -> tuple[PackMarks, str]:

@@ -1,6 +1,8 @@
-"""The page of a log: a window of it in rows by phase, its outline, and the way to every other place in it.
+"""The page of a log: a window of it in rows by phase, its outline,
+and the way to every other place in it.
 
-Of a log of any size at most a few megabytes are read, except for a search, which has a budget of time.
+Of a log of any size at most a few megabytes are read, except for a search, which has a budget of
+time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,7 +30,12 @@ from apps.diagnosis.domain.log_page.rows import (
     split_lines,
 )
 from apps.diagnosis.domain.log_page.search import Matches, Search, search_log, spans_in
-from apps.diagnosis.domain.log_page.service_logs import Row, ServiceLine, service_lines, with_service_lines
+from apps.diagnosis.domain.log_page.service_logs import (
+    Row,
+    ServiceLine,
+    service_lines,
+    with_service_lines,
+)
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import default_stream, marks_in
 from apps.diagnosis.domain.success_samples import baseline_for
@@ -52,7 +59,9 @@ BEFORE_PLACE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What a page shows: a place, a range of bytes, a level, a search; `part` are the bytes of a fold to open."""
+    """What a page shows: a place, a range of bytes, a level, a search;
+    `part` are the bytes of a fold to open.
+    """
 
     at: int | None = None
     to: int | None = None
@@ -87,7 +96,9 @@ class KnownError:
 
 @dataclass(frozen=True, slots=True)
 class Novelty:
-    """The lines shown that none of so many successful logs has; without such logs nothing is known."""
+    """The lines shown that none of so many successful logs has;
+    without such logs nothing is known.
+    """
 
     logs: int = 0
     rows: tuple[int, ...] = ()
@@ -95,7 +106,9 @@ class Novelty:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The place in a list of offsets: which of how many, and where the previous and the next are."""
+    """The place in a list of offsets: which of how many,
+    and where the previous and the next are.
+    """
 
     current: int = 0
     count: int = 0
@@ -105,7 +118,10 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """What the page of a log shows. `problem` says why it is not the current log, or why there is none."""
+    """What the page of a log shows.
+
+    `problem` says why it is not the current log, or why there is none.
+    """
 
     job: Job
     stream: Stream
@@ -137,10 +153,17 @@ class LogPage:
 
 
 def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -> LogPage:
-    """Read a log of a job as its page shows it to a user; without a place, around the cause or at the end."""
-    excerpts = {Stream(name) for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)}
+    """Read a log of a job as its page shows it to a user; without a place,
+    around the cause or at the end.
+    """
+    excerpts = {
+        Stream(name)
+        for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)
+    }
     paths = dict(log_paths(job))
-    streams = tuple(candidate for candidate in Stream if candidate in excerpts or candidate in paths)
+    streams = tuple(
+        candidate for candidate in Stream if candidate in excerpts or candidate in paths
+    )
     chosen = stream or default_stream(job, streams)
     page = LogPage(job=job, stream=chosen, streams=streams, query=query)
     try:
@@ -178,7 +201,11 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
     spans = _spans(matches, numbered, events, user)
     services = service_lines(page.job) if query.part is None and query.only is None else []
     rows = with_service_lines(
-        _rows(numbered, events, query, spans), services, text=text, window=(begin, data), job=page.job
+        _rows(numbered, events, query, spans),
+        services,
+        text=text,
+        window=(begin, data),
+        job=page.job,
     )
     errors = sorted({*(at for at, level in levels.items() if level == "error"), *_serious(marks)})
     sections = _sections(page.job, rows, phases, numbered, events)
@@ -202,17 +229,23 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         match_steps=_steps(matches.offsets, place) if matches else Steps(),
         earlier=max(text.begin, begin - 1) if begin > text.begin else None,
         later=end if end < text.end else None,
-        hidden_debug=0 if query.debug else sum(levels.get(line.offset) == "debug" for line in numbered),
+        hidden_debug=0
+        if query.debug
+        else sum(levels.get(line.offset) == "debug" for line in numbered),
         marked_places=_map(text, levels, marks),
     )
 
 
-def _place(page: LogPage, text: LogText, matches: Matches | None) -> tuple[int | None, tuple[int, int] | None]:
+def _place(
+    page: LogPage, text: LogText, matches: Matches | None
+) -> tuple[int | None, tuple[int, int] | None]:
     """Return the byte around which the page opens, and the range that is chosen."""
     query = page.query
     if query.line is not None:
         first, last = (text.offset_of(number) for number in query.line)
-        return (first, (first, first if last is None else last)) if first is not None else (None, None)
+        return (
+            (first, (first, first if last is None else last)) if first is not None else (None, None)
+        )
     if query.at is not None:
         at = max(text.begin, min(query.at, text.end))
         return at, (at, max(at, query.to or at))
@@ -235,7 +268,9 @@ def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, by
     """Return start and bytes of the lines to show."""
     if query.part is not None:
         begin = text.line_start(query.part[0], reach=LINE_BYTES)
-        return begin, _whole_lines(text, begin, text.read(begin, min(query.part[1], begin + WHOLE_BYTES)))
+        return begin, _whole_lines(
+            text, begin, text.read(begin, min(query.part[1], begin + WHOLE_BYTES))
+        )
     if query.fold and text.end - text.begin <= WHOLE_BYTES:
         return text.begin, text.read(text.begin, text.end)
     centre = text.end if place is None else place
@@ -276,8 +311,12 @@ def _first_lines(data: bytes, lines: int) -> bytes:
     return data[:end]
 
 
-def _outline(text: LogText, experiment_id: int | None) -> tuple[int, list[Phase], dict[int, Level], str]:
-    """Return from where on the log was read for it, its phases, the levels of its lines, and what is missing."""
+def _outline(
+    text: LogText, experiment_id: int | None
+) -> tuple[int, list[Phase], dict[int, Level], str]:
+    """Return from where on the log was read for it, its phases, the levels of its lines,
+    and what is missing.
+    """
     begin = text.begin
     if text.end - begin > OUTLINE_BYTES:
         begin = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
@@ -287,14 +326,26 @@ def _outline(text: LogText, experiment_id: int | None) -> tuple[int, list[Phase]
 
 
 def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
-    return {line.offset: line.level for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES)}
+    return {
+        line.offset: line.level for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES)
+    }
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
-    """Return the known errors by offset of their line: from the analysis of the log, and from the window shown."""
-    evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(role=Role.NOISE)
-    marks = {row.offset: Mark(Role(row.role), row.pattern, row.service) for row in evidence.order_by("-role")}
-    marks |= {at: Mark(pattern.role, pattern.id, pattern.service) for at, pattern in marks_in(page.job, block).items()}
+    """Return the known errors by offset of their line: from the analysis of the log,
+    and from the window shown.
+    """
+    evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(
+        role=Role.NOISE
+    )
+    marks = {
+        row.offset: Mark(Role(row.role), row.pattern, row.service)
+        for row in evidence.order_by("-role")
+    }
+    marks |= {
+        at: Mark(pattern.role, pattern.id, pattern.service)
+        for at, pattern in marks_in(page.job, block).items()
+    }
     return dict(sorted(marks.items()))
 
 
@@ -334,7 +385,12 @@ def _rows(
 ) -> list[Line | Fold]:
     if query.part is None:
         return rows_of(
-            lines, events, spans=spans, only=query.only, debug=query.debug, fold=query.fold or bool(query.only)
+            lines,
+            events,
+            spans=spans,
+            only=query.only,
+            debug=query.debug,
+            fold=query.fold or bool(query.only),
         )
     rows: list[Line | Fold] = [
         line_of(
@@ -365,7 +421,10 @@ def _sections(
             current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
         by_phase.setdefault(current, []).append(row)
     counts: dict[int | None, Counter[str]] = {}
-    for at, level in [*events.levels.items(), *((at, "known") for at in _serious(dict(events.marks)))]:
+    for at, level in [
+        *events.levels.items(),
+        *((at, "known") for at in _serious(dict(events.marks))),
+    ]:
         counts.setdefault(phase_at(phases, at), Counter())[level] += 1
     numbers = {line.offset: line.number for line in lines}
     ends = {line.end: line.number for line in lines}
@@ -373,7 +432,8 @@ def _sections(
     for index, phase in enumerate(phases):
         mine, is_last = tuple(by_phase.get(index, ())), index == len(phases) - 1
         eventful = any(
-            isinstance(row, ServiceLine) or (isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)))
+            isinstance(row, ServiceLine)
+            or (isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)))
             for row in mine
         )
         sections.append(
@@ -419,10 +479,17 @@ def _steps(offsets: Sequence[int], place: int | None) -> Steps:
     )
 
 
-def _map(text: LogText, levels: dict[int, Level], marks: dict[int, Mark]) -> tuple[tuple[float, str, int], ...]:
+def _map(
+    text: LogText, levels: dict[int, Level], marks: dict[int, Mark]
+) -> tuple[tuple[float, str, int], ...]:
     """Return where in the log something happened: percent of its length, what, and the byte."""
     length = max(1, text.end - text.begin)
     warnings = [(at, "w") for at, level in levels.items() if level == "warning"][:100]
-    errors = [(at, "e") for at, level in levels.items() if level == "error" and at not in marks][:100]
+    errors = [(at, "e") for at, level in levels.items() if level == "error" and at not in marks][
+        :100
+    ]
     known = [(at, "k") for at in list(marks)[:200]]
-    return tuple((round(100 * (at - text.begin) / length, 1), kind, at) for at, kind in (*warnings, *errors, *known))
+    return tuple(
+        (round(100 * (at - text.begin) / length, 1), kind, at)
+        for at, kind in (*warnings, *errors, *known)
+    )

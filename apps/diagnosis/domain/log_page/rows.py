@@ -13,7 +13,8 @@ from apps.diagnosis.enums import Role
 
 #: A line is shown up to here; the rest is behind a link.
 LINE_BYTES = 8 * 1024
-#: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at the end of the log.
+#: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at
+#: the end of the log.
 CONTEXT, NOVEL_CONTEXT, CHOSEN_CONTEXT, PHASE_LINES, LAST_LINES = 3, 1, 10, 2, 20
 #: A line that occurs more often, its digits aside, is repeated. Fewer lines are not worth a fold.
 REPEATS, SHORTEST_FOLD = 4, 3
@@ -27,7 +28,9 @@ _DIGITS = b"0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known of a line: the known error that matched it, its role, and the service that it blames."""
+    """What is known of a line: the known error that matched it, its role,
+    and the service that it blames.
+    """
 
     role: Role
     pattern: str
@@ -71,7 +74,9 @@ class Fold:
 
 
 class RawLine(NamedTuple):
-    """A line as it is read: its first byte, its bytes, its text, and its key, equal for equal lines."""
+    """A line as it is read: its first byte, its bytes, its text, and its key,
+    equal for equal lines.
+    """
 
     offset: int
     raw: bytes
@@ -92,7 +97,9 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
     lines = []
     for row, raw in enumerate(raws):
         key = plains[row][:_KEY_BYTES].translate(None, _DIGITS)
-        lines.append(RawLine(offset, raw, plains[row], None if number is None else number + row, key))
+        lines.append(
+            RawLine(offset, raw, plains[row], None if number is None else number + row, key)
+        )
         offset += len(raw) + 1
     return lines
 
@@ -111,7 +118,9 @@ def line_of(
     chosen: bool = False,
     novel: bool = False,
 ) -> Line:
-    """Return a line to show, with the `spans` that were searched for marked, cut where it is too long."""
+    """Return a line to show, with the `spans` that were searched for marked,
+    cut where it is too long.
+    """
     more = len(raw.raw) > LINE_BYTES
     return Line(
         offset=raw.offset,
@@ -132,7 +141,11 @@ def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
         pieces += [Piece(text_of(line[position:start]))] if start > position else []
         pieces.append(Piece(text_of(line[start:end]), found=True))
         position = end
-    return (*pieces, Piece(text_of(line[position:]))) if position < len(line) or not pieces else tuple(pieces)
+    return (
+        (*pieces, Piece(text_of(line[position:])))
+        if position < len(line) or not pieces
+        else tuple(pieces)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +161,18 @@ class Events:
     novel: Collection[int] = frozenset()
 
 
-def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool) -> list[bool]:
-    """Return for each line whether it is shown. `only` errors, or warnings too; `debug` lines only on request."""
+def shown_rows(
+    lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool
+) -> list[bool]:
+    """Return for each line whether it is shown.
+
+    `only` errors, or warnings too; `debug` lines only on request.
+    """
     if only is not None:
         levels = {"error"} if only == "error" else {"error", "warning"}
-        return [events.levels.get(line.offset) in levels or _is_wanted(line, events) for line in lines]
+        return [
+            events.levels.get(line.offset) in levels or _is_wanted(line, events) for line in lines
+        ]
     shown = [len(lines) <= SHORT] * len(lines)
     counts = Counter(line.key for line in lines)
     at_end = bool(lines) and lines[-1].end >= events.end
@@ -179,7 +199,9 @@ def _is_repeated(key: bytes, seen: Counter[bytes], counts: Counter[bytes]) -> bo
     return counts[key] > REPEATS and 1 < seen[key] < counts[key]
 
 
-def _show_eventful(shown: list[bool], lines: Sequence[RawLine], events: Events, often: Sequence[bool]) -> None:
+def _show_eventful(
+    shown: list[bool], lines: Sequence[RawLine], events: Events, often: Sequence[bool]
+) -> None:
     """Show eventful lines and both ends of phases, with the lines around them."""
     eventful = 0
     for row, line in enumerate(lines):
@@ -198,12 +220,18 @@ def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:
-    """Return whether a line is shown whatever its level: it has a known error, what was searched for, or was chosen."""
+    """Return whether a line is shown whatever its level: it has a known error,
+    what was searched for, or was chosen.
+    """
     return line.offset in events.marks or line.offset in events.found or _is_chosen(line, events)
 
 
 def _is_chosen(line: RawLine, events: Events) -> bool:
-    return events.chosen is not None and line.offset <= events.chosen[1] and line.end > events.chosen[0]
+    return (
+        events.chosen is not None
+        and line.offset <= events.chosen[1]
+        and line.end > events.chosen[0]
+    )
 
 
 def _context(line: RawLine, events: Events, *, often: bool) -> int:
@@ -222,7 +250,9 @@ def _show(shown: list[bool], start: int, end: int) -> None:
         shown[row] = True
 
 
-def _without_short_folds(shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool) -> list[bool]:
+def _without_short_folds(
+    shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool
+) -> list[bool]:
     """Show the lines of folds that would hide very few lines, unless they are debug lines."""
     rows = list(shown)
     start = 0
@@ -284,5 +314,14 @@ def rows_of(
             continue
         level, mark = events.levels.get(line.offset), events.marks.get(line.offset)
         chosen, novel = _is_chosen(line, events), line.offset in events.novel
-        rows.append(line_of(line, spans=spans.get(line.offset, ()), level=level, mark=mark, chosen=chosen, novel=novel))
+        rows.append(
+            line_of(
+                line,
+                spans=spans.get(line.offset, ()),
+                level=level,
+                mark=mark,
+                chosen=chosen,
+                novel=novel,
+            )
+        )
     return [*rows, fold_of(hidden, events)] if hidden else rows

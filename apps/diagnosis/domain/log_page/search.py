@@ -1,4 +1,6 @@
-"""Search a log of any size: in windows, within a budget of time, for a text or a regular expression of RE2."""
+"""Search a log of any size: in windows, within a budget of time,
+for a text or a regular expression of RE2.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,14 +41,18 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Lines that match, by the offset of their first match; `reached` is where the budget ended, None at the end."""
+    """Lines that match, by the offset of their first match; `reached` is where the budget ended,
+    None at the end.
+    """
 
     search: Search
     offsets: tuple[int, ...]
     reached: int | None
 
 
-def search_log(text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS) -> Matches:
+def search_log(
+    text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS
+) -> Matches:
     """Find the lines that match, until the end, the most matches or the budget.
 
     Raises `InvalidFields`, also if the expression is too costly for a single window.
@@ -62,7 +68,9 @@ def search_log(text: LogText, search: Search, *, user: User, seconds: float = BU
             if fault := call(LineSearch.fault, search.lines):
                 raise InvalidFields({"find": [fault]})
             for begin, data in _windows(text, first):
-                offsets += (begin + match for match in call(LineSearch.first_matches, search.lines, data))
+                offsets += (
+                    begin + match for match in call(LineSearch.first_matches, search.lines, data)
+                )
                 if len(offsets) >= MOST_MATCHES or time.monotonic() > end:
                     reached = begin + len(data)
                     break
@@ -73,11 +81,15 @@ def search_log(text: LogText, search: Search, *, user: User, seconds: float = BU
     if len(offsets) > MOST_MATCHES:
         reached = offsets[MOST_MATCHES]
         del offsets[MOST_MATCHES:]
-    return Matches(search, tuple(offsets), reached if reached is not None and reached < text.end else None)
+    return Matches(
+        search, tuple(offsets), reached if reached is not None and reached < text.end else None
+    )
 
 
 def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
-    """Return begin and end of the matches in each line; none where the expression takes too long."""
+    """Return begin and end of the matches in each line;
+    none where the expression takes too long.
+    """
     try:
         with _caller(search, user, MARK_SECONDS) as call:
             spans: list[list[Span]] = call(LineSearch.spans, search.lines, lines)
@@ -88,7 +100,9 @@ def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list
 
 @contextmanager
 def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
-    """Give a function that calls others: a text is searched here, an expression in a process that is killed."""
+    """Give a function that calls others: a text is searched here,
+    an expression in a process that is killed.
+    """
     if not search.regex:
         yield lambda function, *arguments: function(*arguments)
         return

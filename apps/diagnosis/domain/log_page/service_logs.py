@@ -1,4 +1,6 @@
-"""Lines of services' own logs, which people keep with incidents, between the lines that a job wrote at that time."""
+"""Lines of services' own logs, which people keep with incidents,
+between the lines that a job wrote at that time.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -38,13 +40,18 @@ Row = Line | Fold | ServiceLine
 def service_lines(job: Job) -> list[ServiceLine]:
     """Return the kept lines that services wrote while a job ran, in order of time.
 
-    A line without a time is of the time of the line before. Times without a zone are in the portal's.
+    A line without a time is of the time of the line before. Times without a zone are in the
+    portal's.
     """
     if job.started_at is None:
         return []
     incidents = Incident.objects.overlapping(job.started_at, job.ended_at)
-    notes = IncidentNote.objects.filter(kind=NoteKind.LOG, incident__in=incidents).select_related("incident__service")
-    lines = [line for note in notes for line in _timed(note) if job.started_at <= line.at <= job.ended_at]
+    notes = IncidentNote.objects.filter(kind=NoteKind.LOG, incident__in=incidents).select_related(
+        "incident__service"
+    )
+    lines = [
+        line for note in notes for line in _timed(note) if job.started_at <= line.at <= job.ended_at
+    ]
     return sorted(lines, key=lambda line: line.at)[-MOST_LINES:]
 
 
@@ -56,7 +63,15 @@ def _timed(note: IncidentNote) -> list[ServiceLine]:
         at = times.get(offset, at)
         offset += len(raw) + 1
         if at and raw.strip():
-            lines.append(ServiceLine(at, note.incident.service.name, note.origin, raw.decode().rstrip(), note.incident))
+            lines.append(
+                ServiceLine(
+                    at,
+                    note.incident.service.name,
+                    note.origin,
+                    raw.decode().rstrip(),
+                    note.incident,
+                )
+            )
     return lines
 
 
@@ -65,9 +80,17 @@ def _aware(at: datetime) -> datetime:
 
 
 def with_service_lines(
-    rows: Sequence[Line | Fold], lines: Sequence[ServiceLine], *, text: LogText, window: tuple[int, bytes], job: Job
+    rows: Sequence[Line | Fold],
+    lines: Sequence[ServiceLine],
+    *,
+    text: LogText,
+    window: tuple[int, bytes],
+    job: Job,
 ) -> list[Row]:
-    """Put lines of services before the first row that is later. Without comparable times in the log, none."""
+    """Put lines of services before the first row that is later.
+
+    Without comparable times in the log, none.
+    """
     if not lines or not rows:
         return list(rows)
     times = _times(text, window, job)
@@ -75,7 +98,9 @@ def with_service_lines(
         return list(rows)
     offsets = [row.offset if isinstance(row, Line) else row.begin for row in rows]
     ordered, clock = [], datetime.min.replace(tzinfo=UTC)
-    for time in times:  # a clock that steps back, or output that comes late, must not pull lines forward
+    for (
+        time
+    ) in times:  # a clock that steps back, or output that comes late, must not pull lines forward
         clock = max(clock, time.at)
         ordered.append(clock)
     begin, data = window
@@ -103,4 +128,7 @@ def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]
     ahead = local_offset(naive, start, job.ended_at) if naive else timedelta()
     if ahead is None:
         return [time for time in times if time.at.tzinfo]
-    return [time if time.at.tzinfo else LineTime(time.offset, time.at.replace(tzinfo=UTC) - ahead) for time in times]
+    return [
+        time if time.at.tzinfo else LineTime(time.offset, time.at.replace(tzinfo=UTC) - ahead)
+        for time in times
+    ]

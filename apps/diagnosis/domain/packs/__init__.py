@@ -1,1 +1,3 @@
-"""Packs of experiments: read and checked, proposed and approved, and the markers of the one in force."""
+"""Packs of experiments: read and checked, proposed and approved,
+and the markers of the one in force.
+"""

@@ -1,4 +1,6 @@
-"""Propose a version of an experiment's pack, and decide on it: only an approved one takes effect."""
+"""Propose a version of an experiment's pack, and decide on it:
+only an approved one takes effect.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +51,9 @@ def effect_of(pack: Pack) -> PackEffect:
         elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
             changed.append(_words(new))
     removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
-    removed += [_words(row) for code, row in codes.items() if code not in pack.exit_codes and row.pack]
+    removed += [
+        _words(row) for code, row in codes.items() if code not in pack.exit_codes and row.pack
+    ]
     return PackEffect(added, changed, removed, len(pack.phases), len(pack.levels))
 
 
@@ -81,7 +85,10 @@ def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> Expe
 
 
 def checked_pack(text: str, *, by: Principal) -> Pack:
-    """Return what a text declares. Raises `NotAllowed`, and `InvalidFields` with every fault and its line."""
+    """Return what a text declares.
+
+    Raises `NotAllowed`, and `InvalidFields` with every fault and its line.
+    """
     pack = read_pack(text, by=by)
     if pack.experiment and not may_propose_pack(by, pack.experiment.pk):
         raise NotAllowed(f"Only the OPG and liaisons of {pack.experiment} can propose its pack.")
@@ -97,18 +104,25 @@ def decide_pack(
 ) -> ExperimentPack:
     """Approve a pack, which takes effect at once, or reject it.
 
-    Raises `NotAllowed`, `InvalidTransition`, `StaleState` if a newer one is in force, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState` if a newer one is in force,
+    `InvalidFields`.
     """
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can decide on packs.")
     if not approve and not reason.strip():
         raise InvalidFields({"reason": ["Enter a reason. The author of the pack will read it."]})
     experiment = Experiment.objects.select_for_update().get(pk=proposed.experiment_id)
-    decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
+    decided: dict[str, Any] = {
+        "decided_by": str(by)[:150],
+        "decided_at": at,
+        "decision": reason.strip(),
+    }
     if approve:
         now = pack_in_force(experiment.pk)
         if now and now.version > proposed.version:
-            raise StaleState(f"Version {now.version} is in force. Propose this text again to return to it.")
+            raise StaleState(
+                f"Version {now.version} is in force. Propose this text again to return to it."
+            )
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(proposed, to=to, transitions=CHANGE_MOVES, field="state", **decided)
     if approve:
@@ -118,7 +132,9 @@ def decide_pack(
     return proposed
 
 
-def _apply(proposed: ExperimentPack, experiment: Experiment, *, by: Principal, at: datetime) -> None:
+def _apply(
+    proposed: ExperimentPack, experiment: Experiment, *, by: Principal, at: datetime
+) -> None:
     pack = read_pack(proposed.text)  # the catalogue may have changed since it was proposed
     check_expressions(pack, by=by)
     if pack.faults:
@@ -132,7 +148,9 @@ def _apply(proposed: ExperimentPack, experiment: Experiment, *, by: Principal, a
 
 
 def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -> None:
-    """Write the exit codes of a pack; those that it no longer has are deleted, or have their shipped meaning again."""
+    """Write the exit codes of a pack; those that it no longer has are deleted,
+    or have their shipped meaning again.
+    """
     old = {(row.kind, row.number): row for row in _codes_of(experiment)}
     for code, row in old.items():
         if row.pack and code not in pack.exit_codes:
@@ -158,7 +176,9 @@ def _rows_of(experiment: Experiment) -> list[KnownError]:
 
 
 def _codes_of(experiment: Experiment) -> list[ExitCodeMeaning]:
-    return list(ExitCodeMeaning.objects.filter(scope=CodeScope.EXPERIMENT, name__iexact=experiment.key))
+    return list(
+        ExitCodeMeaning.objects.filter(scope=CodeScope.EXPERIMENT, name__iexact=experiment.key)
+    )
 
 
 def _words(code: ExitCodeMeaning) -> str:

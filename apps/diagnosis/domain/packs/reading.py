@@ -34,7 +34,9 @@ CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression of a pack: where it is, its regex, the example that it must match, and how a fault begins."""
+    """An expression of a pack: where it is, its regex, the example that it must match,
+    and how a fault begins.
+    """
 
     line: int
     path: str
@@ -64,7 +66,9 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
     """Read and check a pack but for its expressions. Nothing is stored."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
     if not isinstance(parsed.data, dict):
-        faults = parsed.faults or [Fault(1, "Start with “experiment:” and the key of the experiment.")]
+        faults = parsed.faults or [
+            Fault(1, "Start with “experiment:” and the key of the experiment.")
+        ]
         return Pack(None, faults=list(faults))
     key = parsed.data.get("experiment")
     experiment = visible_experiment(key, by) if isinstance(key, str) and key else None
@@ -74,12 +78,16 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
     for name in parsed.data.keys() - {"experiment", *MOST}:
-        pack.faults.append(Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(MOST)}."))
+        pack.faults.append(
+            Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(MOST)}.")
+        )
     if not parsed.data.keys() & MOST.keys():
         pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(MOST)}."))
     others = {
         row.pk: row.pack
-        for row in KnownError.objects.exclude(pack=experiment.key, experiment=experiment).only("pk", "pack")
+        for row in KnownError.objects.exclude(pack=experiment.key, experiment=experiment).only(
+            "pk", "pack"
+        )
     }
     for path, entry in _entries(parsed, "known_errors", PATTERN_FIELDS | {"id"}, pack.faults):
         _read_known_error(pack, parsed, path, entry, others)
@@ -91,7 +99,11 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.phases.append({"start": start, "end": end})
     for path, entry in _entries(parsed, "levels", ("level", "regex"), pack.faults):
         if entry.get("level") not in LEVELS:
-            pack.faults.append(Fault(parsed.line(f"{path}.level"), f"level: Use one of: {', '.join(LEVELS)}.", path))
+            pack.faults.append(
+                Fault(
+                    parsed.line(f"{path}.level"), f"level: Use one of: {', '.join(LEVELS)}.", path
+                )
+            )
         regex = _regex(pack, parsed, f"{path}.regex", entry.get("regex"))
         pack.levels.append({"level": str(entry.get("level")), "regex": regex})
     pack.faults.sort(key=lambda fault: fault.line)
@@ -101,7 +113,9 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
 def _entries(
     parsed: Parsed, part: str, fields: Sequence[str] | frozenset[str], faults: list[Fault]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield path and content of each entry of a part that is a mapping; note what is wrong with its form."""
+    """Yield path and content of each entry of a part that is a mapping;
+    note what is wrong with its form.
+    """
     entries = parsed.data.get(part, [])
     if not isinstance(entries, list):
         faults.append(Fault(parsed.line(part), f"{part}: Write a list.", part))
@@ -112,20 +126,33 @@ def _entries(
     for number, entry in enumerate(entries):
         path = f"{part}.{number}"
         if not isinstance(entry, dict):
-            faults.append(Fault(parsed.line(path), f"{part}: An entry has fields: {', '.join(sorted(fields))}.", path))
+            faults.append(
+                Fault(
+                    parsed.line(path),
+                    f"{part}: An entry has fields: {', '.join(sorted(fields))}.",
+                    path,
+                )
+            )
             continue
         unknown = [str(name) for name in entry.keys() - set(fields)]
-        faults.extend(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", path) for name in unknown)
+        faults.extend(
+            Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", path)
+            for name in unknown
+        )
         yield path, {name: value for name, value in entry.items() if name in fields}
 
 
-def _read_known_error(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any], others: Mapping[str, str]) -> None:
+def _read_known_error(
+    pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any], others: Mapping[str, str]
+) -> None:
     known_error = entry.pop("id", None)
     if not isinstance(known_error, str) or not known_error:
         pack.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
         return
     if known_error in pack.known_errors:
-        pack.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
+        pack.faults.append(
+            Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path)
+        )
         return
     if known_error in others:
         what = f"“{known_error}” exists and is not of this pack. Choose another id."
@@ -133,10 +160,14 @@ def _read_known_error(pack: Pack, parsed: Parsed, path: str, entry: dict[str, An
         return
     assert pack.experiment  # noqa: S101  checked by the caller
     own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
-    row, problems = read_row(known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment})
+    row, problems = read_row(
+        known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment}
+    )
     if expression := expression_of(row, problems):
         line = parsed.line(f"{path}.regex")
-        pack.expressions.append(Expression(line, path, *expression, f"{known_error}, regex: The pattern"))
+        pack.expressions.append(
+            Expression(line, path, *expression, f"{known_error}, regex: The pattern")
+        )
     if problems:
         _add_problems(pack, parsed, path, known_error, problems)
     else:
@@ -146,7 +177,11 @@ def _read_known_error(pack: Pack, parsed: Parsed, path: str, entry: dict[str, An
 def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]) -> None:
     assert pack.experiment  # noqa: S101  checked by the caller
     row = ExitCodeMeaning(
-        **entry, scope=CodeScope.EXPERIMENT, name=pack.experiment.key, pack=pack.experiment.key, source="pack"
+        **entry,
+        scope=CodeScope.EXPERIMENT,
+        name=pack.experiment.key,
+        pack=pack.experiment.key,
+        source="pack",
     )
     name = f"exit code {entry.get('number')}"
     try:
@@ -160,7 +195,9 @@ def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]
     pack.exit_codes[key] = row
 
 
-def _add_problems(pack: Pack, parsed: Parsed, path: str, name: str, problems: Mapping[str, Sequence[str]]) -> None:
+def _add_problems(
+    pack: Pack, parsed: Parsed, path: str, name: str, problems: Mapping[str, Sequence[str]]
+) -> None:
     for wrong, messages in problems.items():
         line = parsed.line(f"{path}.{wrong}")
         pack.faults.extend(Fault(line, f"{name}, {wrong}: {message}", path) for message in messages)
@@ -188,5 +225,7 @@ def check_expressions(pack: Pack, *, by: Principal) -> None:
         return
     for expression, fault in zip(pack.expressions, faults, strict=True):
         if fault:
-            pack.faults.append(Fault(expression.line, f"{expression.subject} {fault}.", expression.path))
+            pack.faults.append(
+                Fault(expression.line, f"{expression.subject} {fault}.", expression.path)
+            )
     pack.faults.sort(key=lambda fault: fault.line)

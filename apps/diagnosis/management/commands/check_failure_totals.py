@@ -9,10 +9,15 @@ from apps.jobs.domain.records import day_of
 
 
 class Command(BaseCommand):
-    help = "Compares the hourly and daily totals of failures with a recount. Exits with 1 if any differs."
+    help = (
+        "Compares the hourly and daily totals of failures with a recount. Exits with 1 if any "
+        "differs."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fix", action="store_true", help="Store the recount of hours that differ.")
+        parser.add_argument(
+            "--fix", action="store_true", help="Store the recount of hours that differ."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         hours = wrong_hours()
@@ -21,4 +26,6 @@ class Command(BaseCommand):
             if options["fix"]:
                 recount_hours(day=day_of(hour), hours=[hour])
         if hours and not options["fix"]:
-            raise CommandError(f"{len(hours)} hour{'s' * (len(hours) != 1)} differ. Run with --fix to recount.")
+            raise CommandError(
+                f"{len(hours)} hour{'s' * (len(hours) != 1)} differ. Run with --fix to recount."
+            )

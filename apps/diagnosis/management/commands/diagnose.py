@@ -33,16 +33,26 @@ def _exit_code(text: str) -> tuple[int, int | None]:
 class Command(BaseCommand):
     """Reads a log of up to 64 MB whole, else its last 4 MB."""
 
-    help = "Diagnose a log file and print the verdict as JSON. Options add facts from the scheduler."
+    help = (
+        "Diagnose a log file and print the verdict as JSON. Options add facts from the scheduler."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", type=Path)
-        parser.add_argument("--scheduler", default="", help="scheduler that ran the job, for example slurm")
-        parser.add_argument("--state", type=_state, help="end state: FAILED, TIMEOUT, 'CANCELLED by 1000', …")
-        parser.add_argument("--exit-code", type=_exit_code, metavar="N", help="exit code, or Slurm's CODE:SIGNAL")
+        parser.add_argument(
+            "--scheduler", default="", help="scheduler that ran the job, for example slurm"
+        )
+        parser.add_argument(
+            "--state", type=_state, help="end state: FAILED, TIMEOUT, 'CANCELLED by 1000', …"
+        )
+        parser.add_argument(
+            "--exit-code", type=_exit_code, metavar="N", help="exit code, or Slurm's CODE:SIGNAL"
+        )
         parser.add_argument("--signal", type=int, metavar="N", help="signal that killed the job")
-        parser.add_argument("--experiment", default="", help="experiment of the job, for its log classifiers")
+        parser.add_argument(
+            "--experiment", default="", help="experiment of the job, for its log classifiers"
+        )
 
     def handle(self, *, file: Path, **options: Any) -> None:
         state, cancelled_by = options["state"] or (None, "")
@@ -58,13 +68,21 @@ class Command(BaseCommand):
         try:
             with open_log(file, access=None) as opened, opened_text(opened) as descriptor:
                 block = read_log(descriptor)
-                before = Survey() if block.is_whole else survey(descriptor, block, facts, classifiers()["catalogue"])
+                before = (
+                    Survey()
+                    if block.is_whole
+                    else survey(descriptor, block, facts, classifiers()["catalogue"])
+                )
         except LogError as error:
             raise CommandError(str(error)) from None
         if not block.is_whole:
             block = before.numbered(block)
-        diagnosis = diagnose(facts, [block], classifiers=classifiers(), surveys={block.stream: before})
-        self.stdout.write(json.dumps(_as_json(diagnosis), indent=2 if self.stdout.isatty() else None))
+        diagnosis = diagnose(
+            facts, [block], classifiers=classifiers(), surveys={block.stream: before}
+        )
+        self.stdout.write(
+            json.dumps(_as_json(diagnosis), indent=2 if self.stdout.isatty() else None)
+        )
 
 
 def _as_json(diagnosis: Diagnosis) -> dict[str, object]:

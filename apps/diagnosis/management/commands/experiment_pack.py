@@ -16,13 +16,17 @@ from apps.diagnosis.domain.packs.reading import check_expressions, read_pack
 
 
 class Command(BaseCommand):
-    help = "Check the pack of an experiment; with --user propose it, with --approve put it into force."
+    help = (
+        "Check the pack of an experiment; with --user propose it, with --approve put it into force."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", type=Path)
         parser.add_argument("--user", help="who proposes it; without, the pack is only checked")
         parser.add_argument("--reason", default="", help="why; the approver reads it")
-        parser.add_argument("--approve", action="store_true", help="approve it too, if the user may")
+        parser.add_argument(
+            "--approve", action="store_true", help="approve it too, if the user may"
+        )
 
     def handle(self, *, file: Path, user: str | None, reason: str, approve: bool, **_: Any) -> None:
         try:

@@ -1,6 +1,7 @@
 """Archive the job records of a month as Parquet, and restore them.
 
-An archived month is a directory: a file per table, named like it, and `month.json` with counts and checksums.
+An archived month is a directory: a file per table, named like it, and `month.json` with counts and
+checksums.
 """
 
 import hashlib
@@ -39,7 +40,9 @@ class BadArchive(InvalidTransition):
 
 @dataclass(frozen=True)
 class Content:
-    """What one file holds: the number of its rows, their checksum by PostgreSQL, and that of the file."""
+    """What one file holds: the number of its rows, their checksum by PostgreSQL,
+    and that of the file.
+    """
 
     rows: int
     digest: str
@@ -62,9 +65,11 @@ def directory_of(month: date) -> Path:
 
 
 def archive_month(*, month: date, at: datetime) -> Manifest:
-    """Write the files of a month, read them back, and compare counts and checksums with the database.
+    """Write the files of a month, read them back, and compare counts and checksums with the
+    database.
 
-    Raises `BadArchive` if they differ, as after a change meanwhile. An existing directory is replaced at the end.
+    Raises `BadArchive` if they differ, as after a change meanwhile. An existing directory is
+    replaced at the end.
     """
     final = directory_of(month)
     new = final.with_name(f"{final.name}.new")
@@ -90,24 +95,38 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
 def compare(month: date, manifest: Manifest) -> None:
     """Raise `BadArchive` unless the database has exactly the rows of an archived month."""
     for table in tables():
-        now, content = count_and_digest(table.name, table.condition, limits(month)), manifest.tables.get(table.name)
+        now, content = (
+            count_and_digest(table.name, table.condition, limits(month)),
+            manifest.tables.get(table.name),
+        )
         if content is None or now != (content.rows, content.digest):
-            raise BadArchive(f"{table.name} has changed since {month:%Y-%m} was archived. Archive it again.")
+            raise BadArchive(
+                f"{table.name} has changed since {month:%Y-%m} was archived. Archive it again."
+            )
     if _linked(month) != manifest.links:
-        raise BadArchive(f"Links to jobs have changed since {month:%Y-%m} was archived. Archive it again.")
+        raise BadArchive(
+            f"Links to jobs have changed since {month:%Y-%m} was archived. Archive it again."
+        )
 
 
 def read_manifest(month: date) -> Manifest:
-    """Return the manifest of an archived month whose files are all there and unchanged. Raises `BadArchive`."""
+    """Return the manifest of an archived month whose files are all there and unchanged.
+
+    Raises `BadArchive`.
+    """
     directory = directory_of(month)
     try:
         raw = json.loads((directory / "month.json").read_text())
         contents = {name: Content(**content) for name, content in raw.pop("tables").items()}
-        linked = {name: [(key, named) for key, named in pairs] for name, pairs in raw.pop("links").items()}
+        linked = {
+            name: [(key, named) for key, named in pairs] for name, pairs in raw.pop("links").items()
+        }
         manifest = Manifest(**raw, tables=contents, links=linked)
         for name, content in manifest.tables.items():
             if _sha256(directory / f"{name}.parquet") != content.sha256:
-                raise BadArchive(f"{directory}/{name}.parquet is not what was written: its checksum differs.")
+                raise BadArchive(
+                    f"{directory}/{name}.parquet is not what was written: its checksum differs."
+                )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BadArchive(f"{directory} cannot be read: {error}") from error
     return manifest
@@ -115,10 +134,13 @@ def read_manifest(month: date) -> Manifest:
 
 @transaction.atomic
 def restore_month(*, month: date, by: str, at: datetime) -> int:
-    """Put the records of a dropped month back; return how many jobs. Raises `BadArchive`, `InvalidTransition`.
+    """Put the records of a dropped month back; return how many jobs.
 
-    Totals and statistics stay as they are: they equal a recount of what comes back. Attempts that were stored again
-    meanwhile stay as they are too, and then the hours of the month are counted anew.
+    Raises `BadArchive`, `InvalidTransition`.
+
+    Totals and statistics stay as they are: they equal a recount of what comes back. Attempts that
+    were stored again meanwhile stay as they are too, and then the hours of the month are counted
+    anew.
     """
     lock_months()
     lock_proofs(shared=True)  # so that experiments and sites which are there stay
@@ -133,10 +155,17 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
                 came_back[table.name] = _insert(table, loaded)
     _link_again(manifest)
     if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
-        # While a month is dropped nothing is stored in it: its totals still name every hour that a job ended in.
-        hours = HourlyTotals.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
+        # While a month is dropped nothing is stored in it: its totals still name every hour that a
+        # job ended in.
+        hours = HourlyTotals.objects.filter(
+            hour__gte=start_of(month), hour__lt=start_of(next_month(month))
+        )
         mark_dirty(hours.values_list("hour", flat=True), Counted.JOBS, Counted.CAUSES)
-        mark_log_phases(Job.objects.filter(ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month))))
+        mark_log_phases(
+            Job.objects.filter(
+                ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month))
+            )
+        )
     archived.dropped_at, archived.restored_at = None, at
     archived.save()
     jobs = came_back[Job._meta.db_table]
@@ -158,7 +187,9 @@ class JobInArchive:
 def archived_job(pk: int, *, user: User) -> JobInArchive | None:
     """Return what is archived of a dropped job; None if hidden from the user, or unreadable."""
     columns = ("job_id", "state", "ended_at", "experiment_id")
-    for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(first_id__lte=pk, last_id__gte=pk):
+    for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(
+        first_id__lte=pk, last_id__gte=pk
+    ):
         path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
         try:
             rows = rows_with(path, pk, columns)
@@ -172,9 +203,14 @@ def archived_job(pk: int, *, user: User) -> JobInArchive | None:
 
 @contextmanager
 def _loaded(table: Table, path: Path) -> Iterator[str]:
-    """Yield the name of a temporary table with the rows of a file; columns that are new have their defaults."""
+    """Yield the name of a temporary table with the rows of a file;
+    columns that are new have their defaults.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON COMMIT DROP')
+        cursor.execute(
+            f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON '
+            "COMMIT DROP"
+        )
         copy_into(_LOADED, path, list(table.fields))
         yield _LOADED
         cursor.execute(f"DROP TABLE {_LOADED}")
@@ -188,7 +224,8 @@ def _insert(table: Table, loaded: str) -> int:
                 continue
             target = field.target_field
             gone = (
-                f'"{column}" IS NOT NULL AND NOT EXISTS (SELECT FROM "{target.model._meta.db_table}" there '
+                f'"{column}" IS NOT NULL AND NOT EXISTS (SELECT FROM '
+                f'"{target.model._meta.db_table}" there '
                 f'WHERE there."{target.column}" = {loaded}."{column}")'
             )
             if field.null:
@@ -197,20 +234,26 @@ def _insert(table: Table, loaded: str) -> int:
                 cursor.execute(f"DELETE FROM {loaded} WHERE {gone}")
         names = ", ".join(f'"{column}"' for column in table.fields)
         cursor.execute(
-            f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM {loaded} ORDER BY "{table.key}" '
+            f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM {loaded} ORDER BY '
+            f'"{table.key}" '
             "ON CONFLICT DO NOTHING"
         )
         return int(cursor.rowcount)
 
 
 def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
-    """Return, by column, the keys of rows that refer to rows of the month, and the keys they refer to."""
+    """Return, by column, the keys of rows that refer to rows of the month,
+    and the keys they refer to.
+    """
     rows = {}
     with connection.cursor() as cursor:
         for link in links():
             table = link.table
             cursor.execute(
-                f'SELECT "{table.key}", "{link.column}" FROM "{table.name}" WHERE {table.condition} ORDER BY 1',
+                (
+                    f'SELECT "{table.key}", "{link.column}" FROM "{table.name}" WHERE '
+                    f"{table.condition} ORDER BY 1"
+                ),
                 limits(month),
             )
             rows[str(link)] = [(key, named) for key, named in cursor.fetchall()]
@@ -223,8 +266,10 @@ def _link_again(manifest: Manifest) -> None:
         for link in links():
             column, target = f'"{link.column}"', link.target
             cursor.executemany(
-                f'UPDATE "{link.table.name}" SET {column} = %(named)s WHERE "{link.table.key}" = %(key)s '
-                f'AND {column} IS NULL AND EXISTS (SELECT FROM "{target.name}" WHERE "{target.key}" = %(named)s)',
+                f'UPDATE "{link.table.name}" SET {column} = %(named)s WHERE '
+                f'"{link.table.key}" = %(key)s '
+                f'AND {column} IS NULL AND EXISTS (SELECT FROM "{target.name}" WHERE '
+                f'"{target.key}" = %(named)s)',
                 [{"key": key, "named": named} for key, named in manifest.links.get(str(link), [])],
             )
 

@@ -22,13 +22,18 @@ def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
 
     schema = pa.schema([(column, _type_of(field)) for column, field in table.fields.items()])
     columns = ", ".join(_selected(column, schema.field(column).type) for column in table.fields)
-    with connection.chunked_cursor() as cursor, parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with (
+        connection.chunked_cursor() as cursor,
+        parquet.ParquetWriter(path, schema, compression="zstd") as writer,
+    ):
         cursor.execute(
-            f'SELECT {columns} FROM "{table.name}" WHERE {table.condition} ORDER BY "{table.key}"', dict(parameters)
+            f'SELECT {columns} FROM "{table.name}" WHERE {table.condition} ORDER BY "{table.key}"',
+            dict(parameters),
         )
         while rows := cursor.fetchmany(GROUP):
             arrays = [
-                pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+                pa.array(values, field.type)
+                for values, field in zip(zip(*rows, strict=True), schema, strict=True)
             ]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
 
@@ -40,7 +45,10 @@ def copy_into(table: str, path: Path, known: Sequence[str]) -> None:
     with parquet.ParquetFile(path) as file:
         columns = [name for name in file.schema_arrow.names if name in known]
         names = ", ".join(f'"{name}"' for name in columns)
-        with connection.cursor() as cursor, cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy,
+        ):
             for batch in file.iter_batches(GROUP, columns=columns):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     copy.write_row(row)
@@ -50,7 +58,9 @@ def rows_with(path: Path, key: int, columns: Sequence[str]) -> list[dict[str, An
     """Return columns of the row with this primary key; no row if the file does not have it."""
     from pyarrow import parquet
 
-    rows: list[dict[str, Any]] = parquet.read_table(path, columns=[*columns], filters=[("id", "=", key)]).to_pylist()
+    rows: list[dict[str, Any]] = parquet.read_table(
+        path, columns=[*columns], filters=[("id", "=", key)]
+    ).to_pylist()
     return rows
 
 

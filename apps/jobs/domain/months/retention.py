@@ -1,4 +1,7 @@
-"""Drop the job records of months that are older than the setting, once archived. Totals and statistics stay."""
+"""Drop the job records of months that are older than the setting, once archived.
+
+Totals and statistics stay.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -11,7 +14,13 @@ from django.db.models import Max, Min, QuerySet
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.calendar_months import lock_months, month_of, months_before, next_month, start_of
+from apps.jobs.domain.calendar_months import (
+    lock_months,
+    month_of,
+    months_before,
+    next_month,
+    start_of,
+)
 from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
 from apps.jobs.domain.months.tables import links, tables
 from apps.jobs.models import ArchivedMonth, DirtyHour, Job
@@ -26,7 +35,9 @@ _DROP_LOCK = 4_716_015
 
 @dataclass(frozen=True)
 class MonthOfJobs:
-    """A month: the jobs that the database has of it, what was archived, and whether it is due to be dropped."""
+    """A month: the jobs that the database has of it, what was archived,
+    and whether it is due to be dropped.
+    """
 
     month: date
     jobs: int
@@ -48,14 +59,20 @@ def months(*, at: datetime) -> list[MonthOfJobs]:
     for month in sorted(stored | archived.keys(), reverse=True):
         jobs = _jobs_of(month).count()
         if jobs or month in archived:
-            listed.append(MonthOfJobs(month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)))
+            listed.append(
+                MonthOfJobs(
+                    month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)
+                )
+            )
     return listed
 
 
 def drop_due_months(*, at: datetime) -> int:
-    """Archive and drop the oldest month that is due, or finish one; return how many jobs were deleted.
+    """Archive and drop the oldest month that is due, or finish one;
+    return how many jobs were deleted.
 
-    A month that cannot be archived is logged, and the next one is not tried: what is wrong is the disk or the clock.
+    A month that cannot be archived is logged, and the next one is not tried: what is wrong is the
+    disk or the clock.
     """
     if not settings.JOB_RECORD_MONTHS:
         return 0
@@ -74,7 +91,8 @@ def drop_due_months(*, at: datetime) -> int:
 
 
 def drop_month(*, month: date, by: str, at: datetime) -> int:
-    """Archive a month, verify that, and delete its job records and all that hangs on them; return how many jobs.
+    """Archive a month, verify that, and delete its job records and all that hangs on them;
+    return how many jobs.
 
     After a kill the next call deletes the rest. Raises `InvalidTransition`, `BadArchive`.
     """
@@ -93,10 +111,14 @@ def drop_month(*, month: date, by: str, at: datetime) -> int:
 
 @transaction.atomic
 def _close(month: date, *, by: str, at: datetime) -> None:
-    """Let nothing be stored in or counted of a month from now on, if its archive is good and all is counted."""
+    """Let nothing be stored in or counted of a month from now on,
+    if its archive is good and all is counted.
+    """
     manifest = read_manifest(month)
     lock_months()
-    waiting = DirtyHour.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
+    waiting = DirtyHour.objects.filter(
+        hour__gte=start_of(month), hour__lt=start_of(next_month(month))
+    )
     if waiting.exists():
         raise InvalidTransition(f"Hours of {month:%Y-%m} wait to be counted. Retry in a minute.")
     compare(month, manifest)
@@ -124,17 +146,24 @@ def _delete(month: date) -> int:
         with transaction.atomic(), connection.cursor() as cursor:
             for link in links(_THESE):
                 cursor.execute(
-                    f'UPDATE "{link.table.name}" SET "{link.column}" = NULL WHERE {link.table.condition}',
+                    (
+                        f'UPDATE "{link.table.name}" SET "{link.column}" = NULL WHERE '
+                        f"{link.table.condition}"
+                    ),
                     {"keys": keys},
                 )
             for table in reversed(tables(_THESE)):
-                cursor.execute(f'DELETE FROM "{table.name}" WHERE {table.condition}', {"keys": keys})
+                cursor.execute(
+                    f'DELETE FROM "{table.name}" WHERE {table.condition}', {"keys": keys}
+                )
         deleted += len(keys)
     return deleted
 
 
 def _jobs_of(month: date) -> QuerySet[Job]:
-    return Job.objects.filter(ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month)))
+    return Job.objects.filter(
+        ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month))
+    )
 
 
 def _last_due(at: datetime) -> date:

@@ -1,4 +1,6 @@
-"""What belongs to the jobs of a month: their rows, those that would be deleted with them, and links to them."""
+"""What belongs to the jobs of a month: their rows, those that would be deleted with them,
+and links to them.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -53,7 +55,9 @@ def limits(month: date) -> Mapping[str, Any]:
 
 
 def tables(condition: str = _OF_MONTH) -> list[Table]:
-    """Return the table of jobs and all tables that cascade from it, each after the table it belongs to."""
+    """Return the table of jobs and all tables that cascade from it,
+    each after the table it belongs to.
+    """
     cascading = [Table(Job, condition)]
     for parent in cascading:  # which grows
         for relation in _relations(parent.model):
@@ -65,9 +69,15 @@ def tables(condition: str = _OF_MONTH) -> list[Table]:
 
 
 def links(condition: str = _OF_MONTH) -> list[Link]:
-    """Return the columns of other tables that name rows of these, and are emptied when those are deleted."""
+    """Return the columns of other tables that name rows of these,
+    and are emptied when those are deleted.
+    """
     return [
-        Link(Table(relation.related_model, _in(relation.field.column, parent)), relation.field.column, parent)
+        Link(
+            Table(relation.related_model, _in(relation.field.column, parent)),
+            relation.field.column,
+            parent,
+        )
         for parent in tables(condition)
         for relation in _relations(parent.model)
         if relation.on_delete is models.SET_NULL
@@ -88,7 +98,10 @@ def count_and_digest(table: str, condition: str, parameters: Mapping[str, Any]) 
     """Return how many rows there are, and a checksum of their contents in whatever order."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f'SELECT count(*), coalesce(sum(hashtextextended(r::text, 0)), 0) FROM "{table}" r WHERE {condition}',
+            (
+                f'SELECT count(*), coalesce(sum(hashtextextended(r::text, 0)), 0) FROM "{table}" '
+                f"r WHERE {condition}"
+            ),
             parameters,
         )
         count, digest = cursor.fetchone()

@@ -23,10 +23,14 @@ class MarkedPhase(NamedTuple):
 
 
 def store_log_phases(phases: Mapping[Job, Sequence[MarkedPhase]]) -> None:
-    """Replace the phases of these jobs, in the caller's transaction, where their logs now mark others."""
+    """Replace the phases of these jobs, in the caller's transaction,
+    where their logs now mark others.
+    """
     stored: dict[int, list[MarkedPhase]] = {job.pk: [] for job in phases}
     columns = ("job_id", *MarkedPhase._fields)
-    for job_id, *values in LogPhase.objects.filter(job__in=stored).order_by("number").values_list(*columns):
+    for job_id, *values in (
+        LogPhase.objects.filter(job__in=stored).order_by("number").values_list(*columns)
+    ):
         stored[job_id].append(MarkedPhase(*values))
     changed = {job: marked for job, marked in phases.items() if list(marked) != stored[job.pk]}
     if not changed:
@@ -45,19 +49,27 @@ def store_log_phases(phases: Mapping[Job, Sequence[MarkedPhase]]) -> None:
 def lock_phases_of_jobs(jobs: Iterable[tuple[int, str]]) -> None:
     """Hold the phases of jobs, by cluster and ID, until this transaction ends.
 
-    Without it, a report and a harvest that commit at the same time would not know of each other, and a recount between
-    them would leave both in the totals.
+    Without it, a report and a harvest that commit at the same time would not know of each other,
+    and a recount between them would leave both in the totals.
     """
     names = [f"{cluster}:{job_id}" for cluster, job_id in jobs]
     with connection.cursor() as cursor:
         cursor.execute(  # always in the same order, so that no two wait for each other
             "SELECT pg_advisory_xact_lock(%s, key)"
-            " FROM (SELECT DISTINCT hashtext(name) AS key FROM unnest(%s::text[]) AS name ORDER BY key) AS keys",
+            " FROM (SELECT DISTINCT hashtext(name) AS key FROM unnest(%s::text[]) AS name "
+            "ORDER BY key) AS keys",
             [_JOB_LOCK, names],
         )
 
 
 def mark_log_phases(jobs: QuerySet[Job]) -> None:
-    """Note, in the caller's transaction, that the phases in logs of these jobs must be recounted."""
-    ends = jobs.filter(log_phases__isnull=False).order_by().values_list("ended_at", flat=True).distinct()
+    """Note, in the caller's transaction, that the phases in logs of these jobs must be
+    recounted.
+    """
+    ends = (
+        jobs.filter(log_phases__isnull=False)
+        .order_by()
+        .values_list("ended_at", flat=True)
+        .distinct()
+    )
     mark_dirty({hour_of(ended_at) for ended_at in ends}, Counted.PHASES)

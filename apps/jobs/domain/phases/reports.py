@@ -37,7 +37,9 @@ _PHASES_LOCK = 4_716_013
 
 @dataclass
 class StoredPhases:
-    """How many reported phases were new, changed, unchanged and rejected; `problems` has numbers from 1 and reasons."""
+    """How many reported phases were new, changed, unchanged and rejected;
+    `problems` has numbers from 1 and reasons.
+    """
 
     new: int = 0
     changed: int = 0
@@ -51,15 +53,24 @@ class StoredPhases:
 
 @transaction.atomic
 def store_phases(
-    *, token: PhaseToken, job_id: str, host: str, phases: Sequence[object], at: datetime, cpu_model: str = ""
+    *,
+    token: PhaseToken,
+    job_id: str,
+    host: str,
+    phases: Sequence[object],
+    at: datetime,
+    cpu_model: str = "",
 ) -> StoredPhases:
-    """Store what a job reports of its phases; repeating a report changes nothing, and a reported end stays.
+    """Store what a job reports of its phases; repeating a report changes nothing,
+    and a reported end stays.
 
-    A phase is identified by job, name and start: it is reported first without its end, later with it. A bad phase does
-    not stop the others. Raises `NotAllowed` if the token is that of another job array, or of an experiment or cluster
-    that was deleted, and `LimitReached` if the jobs of the experiment have reported too many phases today.
+    A phase is identified by job, name and start: it is reported first without its end, later with
+    it. A bad phase does not stop the others. Raises `NotAllowed` if the token is that of another
+    job array, or of an experiment or cluster that was deleted, and `LimitReached` if the jobs of
+    the experiment have reported too many phases today.
     """
-    # Before the first query and after the commit: the cache may hang, and must not hold the lock of the token.
+    # Before the first query and after the commit: the cache may hang, and must not hold the lock of
+    # the token.
     quota = _quota_of_the_day(token, at)
     _check_token(token, job_id)
     array = array_of(job_id)
@@ -67,7 +78,9 @@ def store_phases(
     ended = set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
     known = {(row.name, row.started_at): row for row in mine}
-    room = MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
+    room = (
+        MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
+    )
 
     for number, raw in enumerate(phases, start=1):
         try:
@@ -80,7 +93,12 @@ def store_phases(
         if row is None and len(known) >= MOST_OF_A_JOB:
             done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
         elif row is None and done.new >= room:
-            done.problems.append((number, f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already."))
+            done.problems.append(
+                (
+                    number,
+                    f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already.",
+                )
+            )
         elif row is None:
             known[key] = JobPhase.objects.create(
                 cluster_id=token.cluster,
@@ -119,8 +137,12 @@ def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
 
 
 def _check_token(token: PhaseToken, job_id: str) -> None:
-    """Raise `NotAllowed` if the token is that of another array, or if what it is for was deleted."""
-    if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
+    """Raise `NotAllowed` if the token is that of another array,
+    or if what it is for was deleted.
+    """
+    if not Cluster.objects.filter(
+        Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster
+    ).exists():
         raise NotAllowed("The experiment or the cluster of this token no longer exists.")
     check_array(token=token, job_id=job_id)
 
@@ -135,20 +157,29 @@ def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
     """Return the quota for the phases of an experiment. Raises `LimitReached` if it is used up."""
     quota = Quota("phases", MOST_A_DAY, DAY)
     if quota.add(token.experiment, 0, at=at) >= quota.most:
-        raise quota.refusal(f"The jobs of this experiment have reported {quota.most:,} phases today.", at=at)
+        raise quota.refusal(
+            f"The jobs of this experiment have reported {quota.most:,} phases today.", at=at
+        )
     return quota
 
 
 def check_array(*, token: PhaseToken, job_id: str) -> None:
-    """Hold a token for this transaction. Raises `NotAllowed` if another job array has reported with it."""
+    """Hold a token for this transaction.
+
+    Raises `NotAllowed` if another job array has reported with it.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label])
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label]
+        )
     if JobPhase.objects.filter(token_label=token.label).exclude(array_id=array_of(job_id)).exists():
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
 
 
 def array_of(job_id: str) -> str:
-    """Return what the jobs of an array have in common in their IDs: 86_3, 86[3].server and 86.0 are of 86."""
+    """Return what the jobs of an array have in common in their IDs: 86_3,
+    86[3].server and 86.0 are of 86.
+    """
     digits = job_id[: len(job_id) - len(job_id.lstrip("0123456789"))]
     return digits or job_id
 
@@ -170,7 +201,9 @@ def _phase_from(raw: object, at: datetime) -> dict[str, Any]:
         "started_at": read_time("started_at", values["started_at"]),
         "ended_at": read_time("ended_at", values["ended_at"]) if "ended_at" in values else None,
         "exit_code": int(read_number("exit_code", values.get("exit_code", 0), negative=True)),
-        "cpu_seconds": read_number("cpu_seconds", values["cpu_seconds"]) if "cpu_seconds" in values else None,
+        "cpu_seconds": read_number("cpu_seconds", values["cpu_seconds"])
+        if "cpu_seconds" in values
+        else None,
     }
     _check(fields, at)
     return fields
@@ -194,7 +227,8 @@ def _check(fields: Mapping[str, Any], at: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ShownPhase:
-    """A phase on the page of its job; `left` and `width` in per cent of the time from submission to end.
+    """A phase on the page of its job; `left` and `width` in per cent of the time from submission
+    to end.
 
     Without an end of its own a phase lasts until the next one starts, or the job ends.
     """
@@ -225,7 +259,9 @@ def phases_of(job: Job) -> list[ShownPhase]:
     def within_job(moment: datetime) -> datetime:
         return min(max(moment, job.submitted_at), job.ended_at)
 
-    def shown(name: str, start: datetime, end: datetime, kind: str, cpu: float | None = None) -> ShownPhase:
+    def shown(
+        name: str, start: datetime, end: datetime, kind: str, cpu: float | None = None
+    ) -> ShownPhase:
         start = within_job(start)
         end = within_job(end)
         seconds = max((end - start).total_seconds(), 0.0)
@@ -238,7 +274,9 @@ def phases_of(job: Job) -> list[ShownPhase]:
         is_open = row.ended_at is None and following == job.ended_at
         bad = row.exit_code != 0 or (is_open and job.is_failed)
         kind = "bad" if bad else f"p{1 + number % 2}"
-        phases.append(shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds))
+        phases.append(
+            shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds)
+        )
     return phases
 
 

@@ -10,7 +10,8 @@ from apps.core.domain.events import publish
 from apps.jobs.models import Job, JobPhase, JobQuerySet
 from apps.production.models import Request
 
-#: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but never this early.
+#: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but
+#: never this early.
 TIMES, LEAST = 3, timedelta(minutes=30)
 #: The percentile is of phases of the last days, and of no fewer than these.
 _USUAL_OF, _FEWEST = timedelta(days=14), 20
@@ -28,7 +29,8 @@ GROUP BY 1, 2, 3 HAVING count(*) >= %s
 
 
 def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
-    """Return phases that go on: the last of a job that has not finished, as far as accounting is collected.
+    """Return phases that go on: the last of a job that has not finished,
+    as far as accounting is collected.
 
     What another experiment reports for the job ends none: job IDs are no secret.
     """
@@ -42,20 +44,28 @@ def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
         cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), ended_at__gte=OuterRef("started_at")
     )
     return JobPhase.objects.filter(
-        ~Exists(later), ~Exists(finished), ended_at=None, started_at__gte=at - _FORGOTTEN, started_at__lte=at
+        ~Exists(later),
+        ~Exists(finished),
+        ended_at=None,
+        started_at__gte=at - _FORGOTTEN,
+        started_at__lte=at,
     )
 
 
 @transaction.atomic
 def find_stuck_phases(*, at: datetime) -> int:
-    """Mark the open phases that have just become stuck, and report those of requests, once; return how many."""
+    """Mark the open phases that have just become stuck, and report those of requests, once;
+    return how many.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_USUAL, [at - _USUAL_OF, at - _FORGOTTEN, _FEWEST])
         usual = {row[:3]: float(row[3]) for row in cursor.fetchall()}
     if not usual:
         return 0
     stuck: dict[tuple[str, int, str, str], int] = {}
-    for phase in open_phases(at=at).filter(stuck_at=None).select_for_update(of=("self",), skip_locked=True):
+    for phase in (
+        open_phases(at=at).filter(stuck_at=None).select_for_update(of=("self",), skip_locked=True)
+    ):
         key = phase.experiment_id, phase.stage, phase.name
         limit = max(TIMES * usual.get(key, float("inf")), LEAST.total_seconds())
         if (at - phase.started_at).total_seconds() > limit:
@@ -75,4 +85,10 @@ def find_stuck_phases(*, at: datetime) -> int:
 
 def stuck_phases(user: User, *, at: datetime) -> QuerySet[JobPhase]:
     """Return stuck phases of jobs that a user sees and that still run, longest first."""
-    return open_phases(at=at).visible_to(user).exclude(stuck_at=None).select_related("cluster").order_by("started_at")
+    return (
+        open_phases(at=at)
+        .visible_to(user)
+        .exclude(stuck_at=None)
+        .select_related("cluster")
+        .order_by("started_at")
+    )

@@ -1,7 +1,7 @@
 """Tokens with which jobs report their phases: signed, so that the portal need not store them.
 
-A token counts for one job array: the first that reports with it. It says for which cluster, experiment, request and
-stage; a job cannot claim others.
+A token counts for one job array: the first that reports with it. It says for which cluster,
+experiment, request and stage; a job cannot claim others.
 """
 
 import secrets
@@ -24,7 +24,8 @@ _SALT = "opsportal.phases"
 class PhaseToken:
     """What a token says: primary keys of cluster and experiment; `label` identifies the token.
 
-    `maker` is the user who created it; 0 is the portal, or a version before tokens named their makers.
+    `maker` is the user who created it; 0 is the portal, or a version before tokens named their
+    makers.
     """
 
     cluster: int
@@ -40,15 +41,27 @@ class PhaseToken:
         return datetime.fromtimestamp(self.issued_at, UTC) + LIFETIME
 
 
-def issue_phase_token(*, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime) -> str:
-    """Return a token of a user, which ends with the user's role. Raises `LimitReached` after many in an hour."""
+def issue_phase_token(
+    *, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime
+) -> str:
+    """Return a token of a user, which ends with the user's role.
+
+    Raises `LimitReached` after many in an hour.
+    """
     quota = Quota("phase-tokens", settings.MAX_PHASE_TOKENS_PER_HOUR, HOUR)
     if quota.add(user.pk, 1, at=at) > quota.most:
         begin = quota.ends_at(at) - timedelta(hours=1)
-        message = f"You have created {quota.most:,} tokens since {begin:%H:%M} UTC, the most in an hour."
+        message = (
+            f"You have created {quota.most:,} tokens since {begin:%H:%M} UTC, the most in an hour."
+        )
         raise quota.refusal(message, at=at)
     return new_phase_token(
-        cluster=cluster, experiment=experiment, request_key=request_key, stage=stage, at=at, maker=user.pk
+        cluster=cluster,
+        experiment=experiment,
+        request_key=request_key,
+        stage=stage,
+        at=at,
+        maker=user.pk,
     )
 
 
@@ -62,7 +75,10 @@ def new_phase_token(
     label: str = "",
     maker: int = 0,
 ) -> str:
-    """Return a token for a job that has not started yet. With a `label`, the same arguments give the same token."""
+    """Return a token for a job that has not started yet.
+
+    With a `label`, the same arguments give the same token.
+    """
     label = label or secrets.token_urlsafe(12)
     token = PhaseToken(cluster, experiment, request_key, stage, label, int(at.timestamp()), maker)
     return Signer(salt=_SALT).sign_object(astuple(token))
@@ -78,7 +94,9 @@ def read_phase_token(text: str, *, at: datetime) -> PhaseToken | None:
 
 
 def maker_has_role(token: PhaseToken) -> bool:
-    """Return whether the user who created a token may still see its experiment; the portal always may."""
+    """Return whether the user who created a token may still see its experiment;
+    the portal always may.
+    """
     if not token.maker:
         return True
     return scope_of(User.objects.filter(pk=token.maker).first()).sees(token.experiment)

@@ -1,6 +1,7 @@
 """Totals of phases by hour, kept equal to a recount, and sums of them by stage and phase.
 
-Jobs report phases, and logs of jobs that did not complete mark them. What a job reported counts instead of its log.
+Jobs report phases, and logs of jobs that did not complete mark them. What a job reported counts
+instead of its log.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,9 @@ def recount_phases(*, limit: int = 500) -> int:
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> None:
-    """Recount one hour, if it has notes; one whose jobs are archived and dropped keeps its totals from logs."""
+    """Recount one hour, if it has notes; one whose jobs are archived and dropped keeps its
+    totals from logs.
+    """
     if not take_hour(Counted.PHASES, hour):
         return
     _replace_totals(hour, PhaseSource.REPORTED, _count_reported(hour))
@@ -79,16 +82,21 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
 
 
 def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
-    """Return the unsaved totals of the phases in logs of jobs that ended in an hour and reported none."""
+    """Return the unsaved totals of the phases in logs of jobs that ended in an hour and reported
+    none.
+    """
     reported = JobPhase.objects.filter(
         cluster=OuterRef("job__cluster"),
         job_id=OuterRef("job__job_id"),
         experiment=OuterRef("job__experiment"),
-        started_at__gte=Coalesce(OuterRef("job__started_at"), OuterRef("job__submitted_at")) - AHEAD,
+        started_at__gte=Coalesce(OuterRef("job__started_at"), OuterRef("job__submitted_at"))
+        - AHEAD,
         started_at__lt=OuterRef("job__ended_at") + AHEAD,
     )
     counted = (
-        LogPhase.objects.filter(job__ended_at__gte=hour, job__ended_at__lt=hour + timedelta(hours=1))
+        LogPhase.objects.filter(
+            job__ended_at__gte=hour, job__ended_at__lt=hour + timedelta(hours=1)
+        )
         .filter(~Exists(reported), job__experiment__isnull=False)
         .order_by()
         .values(
@@ -143,8 +151,12 @@ class PhaseSums:
         return self.wall_seconds / self.phases
 
 
-def phase_sums(user: User, *, since: datetime, request_key: str = "", stage: str = "") -> list[PhaseSums]:
-    """Return phases that a user sees and that ended since then, by request, stage and name, the costliest first."""
+def phase_sums(
+    user: User, *, since: datetime, request_key: str = "", stage: str = ""
+) -> list[PhaseSums]:
+    """Return phases that a user sees and that ended since then, by request, stage and name,
+    the costliest first.
+    """
     totals = PhaseTotals.objects.visible_to(user).filter(hour__gte=since)
     if request_key:
         totals = totals.filter(request_key=request_key)

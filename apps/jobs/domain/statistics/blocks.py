@@ -1,7 +1,8 @@
 """Write statistics blocks: the jobs of an hour as columns, and their sums by hour and by day.
 
-Blocks of an hour are written by its recount. A finished day whose hours are all counted gets daily blocks, which hold
-the same sums in fewer rows; a recount of one of its hours removes them again. Every figure thus equals a recount.
+Blocks of an hour are written by its recount. A finished day whose hours are all counted gets daily
+blocks, which hold the same sums in fewer rows; a recount of one of its hours removes them again.
+Every figure thus equals a recount.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,7 +48,9 @@ _TEXTS = {
     "request": "request_key",
     "cluster": "cluster__name",
     "site": "site__name",
-    **{name: name for name in ("stage", "release", "user", "account", "host", "cpu_model", "state")},
+    **{
+        name: name for name in ("stage", "release", "user", "account", "host", "cpu_model", "state")
+    },
     **{name: name for name in ("exit_code", "signal", "reason")},
 }
 #: Numbers of a job; the database makes those of times, which thus need not be read one by one.
@@ -55,7 +58,9 @@ _NUMBERS = {
     "wall": F("wall_seconds"),
     "cores": F("cpus"),
     "cpu": F("cpu_seconds"),
-    "queued": Coalesce(Cast(Extract(F("started_at") - F("submitted_at"), "epoch"), FloatField()), -1.0),
+    "queued": Coalesce(
+        Cast(Extract(F("started_at") - F("submitted_at"), "epoch"), FloatField()), -1.0
+    ),
     "memory": F("max_memory_bytes"),
     "requested": F("requested_memory_bytes"),
 }
@@ -65,7 +70,9 @@ _MOST = 10**12
 
 
 def lock_day(hour: datetime, *, shared: bool) -> None:
-    """Keep the daily blocks of this day from being written (shared), or its hours from being counted."""
+    """Keep the daily blocks of this day from being written (shared),
+    or its hours from being counted.
+    """
     lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {lock}(%s, %s)", [_DAY_LOCK, int(hour.timestamp()) // 86_400])
@@ -95,9 +102,13 @@ def _with_sums(columns: Columns) -> Columns:
 
 
 def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
-    """Return the columns of a block from those of its jobs: dimensions as IDs of their values, and figures."""
+    """Return the columns of a block from those of its jobs: dimensions as IDs of their values,
+    and figures.
+    """
     facts: dict[int, dict[str, str]] = {}
-    unfinished = [pk for pk, state in zip(jobs["pk"], jobs["state"], strict=True) if state != _COMPLETED]
+    unfinished = [
+        pk for pk, state in zip(jobs["pk"], jobs["state"], strict=True) if state != _COMPLETED
+    ]
     for plugin in FACTS.working().values():
         for pk, known in plugin(unfinished).items():
             facts.setdefault(pk, {}).update(known)
@@ -127,7 +138,9 @@ def _text_of(value: object) -> str:
 
 
 def _kinds(parts: Sequence[Column]) -> Column:
-    """Return the IDs of combinations: values of the dimension `kind`, whose texts are the IDs of their parts."""
+    """Return the IDs of combinations: values of the dimension `kind`,
+    whose texts are the IDs of their parts.
+    """
     kinds, codes = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
     texts = [" ".join(map(str, kind)) for kind in kinds.tolist()]
     ids = _ids({(KIND, text) for text in texts})
@@ -137,7 +150,8 @@ def _kinds(parts: Sequence[Column]) -> Column:
 def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
     wall, cores = np.array(jobs["wall"], np.int64), np.array(jobs["cores"], np.int64)
     memory, requested = (
-        np.array([-1 if value is None else value for value in jobs[name]], np.int64) for name in ("memory", "requested")
+        np.array([-1 if value is None else value for value in jobs[name]], np.int64)
+        for name in ("memory", "requested")
     )
     cpu, queued = np.array(jobs["cpu"], float), np.array(jobs["queued"], float)
     figures = {
@@ -152,8 +166,8 @@ def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
 
 
 def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the IDs of values by dimension and text; new values get theirs, in order, so that writers never wait
-    for each other in a circle.
+    """Return the IDs of values by dimension and text; new values get theirs, in order,
+    so that writers never wait for each other in a circle.
     """
     known = _known_ids(pairs)
     if missing := sorted(set(pairs) - known.keys()):
@@ -164,7 +178,9 @@ def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
 
 
 def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    rows = rows_where_any(StatisticsValue, ("dimension", "text", "id"), "text", list({text for _, text in pairs}))
+    rows = rows_where_any(
+        StatisticsValue, ("dimension", "text", "id"), "text", list({text for _, text in pairs})
+    )
     return {(dimension, text): pk for dimension, text, pk in rows}
 
 
@@ -173,7 +189,13 @@ def _write(level: Level, bucket: datetime, columns: Columns) -> None:
     rows = len(columns[KIND])
     names = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(
-        StatisticsBlock(level=level.name, column=name, bucket=bucket, rows=rows, data=compress(_narrow(columns[name])))
+        StatisticsBlock(
+            level=level.name,
+            column=name,
+            bucket=bucket,
+            rows=rows,
+            data=compress(_narrow(columns[name])),
+        )
         for name in names
     )
 
@@ -181,7 +203,9 @@ def _write(level: Level, bucket: datetime, columns: Columns) -> None:
 def _narrow(column: Column) -> bytes:
     """Return the values as little-endian integers of the smallest size that holds them all."""
     low, high = int(column.min()), int(column.max())
-    size = next(size for size in (1, 2, 4, 8) if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1)
+    size = next(
+        size for size in (1, 2, 4, 8) if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1
+    )
     return column.astype(f"<i{size}").tobytes()
 
 
@@ -204,8 +228,16 @@ def _uncompacted(*, before: datetime) -> set[datetime]:
         states = StatisticsBlock.objects.filter(level=level, column=KIND, bucket__lt=before)
         return states.values_list("bucket", flat=True)
 
-    dirty = DirtyHour.objects.filter(counts=Counted.JOBS, hour__lt=before).values_list("hour", flat=True).distinct()
-    return {day_of(hour) for hour in buckets(WORK.name)} - {*buckets(DAILY[0].name)} - {day_of(hour) for hour in dirty}
+    dirty = (
+        DirtyHour.objects.filter(counts=Counted.JOBS, hour__lt=before)
+        .values_list("hour", flat=True)
+        .distinct()
+    )
+    return (
+        {day_of(hour) for hour in buckets(WORK.name)}
+        - {*buckets(DAILY[0].name)}
+        - {day_of(hour) for hour in dirty}
+    )
 
 
 @transaction.atomic

@@ -15,7 +15,9 @@ _EXACT = 1 << 53
 
 
 def dense(column: Column) -> tuple[Column, Column]:
-    """Return the values that occur in a column of small numbers, in order, and the number of each row's value."""
+    """Return the values that occur in a column of small numbers, in order,
+    and the number of each row's value.
+    """
     values = np.flatnonzero(np.bincount(column))
     table = np.zeros(int(values.max(initial=0)) + 1, np.int64)
     table[values] = np.arange(len(values))
@@ -23,7 +25,9 @@ def dense(column: Column) -> tuple[Column, Column]:
 
 
 def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Column, int]:
-    """Return a number for each row, the same for rows that agree in `names`, in their order; and how many there are."""
+    """Return a number for each row, the same for rows that agree in `names`, in their order;
+    and how many there are.
+    """
     keys = np.zeros(rows, np.int64)
     size = 1
     for name in names:
@@ -59,7 +63,9 @@ def _summed(codes: Column, column: Column, count: int) -> Column:
 
 
 def sums_of_jobs(figures: Columns) -> Columns:
-    """Return the sums of each single job, from those of its figures that are present, without their number."""
+    """Return the sums of each single job, from those of its figures that are present,
+    without their number.
+    """
     sums: Columns = {}
     for name in ("core_seconds", "cpu_ms", "wall_seconds"):
         if name in figures:

@@ -1,4 +1,6 @@
-"""Read statistics blocks: count jobs by some dimensions in a period, with filters, at any size in bounded memory."""
+"""Read statistics blocks: count jobs by some dimensions in a period, with filters,
+at any size in bounded memory.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +16,14 @@ from django.db.models import QuerySet
 
 from apps.jobs.domain.records import day_of
 from apps.jobs.domain.statistics.blocks import column_of
-from apps.jobs.domain.statistics.columns import MOST_CELLS, Column, Columns, dense, grouped, sums_of_jobs
+from apps.jobs.domain.statistics.columns import (
+    MOST_CELLS,
+    Column,
+    Columns,
+    dense,
+    grouped,
+    sums_of_jobs,
+)
 from apps.jobs.domain.statistics.levels import (
     DAILY,
     FIGURES,
@@ -89,8 +98,8 @@ class Kinds:
 class Query:
     """What to count: jobs that finished in [since, until), whole hours, by dimensions.
 
-    `filters` has, for a dimension, the IDs of its values (numbers, for the dimensions of the hour). `step_hours` is
-    that of the time series, if `TIME` is among the dimensions.
+    `filters` has, for a dimension, the IDs of its values (numbers, for the dimensions of the hour).
+    `step_hours` is that of the time series, if `TIME` is among the dimensions.
     """
 
     since: datetime
@@ -101,7 +110,8 @@ class Query:
     step_hours: int = 24
     outcomes: tuple[frozenset[int], frozenset[int]] = field(default_factory=outcome_ids)
     kinds: Kinds = field(default_factory=Kinds)
-    #: Failure rates by the IDs of experiment, stage and release: what to expect of each job, if that is asked for.
+    #: Failure rates by the IDs of experiment, stage and release: what to expect of each job, if
+    #: that is asked for.
     rates: Mapping[tuple[int, ...], float] | None = None
 
     @cached_property
@@ -129,10 +139,11 @@ class Query:
 
 
 def count(query: Query) -> Columns:
-    """Return a row for each combination of values that occurs: their IDs, `failed`, `interrupted` and the sums.
+    """Return a row for each combination of values that occurs: their IDs, `failed`,
+    `interrupted` and the sums.
 
-    `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones. With `rates`, `expected` is how
-    many would have failed at those.
+    `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones. With
+    `rates`, `expected` is how many would have failed at those.
     """
     sums = query.sums | {"jobs"}
     parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
@@ -145,7 +156,9 @@ def count(query: Query) -> Columns:
     cells["interrupted"] = np.where(cells["outcome"] == 2, cells["jobs"], 0)
     if "core_seconds" in sums:
         cells["wasted_core_seconds"] = np.where(cells["outcome"] == 1, cells["core_seconds"], 0)
-        cells["interrupted_core_seconds"] = np.where(cells["outcome"] == 2, cells["core_seconds"], 0)
+        cells["interrupted_core_seconds"] = np.where(
+            cells["outcome"] == 2, cells["core_seconds"], 0
+        )
     return grouped(cells, query.by, cells.keys() - {*query.by, "outcome"})
 
 
@@ -167,7 +180,9 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
 
 
 def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
-    """Yield dimensions and sums of the rows that match the filters, part by part; without `jobs` each row is one."""
+    """Yield dimensions and sums of the rows that match the filters, part by part;
+    without `jobs` each row is one.
+    """
     daily, hourly = query.levels
     for since, until in _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE):
         for level, blocks in _blocks(daily, hourly, _needed(query, sums), since, until).items():
@@ -176,17 +191,22 @@ def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
 
 
 def _needed(query: Query, sums: Collection[str]) -> set[str]:
-    """Return the columns to read: sums, or where there is a row per job the figures of which they are made."""
+    """Return the columns to read: sums, or where there is a row per job the figures of which
+    they are made.
+    """
     needed = query.columns | set(sums)
     if any(level.of_jobs for level in query.levels):
-        needed |= {name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES}
+        needed |= {
+            name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES
+        }
     return set(needed)
 
 
 #: The data and number of rows of a column, by start in hours since 1970 and column.
 _Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
-#: One statement, so that a day is either daily blocks or its hours, whatever is recounted meanwhile.
+#: One statement, so that a day is either daily blocks or its hours, whatever is recounted
+#: meanwhile.
 _READ = """
 WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock
@@ -207,7 +227,13 @@ def _blocks(
     names = sorted(columns)
     if daily.by_hour:
         names.append(UTC_HOUR)
-    values = {"daily": daily.name, "hourly": hourly.name, "columns": names, "since": since, "until": until}
+    values = {
+        "daily": daily.name,
+        "hourly": hourly.name,
+        "columns": names,
+        "since": since,
+        "until": until,
+    }
     levels = {level.name: level for level in (daily, hourly)}
     blocks: dict[Level, _Blocks] = {}
     connection.ensure_connection()
@@ -220,7 +246,9 @@ def _blocks(
 
 
 def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
-    """Return the columns of all blocks, one after the other, without the rows that the filters leave out."""
+    """Return the columns of all blocks, one after the other,
+    without the rows that the filters leave out.
+    """
     decompress = zstandard.ZstdDecompressor().decompress
     starts = sorted({hour for hour, _ in blocks})
     pieces = {}
@@ -251,7 +279,9 @@ def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
 
 
 def _of_hours(name: str, start: int, rows: int, utc_hours: Column | None, step: int) -> Column:
-    """Return a dimension of the hour for the rows of one block, of an hour or of a day with its `UTC_HOUR`s."""
+    """Return a dimension of the hour for the rows of one block,
+    of an hour or of a day with its `UTC_HOUR`s.
+    """
     if utc_hours is None:
         return np.full(rows, _of_hour(name, start, step))
     return np.array([_of_hour(name, start + hour, step) for hour in range(24)])[utc_hours]
@@ -307,11 +337,16 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     at = np.flatnonzero(jobs)
     result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
     for name in (name for name in sums if name != "jobs"):
-        result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(np.int64)
+        result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(
+            np.int64
+        )
     if query.rates is not None:
-        result["expected"] = np.bincount(keys, _expected(query.rates, query.kinds, columns), minlength=size)[at]
+        result["expected"] = np.bincount(
+            keys, _expected(query.rates, query.kinds, columns), minlength=size
+        )[at]
 
-    # Each key is that of the kind plus, for each other dimension, its code times the size so far: take them apart.
+    # Each key is that of the kind plus, for each other dimension, its code times the size so far:
+    # take them apart.
     remaining = at if cells is None else cells[at]
     kind = kinds[remaining % max(len(kinds), 1)]
     result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
@@ -322,7 +357,9 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     return result
 
 
-def _expected(rates: Mapping[tuple[int, ...], float], kinds: Kinds, columns: Columns) -> npt.NDArray[np.float64]:
+def _expected(
+    rates: Mapping[tuple[int, ...], float], kinds: Kinds, columns: Columns
+) -> npt.NDArray[np.float64]:
     """Return how many jobs of each row would fail at the rate of all jobs alike."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = kinds.parts(ids)

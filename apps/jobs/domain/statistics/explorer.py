@@ -13,7 +13,14 @@ from apps.jobs.domain.statistics.cube import ALIKE, TIME, Kinds, Query, count, f
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.levels import OF_HOUR, STORED, SUMS
 from apps.jobs.domain.statistics.questions import Answer, Measure, Question, Row, texts_of_hour
-from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, INTERRUPTED_STATES, NONE, NOT_COMPLETED
+from apps.jobs.enums import (
+    ANY_FAILURE,
+    FAILED_STATES,
+    INTERRUPTED,
+    INTERRUPTED_STATES,
+    NONE,
+    NOT_COMPLETED,
+)
 from apps.jobs.models import StatisticsValue
 
 #: Dimensions whose empty value means "none", not "unknown".
@@ -33,12 +40,15 @@ class Explorer:
     user: User
 
     def answer(self, question: Question, *, limit: int, compare: bool = True) -> Answer:
-        """Return the rows of a question with the largest values; of rates, those with the largest lower bounds.
+        """Return the rows of a question with the largest values; of rates,
+        those with the largest lower bounds.
 
         Compared with jobs alike, rows have an expected rate.
         """
         by = question.by
-        rows = self._counted_with_expected(question) if compare else count(self._query(question, by))
+        rows = (
+            self._counted_with_expected(question) if compare else count(self._query(question, by))
+        )
         sums = [name for name in rows if name not in (*by, "expected")]
         order = _largest_first(question.measure, rows)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
@@ -56,19 +66,27 @@ class Explorer:
         return Answer(question, largest, len(rows["jobs"]), total)
 
     def _counted_with_expected(self, question: Question) -> Columns:
-        """Return the sums by the dimensions of a question, with `expected`: failures at the rates of jobs alike."""
+        """Return the sums by the dimensions of a question, with `expected`:
+        failures at the rates of jobs alike.
+        """
         by = question.by
         alike, query = self._query(question, ALIKE), self._query(question, by)
         both = replace(query, by=(*by, *(name for name in ALIKE if name not in by)))
         if alike.levels != both.levels:  # much less to read than to tell all groups apart
-            return count(replace(query, rates=_rates(count(replace(alike, sums=frozenset({"jobs"}))))))
+            return count(
+                replace(query, rates=_rates(count(replace(alike, sums=frozenset({"jobs"})))))
+            )
         cells = count(both)
         rates = _rates(cells)
         cells["expected"] = np.array([rates[key] for key in _keys(cells)]) * cells["jobs"]
         return grouped(cells, by, cells.keys() - {*by, *ALIKE})
 
-    def series(self, question: Question, *, step_hours: int, dimension: str) -> dict[int, list[Row]]:
-        """Return the sums of each step by the values of a dimension; steps are in hours since 1970."""
+    def series(
+        self, question: Question, *, step_hours: int, dimension: str
+    ) -> dict[int, list[Row]]:
+        """Return the sums of each step by the values of a dimension;
+        steps are in hours since 1970.
+        """
         by = (TIME, dimension) if dimension else (TIME,)
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
@@ -85,7 +103,9 @@ class Explorer:
         return steps
 
     def figures(self, question: Question) -> np.ndarray:
-        """Return the measure of each single job: seconds or a share of 1; -1 where it is unknown."""
+        """Return the measure of each single job: seconds or a share of 1;
+        -1 where it is unknown.
+        """
         name = question.measure.figure
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
@@ -101,13 +121,17 @@ class Explorer:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def median(self, question: Question) -> float | None:
-        """Return the median of a measure over all jobs in seconds; None without a job of which it is known."""
+        """Return the median of a measure over all jobs in seconds;
+        None without a job of which it is known.
+        """
         values = self.figures(question)
         known = values[values >= 0]
         return float(np.median(known)) if len(known) else None
 
     def medians(self, question: Question) -> dict[int, float]:
-        """Return the median of a measure in seconds by the hour the jobs finished, in hours since 1970."""
+        """Return the median of a measure in seconds by the hour the jobs finished,
+        in hours since 1970.
+        """
         name = question.measure.figure
         parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
         if not parts:
@@ -140,19 +164,34 @@ class Explorer:
         if not scope_of(self.user).sees_all:
             own = self._ids_of_texts("experiment", self._experiments)
             filters["experiment"] = filters.get("experiment", own) & own
-        sums = frozenset({"jobs", "core_seconds"} | ({question.measure.part, question.measure.whole} & {*SUMS}))
-        return Query(question.since, question.until, tuple(by), filters, sums, step_hours, self._outcomes, self._kinds)
+        sums = frozenset(
+            {"jobs", "core_seconds"} | ({question.measure.part, question.measure.whole} & {*SUMS})
+        )
+        return Query(
+            question.since,
+            question.until,
+            tuple(by),
+            filters,
+            sums,
+            step_hours,
+            self._outcomes,
+            self._kinds,
+        )
 
     def _ids(self, dimension: str, texts: Iterable[str]) -> frozenset[int]:
         """Return the IDs of values as filters have them."""
         values = {"" if text == NONE else text for text in texts}
         if dimension in OF_HOUR:
-            return frozenset(at for at, text in enumerate(texts_of_hour(dimension)) if text in values)
+            return frozenset(
+                at for at, text in enumerate(texts_of_hour(dimension)) if text in values
+            )
         if dimension == "stage":
             return _ids_of_stages(values)
 
         if dimension == "experiment":
-            values = {pk for pk, key in self._experiments.items() if key in values} | (values & {""})
+            values = {pk for pk, key in self._experiments.items() if key in values} | (
+                values & {""}
+            )
         elif dimension == "state":
             values = set().union(*(_STATE_GROUPS.get(state, {state}) for state in values))
         return self._ids_of_texts(dimension, values)
@@ -171,19 +210,28 @@ class Explorer:
         for name in names:
             if name in STORED:
                 pks.update(int(rows[name][at]) for at in shown)
-        texts = dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text")) if pks else {}
+        texts = (
+            dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text"))
+            if pks
+            else {}
+        )
 
         labels: dict[str, dict[int, tuple[str, str]]] = {}
         for name in names:
             if name in OF_HOUR:
-                labels[name] = {number: (text, text) for number, text in enumerate(texts_of_hour(name))}
+                labels[name] = {
+                    number: (text, text) for number, text in enumerate(texts_of_hour(name))
+                }
                 continue
             labels[name] = {}
             for number in {int(rows[name][at]) for at in shown}:
                 text = texts[number]
                 if name == "experiment":
                     text = self._experiments.get(text, "")
-                labels[name][number] = (text or NONE, text or ("none" if name in _ABSENT else NO_DATA))
+                labels[name][number] = (
+                    text or NONE,
+                    text or ("none" if name in _ABSENT else NO_DATA),
+                )
         return labels
 
 
@@ -208,7 +256,9 @@ def _rates(cells: Columns) -> dict[tuple[int, ...], float]:
 
 def _largest_first(measure: Measure, rows: Columns) -> list[int]:
     if measure.name == "failure_rate":  # one job that failed is no proof
-        values = np.array([wilson(int(f), int(n))[0] for f, n in zip(rows["failed"], rows["jobs"], strict=True)])
+        values = np.array(
+            [wilson(int(f), int(n))[0] for f, n in zip(rows["failed"], rows["jobs"], strict=True)]
+        )
     else:
         values = rows[measure.part] / (np.maximum(rows[measure.whole], 1) if measure.whole else 1)
     return [int(at) for at in np.lexsort((-rows["jobs"], -values))]

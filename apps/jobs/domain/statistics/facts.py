@@ -9,7 +9,9 @@ from apps.core.domain.plugins import Registry
 
 
 class JobFacts(Protocol):
-    """A plugin that knows dimensions of jobs which are not of this app: texts by dimension, by ID of the job."""
+    """A plugin that knows dimensions of jobs which are not of this app: texts by dimension,
+    by ID of the job.
+    """
 
     def __call__(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, str]]: ...
 

@@ -11,6 +11,8 @@ def wilson(part: int, whole: int) -> tuple[float, float]:
         return 0.0, 1.0
     rate, square = part / whole, _Z * _Z
     middle = (rate + square / (2 * whole)) / (1 + square / whole)
-    half = _Z * sqrt(rate * (1 - rate) / whole + square / (4 * whole * whole)) / (1 + square / whole)
+    half = (
+        _Z * sqrt(rate * (1 - rate) / whole + square / (4 * whole * whole)) / (1 + square / whole)
+    )
     low = 0.0 if part == 0 else max(middle - half, 0.0)
     return low, 1.0 if part == whole else min(middle + half, 1.0)

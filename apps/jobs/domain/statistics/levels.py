@@ -26,13 +26,24 @@ STORED = {
 OF_HOUR = {"hour": "hour of day", "weekday": "weekday", "window": "time window"}
 DIMENSIONS = STORED | OF_HOUR
 
-#: These four are stored as one column, `KIND`: nearly every question asks for most of them, and few combinations occur.
+#: These four are stored as one column, `KIND`: nearly every question asks for most of them, and few
+#: combinations occur.
 KIND, OF_KIND = "kind", ("experiment", "stage", "release", "state")
 #: The UTC hour, in daily blocks of rows that are those of its hours.
 UTC_HOUR = "utc_hour"
 
-#: Sums over jobs. Queue time is that of `started` jobs; both memory sums are of jobs that have both figures.
-SUMS = ("jobs", "core_seconds", "cpu_ms", "wall_seconds", "started", "queued_seconds", "memory_mb", "requested_mb")
+#: Sums over jobs. Queue time is that of `started` jobs; both memory sums are of jobs that have both
+#: figures.
+SUMS = (
+    "jobs",
+    "core_seconds",
+    "cpu_ms",
+    "wall_seconds",
+    "started",
+    "queued_seconds",
+    "memory_mb",
+    "requested_mb",
+)
 #: Figures of one job, -1 where unknown; its sums follow from them.
 FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_mb", "requested_mb")
 
@@ -41,8 +52,8 @@ FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_m
 class Level:
     """A kind of blocks: of an hour or a day, with some dimensions, summed over the others.
 
-    Blocks of a day `by_hour` keep its hours apart, with `UTC_HOUR`. Those `of_jobs` have a row per job, with figures in
-    place of sums.
+    Blocks of a day `by_hour` keep its hours apart, with `UTC_HOUR`. Those `of_jobs` have a row per
+    job, with figures in place of sums.
     """
 
     name: str
@@ -69,7 +80,10 @@ DAY = Level("day", frozenset(STORED) - {"host"})
 WORK_DAY, SITE_DAY = Level("work_day", _WORK), Level("site_day", _OF_SITE | {"request"})
 HOST_DAY = Level("host_day", frozenset(STORED) - _WHO)
 #: Blocks of a day by hour.
-WORK_HOURS, SITE_HOURS = Level("work_hours", _WORK, by_hour=True), Level("site_hours", _OF_SITE, by_hour=True)
+WORK_HOURS, SITE_HOURS = (
+    Level("work_hours", _WORK, by_hour=True),
+    Level("site_hours", _OF_SITE, by_hour=True),
+)
 JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
 #: Fewest rows first.
 HOURLY, DAILY = (WORK, JOB), (WORK_DAY, SITE_DAY, DAY, HOST_DAY)

@@ -1,4 +1,6 @@
-"""Questions of the statistics explorer: a measure by some dimensions, for a period, with filters; and their answers."""
+"""Questions of the statistics explorer: a measure by some dimensions, for a period, with filters;
+and their answers.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +14,20 @@ from apps.jobs.enums import ANY_FAILURE
 
 _MOST_VALUES = 100
 PERIODS = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24, "90d": 90 * 24}
-PERIOD_LABELS = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "90d": "last 90 days"}
+PERIOD_LABELS = {
+    "24h": "last 24 hours",
+    "7d": "last 7 days",
+    "30d": "last 30 days",
+    "90d": "last 90 days",
+}
 MOST_BY = 3
 MOST_HOURS = 5 * 366 * 24
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a question asks for: `part` of the sums, times `scale`, divided by `whole` if there is one.
+    """What a question asks for: `part` of the sums, times `scale`,
+    divided by `whole` if there is one.
 
     `figure` is that of a single job, of which a histogram is made.
     """
@@ -48,8 +56,22 @@ MEASURES = {
         Measure("jobs", "jobs", "", "jobs"),
         Measure("core_hours", "core-hours", "h", "core_seconds", scale=_HOUR),
         Measure("cpu_efficiency", "CPU efficiency", "%", "cpu_ms", "core_seconds", 0.001, "cpu_ms"),
-        Measure("memory", "memory used of requested", "%", "memory_mb", "requested_mb", figure="memory_mb"),
-        Measure("queue_time", "mean queue time", "s", "queued_seconds", "started", figure="queued_seconds"),
+        Measure(
+            "memory",
+            "memory used of requested",
+            "%",
+            "memory_mb",
+            "requested_mb",
+            figure="memory_mb",
+        ),
+        Measure(
+            "queue_time",
+            "mean queue time",
+            "s",
+            "queued_seconds",
+            "started",
+            figure="queued_seconds",
+        ),
         Measure("wall_time", "mean wall time", "s", "wall_seconds", "jobs", figure="wall_seconds"),
     )
 }
@@ -57,7 +79,9 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question as the URL has it: `filters` are texts by dimension; the period is of whole hours, [since, until)."""
+    """A question as the URL has it: `filters` are texts by dimension; the period is of whole hours,
+    [since, until).
+    """
 
     measure: Measure
     by: tuple[str, ...]
@@ -72,9 +96,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of the jobs with some values; `key` has the values as filters take them, `label` as pages show them.
+    """The figures of the jobs with some values; `key` has the values as filters take them,
+    `label` as pages show them.
 
-    `expected` is the rate of jobs of the same experiment, stage and release in the whole population; None without it.
+    `expected` is the rate of jobs of the same experiment, stage and release in the whole
+    population; None without it.
     """
 
     key: Mapping[str, str]
@@ -126,7 +152,9 @@ class Row:
         return self.expected is not None and self.rate_low > self.expected
 
     def value(self, measure: Measure) -> float | None:
-        """Return the value of a measure: hours, seconds, a share of 1, or a number; None if nothing is known."""
+        """Return the value of a measure: hours, seconds, a share of 1, or a number;
+        None if nothing is known.
+        """
         part = self.sums[measure.part] * measure.scale
         if measure.is_total:
             return part
@@ -136,7 +164,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a question, largest value first, at most as many as asked for; `all` sums the whole population."""
+    """The rows of a question, largest value first, at most as many as asked for;
+    `all` sums the whole population.
+    """
 
     question: Question
     rows: list[Row]
@@ -148,7 +178,9 @@ class Answer:
         return self.groups - len(self.rows)
 
 
-def read_filters(values: Mapping[str, Sequence[str]], problems: dict[str, str]) -> dict[str, tuple[str, ...]]:
+def read_filters(
+    values: Mapping[str, Sequence[str]], problems: dict[str, str]
+) -> dict[str, tuple[str, ...]]:
     """Return the filters in the parameters of a URL; what is wrong with them goes to `problems`."""
     filters = {}
     for name, texts in values.items():
@@ -172,14 +204,18 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def job_list_query(question: Question, row: Row | None = None, *, failed: bool = False) -> str:
-    """Return the query string of the job list with exactly the jobs of a row, or only the failed ones of them."""
+    """Return the query string of the job list with exactly the jobs of a row,
+    or only the failed ones of them.
+    """
     filters: dict[str, list[str]] = {name: list(texts) for name, texts in question.filters.items()}
     if row is not None:
         filters |= {name: [text] for name, text in row.key.items()}
     if failed:
         filters["state"] = [ANY_FAILURE]
     # In their shortest form: a page has a thousand such links.
-    since, until = (f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" for at in (question.since, question.until))
+    since, until = (
+        f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" for at in (question.since, question.until)
+    )
     return "?" + urlencode(filters | {"ended_from": since, "ended_to": until}, doseq=True, safe=":")
 
 

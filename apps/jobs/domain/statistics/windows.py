@@ -20,10 +20,11 @@ def portal_zone() -> ZoneInfo:
 
 @cache
 def windows_of_week(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the names of the windows, and for each of the 168 hours from Monday 0:00 the number of its window.
+    """Return the names of the windows, and for each of the 168 hours from Monday 0:00 the number
+    of its window.
 
-    `text` is that of the setting TIME_WINDOWS: `NAME=DAYS HOURS…; …`, such as `lunch=Mon-Fri 12-13`; `*` for all. The
-    first window that has an hour gets it. Raises `ValueError`.
+    `text` is that of the setting TIME_WINDOWS: `NAME=DAYS HOURS…; …`, such as `lunch=Mon-Fri
+    12-13`; `*` for all. The first window that has an hour gets it. Raises `ValueError`.
     """
     names: list[str] = []
     hours: dict[int, int] = {}
@@ -82,13 +83,17 @@ def window_of(at: datetime) -> int:
 
 
 def parse_hour(text: str) -> str:
-    """Return the value of the hour of the day that a user typed, such as `07` for `7`; other texts as they are."""
+    """Return the value of the hour of the day that a user typed, such as `07` for `7`;
+    other texts as they are.
+    """
     is_number = text.isascii() and text.isdigit()
     return text.lstrip("0").rjust(2, "0") if is_number else text
 
 
 def parse_weekday(text: str) -> str:
-    """Return the value of the weekday that a user typed: `Mon` for `mon`, `Monday` or `1`; other texts as they are."""
+    """Return the value of the weekday that a user typed: `Mon` for `mon`, `Monday` or `1`;
+    other texts as they are.
+    """
     for number, (short, full) in enumerate(zip(WEEKDAYS, _FULL_WEEKDAYS, strict=True), 1):
         if text.lower() in (short.lower(), full.lower(), str(number)):
             return short
@@ -109,4 +114,6 @@ def hours_with(dimension: str, text: str) -> list[int]:
 def hour_of_week_expression() -> Combinable:
     """Return the hour of the week in which jobs ended, for a query."""
     zone = portal_zone()
-    return (ExtractIsoWeekDay("ended_at", tzinfo=zone) - 1) * 24 + ExtractHour("ended_at", tzinfo=zone)
+    return (ExtractIsoWeekDay("ended_at", tzinfo=zone) - 1) * 24 + ExtractHour(
+        "ended_at", tzinfo=zone
+    )

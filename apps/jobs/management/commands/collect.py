@@ -24,18 +24,26 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--cluster", required=True, help="name of the cluster")
-        parser.add_argument("--scheduler", help="create the cluster with this scheduler if it does not exist")
-        parser.add_argument("--since", help="start time (ISO 8601); default: continue from the last run")
+        parser.add_argument(
+            "--scheduler", help="create the cluster with this scheduler if it does not exist"
+        )
+        parser.add_argument(
+            "--since", help="start time (ISO 8601); default: continue from the last run"
+        )
         parser.add_argument("--once", action="store_true", help="collect up to now, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
         if options["scheduler"]:
-            cluster = ensure_cluster(name=options["cluster"], scheduler=options["scheduler"], by="collect", at=now)
+            cluster = ensure_cluster(
+                name=options["cluster"], scheduler=options["scheduler"], by="collect", at=now
+            )
         else:
             known = Cluster.objects.filter(name=options["cluster"]).first()
             if known is None:
-                raise CommandError(f"Cluster {options['cluster']} not found. Create it with --scheduler NAME.")
+                raise CommandError(
+                    f"Cluster {options['cluster']} not found. Create it with --scheduler NAME."
+                )
             cluster = known
         if options["since"]:
             collect_again(cluster=cluster, since=_moment(options["since"]), at=now)
@@ -59,7 +67,9 @@ class Command(BaseCommand):
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
-        self.stdout.write(f"collecting {cluster} every {EVERY_SECONDS:.0f} s until SIGTERM or Ctrl-C")
+        self.stdout.write(
+            f"collecting {cluster} every {EVERY_SECONDS:.0f} s until SIGTERM or Ctrl-C"
+        )
         while not stopped.is_set():
             close_old_connections()
             self._report(collect_finished_jobs(cluster=cluster, at=timezone.now()))

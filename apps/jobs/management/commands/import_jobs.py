@@ -1,4 +1,6 @@
-"""`manage.py import_jobs`: store the job records of a file: CSV, NDJSON, or what a scheduler writes."""
+"""`manage.py import_jobs`: store the job records of a file: CSV, NDJSON,
+or what a scheduler writes.
+"""
 
 import csv
 from argparse import ArgumentParser, ArgumentTypeError
@@ -18,32 +20,49 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 
 
 class Command(BaseCommand):
-    help = "Store the job records of a file: .csv with names of fields in its first line, .ndjson, or --format."
+    help = (
+        "Store the job records of a file: .csv with names of fields in its first line, .ndjson, "
+        "or --format."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path)
         parser.add_argument("--cluster", required=True, help="name of the cluster")
-        parser.add_argument("--format", choices=sorted(FORMATS), help="what wrote the file, if it is a scheduler's")
-        parser.add_argument("--time-zone", default="UTC", type=_zone, help="of times without one: Europe/Berlin")
-        parser.add_argument("--scheduler", help="create the cluster with this scheduler if it does not exist")
+        parser.add_argument(
+            "--format", choices=sorted(FORMATS), help="what wrote the file, if it is a scheduler's"
+        )
+        parser.add_argument(
+            "--time-zone", default="UTC", type=_zone, help="of times without one: Europe/Berlin"
+        )
+        parser.add_argument(
+            "--scheduler", help="create the cluster with this scheduler if it does not exist"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         path = options["file"]
         now = timezone.now()
         if path.suffix not in {".csv", ".ndjson"} and not options["format"]:
-            raise CommandError(f"{path}: the name must end in .csv or .ndjson, unless --format is given.")
+            raise CommandError(
+                f"{path}: the name must end in .csv or .ndjson, unless --format is given."
+            )
         if options["scheduler"]:
-            cluster = ensure_cluster(name=options["cluster"], scheduler=options["scheduler"], by="import", at=now)
+            cluster = ensure_cluster(
+                name=options["cluster"], scheduler=options["scheduler"], by="import", at=now
+            )
         else:
             known = Cluster.objects.filter(name=options["cluster"]).first()
             if known is None:
-                raise CommandError(f"Cluster {options['cluster']} not found. Create it with --scheduler NAME.")
+                raise CommandError(
+                    f"Cluster {options['cluster']} not found. Create it with --scheduler NAME."
+                )
             cluster = known
         try:
             with path.open(encoding="utf-8", errors="replace", newline="") as lines:
                 if options["format"]:
                     newest = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-                    records_read = FORMATS[options["format"]](lines.read(), options["time_zone"], newest)
+                    records_read = FORMATS[options["format"]](
+                        lines.read(), options["time_zone"], newest
+                    )
                     done = import_read(cluster=cluster, read=records_read, at=now)
                 else:
                     records = csv.DictReader(lines) if path.suffix == ".csv" else lines_of(lines)
@@ -55,7 +74,8 @@ class Command(BaseCommand):
         for number, reason in done.problems:
             self.stderr.write(f"record {number}: {reason}")
         self.stdout.write(
-            f"{done.records:,} records: {done.new:,} new, {done.changed:,} changed, {done.unchanged:,} unchanged, "
+            f"{done.records:,} records: {done.new:,} new, {done.changed:,} changed, "
+            f"{done.unchanged:,} unchanged, "
             f"{done.rejected:,} rejected"
         )
 

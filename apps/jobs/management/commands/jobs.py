@@ -13,14 +13,26 @@ from apps.jobs.domain.months.retention import drop_month, months
 
 
 class Command(BaseCommand):
-    help = "List the months of job records; archive one as Parquet, drop it once archived, or restore it."
+    help = (
+        "List the months of job records; archive one as Parquet, drop it once archived, or "
+        "restore it."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parts = parser.add_subparsers(dest="part", required=True)
-        parts.add_parser("months", help="list the months: their records, archives, and which are due to be dropped")
-        archive = parts.add_parser("archive", help="archive a month, and verify that; its records stay")
-        drop = parts.add_parser("drop", help="archive a month, verify that, and delete its records; totals stay")
-        drop.add_argument("--dry-run", action="store_true", help="say what would be deleted, and change nothing")
+        parts.add_parser(
+            "months",
+            help="list the months: their records, archives, and which are due to be dropped",
+        )
+        archive = parts.add_parser(
+            "archive", help="archive a month, and verify that; its records stay"
+        )
+        drop = parts.add_parser(
+            "drop", help="archive a month, verify that, and delete its records; totals stay"
+        )
+        drop.add_argument(
+            "--dry-run", action="store_true", help="say what would be deleted, and change nothing"
+        )
         restore = parts.add_parser("restore", help="put the records of a dropped month back")
         for part in (archive, drop, restore):
             part.add_argument("month", type=_month, help="2026-03")

@@ -24,7 +24,9 @@ def event_table() -> Iterator[str]:
 
 def _audiences(kind: EventKind) -> str:
     """Write who is notified as what: `turn: signers; progress: requester, watchers`."""
-    return "; ".join(f"{group.value}: {', '.join(names)}" for group in Group if (names := _notified(kind, group)))
+    return "; ".join(
+        f"{group.value}: {', '.join(names)}" for group in Group if (names := _notified(kind, group))
+    )
 
 
 def _notified(kind: EventKind, group: Group) -> list[str]:
@@ -39,11 +41,16 @@ def group_table() -> Iterator[str]:
         phrases: list[str] = []
         for kind in declared_kinds():
             phrases += _phrases(kind, group)
-        yield f"| {group.label.partition(':')[0]} | {'; '.join(phrases)} | {DEFAULTS[Channel.MAIL, group].label} |"
+        yield (
+            f"| {group.label.partition(':')[0]} | {'; '.join(phrases)} | "
+            f"{DEFAULTS[Channel.MAIL, group].label} |"
+        )
 
 
 def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
-    """Write what happened, with the audience where the requester is not among it: `was submitted (liaisons)`."""
+    """Write what happened, with the audience where the requester is not among it:
+    `was submitted (liaisons)`.
+    """
     names = [name for name in _notified(kind, group) if name != Audience.WATCHERS]
     if names:
         only = "" if Audience.REQUESTER in names else f" ({', '.join(names)})"
@@ -51,7 +58,8 @@ def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
             yield phrase + only
 
 
-#: Writers of lines, by the page and the name in the markers `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+#: Writers of lines, by the page and the name in the markers `<!-- begin: NAME -->` and `<!-- end:
+#: NAME -->`.
 TABLES = {
     ("requests.md", "states"): state_diagram,
     ("checks.md", "rules"): rule_tables,
@@ -61,14 +69,21 @@ TABLES = {
 
 
 class Command(BaseCommand):
-    help = "Update the tables in docs/ that are written from the code; with --check, only report a stale page."
+    help = (
+        "Update the tables in docs/ that are written from the code; with --check, only report a "
+        "stale page."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--check", action="store_true")
 
     def handle(self, *args: Any, check: bool, **options: Any) -> None:
         for (name, mark), lines in TABLES.items():
-            page, begin, end = Path(settings.BASE_DIR, "docs", name), f"<!-- begin: {mark} -->", f"<!-- end: {mark} -->"
+            page, begin, end = (
+                Path(settings.BASE_DIR, "docs", name),
+                f"<!-- begin: {mark} -->",
+                f"<!-- end: {mark} -->",
+            )
             old = page.read_text()
             before, _, rest = old.partition(begin)
             new = before + "\n".join([begin, *lines(), end]) + rest.partition(end)[2]

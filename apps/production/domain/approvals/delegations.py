@@ -20,7 +20,9 @@ MAX_ACTIVE = 20
 def own_groups(user: User) -> QuerySet[ApprovalGroup]:
     """Return the groups of this user, by membership or by role."""
     roles = {role for role, _ in scope_of(user).roles}
-    return ApprovalGroup.objects.filter(Q(members=user) | Q(role__in=roles), retired_at=None).distinct()
+    return ApprovalGroup.objects.filter(
+        Q(members=user) | Q(role__in=roles), retired_at=None
+    ).distinct()
 
 
 def may_delegate(user: User) -> bool:
@@ -40,21 +42,29 @@ def delegate(
     group: ApprovalGroup | None = None,
     role: str = "",
 ) -> Delegation:
-    """Let a user sign on behalf of `by` for a time: for a group, as an approver, or whatever `by` may sign.
+    """Let a user sign on behalf of `by` for a time: for a group, as an approver,
+    or whatever `by` may sign.
 
     Delegations are not transitive, and do not allow signing for a requester or one's own request.
     Raises `NotAllowed` if `by` has nothing to delegate, `InvalidFields`.
     """
     if not may_delegate(by):
-        raise NotAllowed("You have nothing to delegate: you are neither an approver nor in an approval group.")
+        raise NotAllowed(
+            "You have nothing to delegate: you are neither an approver nor in an approval group."
+        )
     problems = _problems(by, to_user, from_at, until_at, at)
     if group is not None and not own_groups(by).filter(pk=group.pk).exists():
         problems["group"] = ["You are not in this group."]
     if role and not scope_of(by).has_anywhere(Role.APPROVER):
         problems["role"] = ["You are not an approver."]
     User.objects.select_for_update().get(pk=by.pk)  # keeps the limit under concurrent writes
-    if Delegation.objects.filter(from_user=by, revoked_at=None, until_at__gt=at).count() >= MAX_ACTIVE:
-        problems.setdefault("to_user", []).append(f"You have {MAX_ACTIVE} delegations. Revoke one first.")
+    if (
+        Delegation.objects.filter(from_user=by, revoked_at=None, until_at__gt=at).count()
+        >= MAX_ACTIVE
+    ):
+        problems.setdefault("to_user", []).append(
+            f"You have {MAX_ACTIVE} delegations. Revoke one first."
+        )
     if group is not None and role:
         problems["role"] = ["Choose a group or a role, not both."]
     if problems or to_user is None:
@@ -89,7 +99,14 @@ def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: st
     """End a delegation in force, within the caller's transaction. The caller checks permissions."""
     delegation.revoked_at, delegation.revoked_by = at, str(by)
     delegation.save(update_fields=["revoked_at", "revoked_by"])
-    publish(kind="delegation.revoked", target=delegation, by=by, at=at, old=str(delegation.to_user), reason=reason)
+    publish(
+        kind="delegation.revoked",
+        target=delegation,
+        by=by,
+        at=at,
+        old=str(delegation.to_user),
+        reason=reason,
+    )
 
 
 def delegations_of(user: User) -> QuerySet[Delegation]:

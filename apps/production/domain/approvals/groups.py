@@ -17,7 +17,9 @@ from apps.production.permissions import may_change_groups
 
 @dataclass(frozen=True)
 class Retirement:
-    """The effects of retiring a group: rules that lose it, rules left without a group, delegations that end."""
+    """The effects of retiring a group: rules that lose it, rules left without a group,
+    delegations that end.
+    """
 
     rules: tuple[str, ...]
     emptied: tuple[str, ...]
@@ -29,7 +31,9 @@ class Retirement:
         if self.rules:
             effects.append(f"These rules no longer require its signature: {'; '.join(self.rules)}.")
         if self.emptied:
-            effects.append(f"One approver is enough for rules left without a group: {'; '.join(self.emptied)}.")
+            effects.append(
+                f"One approver is enough for rules left without a group: {'; '.join(self.emptied)}."
+            )
         if self.delegations:
             effects.append(f"These delegations end: {'; '.join(self.delegations)}.")
         return " ".join(effects)
@@ -37,7 +41,9 @@ class Retirement:
 
 def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
     rules = list(
-        ApprovalRule.objects.filter(groups=group).prefetch_related("groups").select_related("workflow", "experiment")
+        ApprovalRule.objects.filter(groups=group)
+        .prefetch_related("groups")
+        .select_related("workflow", "experiment")
     )
     return Retirement(
         rules=tuple(map(str, rules)),
@@ -48,9 +54,11 @@ def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
 
 @transaction.atomic
 def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -> Retirement:
-    """Remove a group from all rules, remove its members, and end its delegations; its signatures stay.
+    """Remove a group from all rules, remove its members, and end its delegations;
+    its signatures stay.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already retired.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already
+    retired.
     """
     if not may_change_groups(by):
         raise NotAllowed("You do not have permission to change approval groups.")

@@ -1,4 +1,6 @@
-"""The inbox: which requests wait for a user, what to do, since when; reminders go to the same users."""
+"""The inbox: which requests wait for a user, what to do, since when;
+reminders go to the same users.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,8 +27,8 @@ from apps.production.models import Attention, Request, RequestQuerySet, Signatur
 from apps.production.permissions import may_prioritise, may_reschedule
 
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
-#: The roles responsible for the next step, by state and by what needs attention, most urgent first. Drafts belong to
-#: their authors; required groups sign.
+#: The roles responsible for the next step, by state and by what needs attention, most urgent first.
+#: Drafts belong to their authors; required groups sign.
 RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
     AttentionKind.STUCK: _OPG,
     AttentionKind.TEST_FAILED: _OPG,
@@ -51,7 +53,8 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
-    """Return the requests that wait for this user: to sign, change, complete, release or close, or with attention.
+    """Return the requests that wait for this user: to sign, change, complete, release or close,
+    or with attention.
 
     With `at`, delegations in force at that time count.
     """
@@ -65,18 +68,26 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
         kinds = [wait for wait in waits if wait in AttentionKind]
         with_attention = Attention.objects.filter(kind__in=kinds)
         of_experiments = Q() if None in experiments else Q(experiment__in=experiments)
-        condition |= of_experiments & (Q(state__in=states) | Q(pk__in=with_attention.values("request")))
+        condition |= of_experiments & (
+            Q(state__in=states) | Q(pk__in=with_attention.values("request"))
+        )
 
     drafts_of_others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
     requests = Request.objects.filter(condition).exclude(drafts_of_others)
     return requests.order_by(F("deadline").asc(nulls_last=True), "pk")
 
 
-def _responsibilities(roles: Iterable[tuple[str, int | None]]) -> dict[frozenset[int | None], list[str]]:
-    """Return what waits for a user with these roles, by the experiments for which it does; None is all of them."""
+def _responsibilities(
+    roles: Iterable[tuple[str, int | None]],
+) -> dict[frozenset[int | None], list[str]]:
+    """Return what waits for a user with these roles, by the experiments for which it does;
+    None is all of them.
+    """
     waits: dict[frozenset[int | None], list[str]] = {}
     for wait, responsible_roles in RESPONSIBLE.items():
-        experiments = frozenset(experiment for role, experiment in roles if role in responsible_roles)
+        experiments = frozenset(
+            experiment for role, experiment in roles if role in responsible_roles
+        )
         if experiments:
             waits.setdefault(experiments, []).append(wait)
     return waits
@@ -109,15 +120,20 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
     for row in Attention.objects.filter(request__in=requests):
         kind = AttentionKind(row.kind)
         if kind in order:
-            waits[row.request_id].append(Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}"))
+            waits[row.request_id].append(
+                Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}")
+            )
 
     for waits_of_request in waits.values():
         waits_of_request.sort(key=lambda wait: order.index(wait.of))
     return waits
 
 
-def users_awaited(request: Request, wait: RequestState | AttentionKind, at: datetime) -> tuple[list[str], list[str]]:
-    """Return who is responsible for a waiting request: names of groups that must sign, and usernames with delegates.
+def users_awaited(
+    request: Request, wait: RequestState | AttentionKind, at: datetime
+) -> tuple[list[str], list[str]]:
+    """Return who is responsible for a waiting request: names of groups that must sign,
+    and usernames with delegates.
 
     The request must be waiting and not a draft. Exactly these users have it in their inbox.
     """
@@ -126,22 +142,30 @@ def users_awaited(request: Request, wait: RequestState | AttentionKind, at: date
     slots = slots_of(request)
     missing = [slot for slot in slots if slot.signature is None] or slots
     people: set[str] = set()
-    for rights in possible_signers([slot.group for slot in missing], approval_facts(request), at).values():
+    for rights in possible_signers(
+        [slot.group for slot in missing], approval_facts(request), at
+    ).values():
         people.update(right.user.username for right in rights)
     return [slot.group.name for slot in missing if slot.group], sorted(people)
 
 
 def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | None) -> list[str]:
-    """Return the usernames responsible for a wait; without an experiment, only roles for all experiments count."""
+    """Return the usernames responsible for a wait; without an experiment,
+    only roles for all experiments count.
+    """
     here = Q(experiment=None) | Q(experiment=experiment_id)
     held = Membership.objects.filter(here, role__in=RESPONSIBLE[wait], user__is_active=True)
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
-def signable(user: User, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
-    """Return the requests that this user can sign, with the rights to do so, in a fixed number of queries.
+def signable(
+    user: User, at: datetime | None, among: Iterable[int] | None = None
+) -> dict[int, list[Right]]:
+    """Return the requests that this user can sign, with the rights to do so,
+    in a fixed number of queries.
 
-    `among` limits the requests. Requests that do not differ in anything the rights depend on are evaluated once.
+    `among` limits the requests. Requests that do not differ in anything the rights depend on are
+    evaluated once.
     """
     if not scope_of(user).roles:
         return {}
@@ -150,7 +174,12 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
         waiting = waiting.filter(pk__in=list(among))
     rows = list(
         waiting.values_list(
-            "pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id", "editor_ids"
+            "pk",
+            "experiment_id",
+            "workflow__type_id",
+            "created_by_id",
+            "submitted_by_id",
+            "editor_ids",
         )
     )
     signed: dict[int, set[int | None]] = {row[0]: set() for row in rows}
@@ -186,7 +215,9 @@ class Action:
 
 @dataclass(frozen=True)
 class InboxItem:
-    """A request that waits for a user: what to do, by which button, why, on behalf of whom, and since when."""
+    """A request that waits for a user: what to do, by which button, why, on behalf of whom,
+    and since when.
+    """
 
     request: Request
     todo: str
@@ -203,8 +234,14 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     scope = scope_of(user)
     items = []
     for request in requests:
-        held = {role for role, experiment in scope.roles if experiment in (None, request.experiment_id)}
-        mine = [wait for wait in waits[request.pk] if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}]
+        held = {
+            role for role, experiment in scope.roles if experiment in (None, request.experiment_id)
+        }
+        mine = [
+            wait
+            for wait in waits[request.pk]
+            if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}
+        ]
         items.append(_item(request, user, rights.get(request.pk, []), mine or waits[request.pk]))
     return items
 

@@ -1,4 +1,6 @@
-"""Reminders of long waits: once per wait of a request (`request.reminder`), repeatedly for holds."""
+"""Reminders of long waits: once per wait of a request (`request.reminder`),
+repeatedly for holds.
+"""
 
 from datetime import datetime, timedelta
 
@@ -27,17 +29,24 @@ from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Attention, Hold, Reminder, Request
 
 #: Waits with reminders. Drafts have none: only their author waits for them.
-WAITING = (RequestState.AWAITING_APPROVAL, *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT))
+WAITING = (
+    RequestState.AWAITING_APPROVAL,
+    *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT),
+)
 
 
 def remind_of_waiting(*, at: datetime) -> int:
-    """Publish a reminder for every wait of a request that is longer than its rules allow; return how many."""
+    """Publish a reminder for every wait of a request that is longer than its rules allow;
+    return how many.
+    """
     named = Q(state__in=[wait for wait in WAITING if wait in RequestState]) | Q(
         pk__in=Attention.objects.values("request")
     )
     waiting = list(Request.objects.filter(named).select_related("workflow").order_by("pk"))
     waits, rules = waits_of(waiting), Rules()
-    reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
+    reminded = set(
+        Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since")
+    )
     count = 0
     for request in waiting:
         days = rules.remind_after(request.experiment_id, request.workflow.type_id)
@@ -50,21 +59,37 @@ def remind_of_waiting(*, at: datetime) -> int:
 
 @transaction.atomic
 def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
-    """Publish `request.reminder` to those responsible, unless the wait is over or was reminded of before."""
-    current = Request.objects.select_for_update(of=("self",)).select_related("workflow").get(pk=request.pk)
+    """Publish `request.reminder` to those responsible,
+    unless the wait is over or was reminded of before.
+    """
+    current = (
+        Request.objects.select_for_update(of=("self",))
+        .select_related("workflow")
+        .get(pk=request.pk)
+    )
     if (current.version, current.state) != (request.version, request.state):
         return False
-    _, made = Reminder.objects.get_or_create(request=current, state=wait.of, since=wait.since, defaults={"at": at})
+    _, made = Reminder.objects.get_or_create(
+        request=current, state=wait.of, since=wait.since, defaults={"at": at}
+    )
     if made:
         groups, people = users_awaited(current, wait.of, at)
-        data = {"groups": groups, "people": people, "state": wait.of, "since": wait.since.isoformat(), "days": days}
+        data = {
+            "groups": groups,
+            "people": people,
+            "state": wait.of,
+            "since": wait.since.isoformat(),
+            "days": days,
+        }
         todo = f"{NEXT_STEPS[wait.of]}. Waiting since {wait.since:%-d %b %Y}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=data)
     return made
 
 
 def remind_of_holds(*, at: datetime) -> int:
-    """Publish reminders of active holds, after the days their rules set, and again after as many; return how many."""
+    """Publish reminders of active holds, after the days their rules set, and again after as many;
+    return how many.
+    """
     rules, count = Rules(), 0
     for hold in open_holds():
         days = rules.remind_after(hold_experiment_id(hold))
@@ -76,12 +101,31 @@ def remind_of_holds(*, at: datetime) -> int:
 
 @transaction.atomic
 def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
-    """Publish `hold.reminder` to the user who placed it, or those who can lift it, unless already done or lifted."""
-    if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
+    """Publish `hold.reminder` to the user who placed it, or those who can lift it,
+    unless already done or lifted.
+    """
+    if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(
+        reminded_at=at
+    ):
         return False
     is_author_able = hold.by.is_active and may_lift(hold.by, hold)
-    users = [hold.by.username] if is_author_able else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
-    data = {"hold": hold.pk, "level": hold_level(hold), "people": users, "since": hold.at.isoformat(), "days": days}
-    todo = f"Lift or keep the hold: {hold_subject(hold)} is on hold since {hold.at:%-d %b %Y}. {hold.reason}"
-    publish(kind="hold.reminder", target=event_target(hold), by=PORTAL, at=at, reason=todo, data=data)
+    users = (
+        [hold.by.username]
+        if is_author_able
+        else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
+    )
+    data = {
+        "hold": hold.pk,
+        "level": hold_level(hold),
+        "people": users,
+        "since": hold.at.isoformat(),
+        "days": days,
+    }
+    todo = (
+        f"Lift or keep the hold: {hold_subject(hold)} is on hold since {hold.at:%-d %b %Y}. "
+        f"{hold.reason}"
+    )
+    publish(
+        kind="hold.reminder", target=event_target(hold), by=PORTAL, at=at, reason=todo, data=data
+    )
     return True

@@ -46,7 +46,9 @@ class ApprovalFacts:
 
 @dataclass(frozen=True)
 class Right:
-    """The right of a user to sign for a group (None: as an approver), possibly on behalf of `for_user`."""
+    """The right of a user to sign for a group (None: as an approver),
+    possibly on behalf of `for_user`.
+    """
 
     user: User
     group: ApprovalGroup | None
@@ -60,7 +62,9 @@ class Rules:
     """The enabled approval rules, read once for any number of requests."""
 
     def __init__(self) -> None:
-        self._rules = list(ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members"))
+        self._rules = list(
+            ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members")
+        )
 
     def groups_for(self, facts: ApprovalFacts) -> list[ApprovalGroup | None]:
         """Return the groups that must sign, sorted by name; [None] if one approver is enough."""
@@ -73,7 +77,8 @@ class Rules:
         return [*sorted(groups.values(), key=lambda group: group.name)] or [None]
 
     def remind_after(self, experiment_id: int | None, type_id: int | None = None) -> int:
-        """Return after how many days to send a reminder, the fewest of all matching rules; 0 for never.
+        """Return after how many days to send a reminder, the fewest of all matching rules;
+        0 for never.
 
         Without a type, as for a hold, only rules for every type match.
         """
@@ -102,7 +107,9 @@ class Signer:
         return frozenset(own | {delegation.from_user_id for delegation in self._delegations})
 
     def rights(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> list[Right]:
-        """Return the user's own right to sign for a group, else those by delegation; no one signs their own request."""
+        """Return the user's own right to sign for a group, else those by delegation;
+        no one signs their own request.
+        """
         user = self.user
         if not user or user.pk in facts.requesters or not scope_of(user).sees(facts.experiment_id):
             return []
@@ -119,15 +126,21 @@ class Signer:
 
 
 def signer_at(user: User | None, at: datetime | None) -> Signer:
-    """Return a user with the delegations in force at a time; without a time, delegations do not count."""
+    """Return a user with the delegations in force at a time; without a time,
+    delegations do not count.
+    """
     if at is None or not scope_of(user).roles:
         return Signer(user, ())
     return Signer(user, delegations_in_force(at, to_user=user))
 
 
 def delegations_in_force(at: datetime, **matching: Any) -> QuerySet[Delegation]:
-    """Return the delegations in force at a time, with the roles of the delegators, in a fixed number of queries."""
-    delegations = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **matching)
+    """Return the delegations in force at a time, with the roles of the delegators,
+    in a fixed number of queries.
+    """
+    delegations = Delegation.objects.filter(
+        revoked_at=None, from_at__lte=at, until_at__gt=at, **matching
+    )
     delegations = delegations.select_related("from_user", "group").order_by("pk")
     return delegations.prefetch_related("from_user__memberships")
 
@@ -142,7 +155,9 @@ def _covers(delegation: Delegation, group: ApprovalGroup | None, facts: Approval
 
 
 def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
-    """Whether a user belongs to a group for this request; without a group, whether they are an approver."""
+    """Whether a user belongs to a group for this request; without a group,
+    whether they are an approver.
+    """
     scope = scope_of(user)
     if group is None:
         return scope.has(Role.APPROVER, facts.experiment_id)
@@ -153,7 +168,9 @@ def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -
 
 @dataclass(frozen=True)
 class Slot:
-    """One required signature: given, or who can give it; `changes` since `earlier`, a withdrawn signature."""
+    """One required signature: given, or who can give it; `changes` since `earlier`,
+    a withdrawn signature.
+    """
 
     group: ApprovalGroup | None
     signature: Signature | None
@@ -169,12 +186,16 @@ class Slot:
 
 def approval_facts(request: Request) -> ApprovalFacts:
     """Return the facts of a request that the rules need."""
-    return ApprovalFacts(request.pk, request.experiment_id, request.workflow.type_id, request.requester_ids)
+    return ApprovalFacts(
+        request.pk, request.experiment_id, request.workflow.type_id, request.requester_ids
+    )
 
 
 def slots_of(request: Request, user: User | None = None, at: datetime | None = None) -> list[Slot]:
     """Return the required signatures of a request, with this user's right to sign each."""
-    live = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
+    live = Signature.objects.filter(request=request, withdrawn_at=None).select_related(
+        "by", "for_user"
+    )
     signatures = {signature.group_id: signature for signature in live}
     facts = approval_facts(request)
     signer = signer_at(user, at)
@@ -190,7 +211,10 @@ def signers_of(
     content: RequestContent, *, experiment: Experiment, requesters: Iterable[int], at: datetime
 ) -> list[tuple[str, list[str]]]:
     """Return who must sign content once it is submitted: each group, and who can sign for it."""
-    type_id = WorkflowType.objects.filter(key=content.workflow.key).values_list("pk", flat=True).first() or 0
+    type_id = (
+        WorkflowType.objects.filter(key=content.workflow.key).values_list("pk", flat=True).first()
+        or 0
+    )
     facts = ApprovalFacts(0, experiment.pk, type_id, frozenset(requesters))
     groups = Rules().groups_for(facts)
     rights = possible_signers(groups, facts, at)
@@ -210,7 +234,9 @@ def may_sign(request: Request, user: User, at: datetime | None) -> bool:
 
 
 def has_to_sign(slots: Iterable[Slot]) -> bool:
-    """Whether this user has a signature to give; if none is missing, whether they may give the final approval."""
+    """Whether this user has a signature to give; if none is missing,
+    whether they may give the final approval.
+    """
     slots = list(slots)
     missing = [slot for slot in slots if slot.signature is None]
     return any(slot.mine for slot in missing or slots)
@@ -219,7 +245,9 @@ def has_to_sign(slots: Iterable[Slot]) -> bool:
 def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
 ) -> dict[int | None, list[Right]]:
-    """Return who can sign for each group: members and delegates who can see the request and did not make it."""
+    """Return who can sign for each group: members and delegates who can see the request and did
+    not make it.
+    """
     seers = Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
     seers |= Q(memberships__experiment=facts.experiment_id)
     users = User.objects.filter(seers, is_active=True).distinct().prefetch_related("memberships")
@@ -253,19 +281,32 @@ class Approval:
         return [slot for slot in self.missing if slot.mine]
 
 
-def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
+def approval_of(
+    request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None
+) -> Approval:
     """Return the required signatures of a request, or those it was approved with.
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
     signatures = list(
-        Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk")
+        Signature.objects.filter(request=request)
+        .select_related("by", "for_user", "group")
+        .order_by("pk")
     )
     if request.state in SIGNED:
         return Approval(
-            [Slot(signature.group, signature) for signature in signatures if signature.withdrawn_at is None]
+            [
+                Slot(signature.group, signature)
+                for signature in signatures
+                if signature.withdrawn_at is None
+            ]
         )
-    if request.state in {RequestState.DRAFT, RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.REJECTED}:
+    if request.state in {
+        RequestState.DRAFT,
+        RequestState.CANCELLED,
+        RequestState.SUPERSEDED,
+        RequestState.REJECTED,
+    }:
         return Approval([])
 
     slots = slots_of(request, user, at) if slots is None else list(slots)
@@ -275,7 +316,9 @@ def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[S
         return Approval(slots)
 
     current = [slot.signature for slot in slots if slot.signature]
-    own = [signature.pk for signature in current if user.pk in {signature.by_id, signature.for_user_id}]
+    own = [
+        signature.pk for signature in current if user.pk in {signature.by_id, signature.for_user_id}
+    ]
     return Approval(slots, frozenset(own))
 
 
@@ -287,14 +330,18 @@ def move_message(request: Request, verb: str) -> str:
     return f"{request} is now “{request.get_state_display()}”."
 
 
-def _filled(request: Request, slot: Slot, people: dict[int | None, list[Right]], signatures: list[Signature]) -> Slot:
+def _filled(
+    request: Request, slot: Slot, people: dict[int | None, list[Right]], signatures: list[Signature]
+) -> Slot:
     group = slot.group.pk if slot.group else None
     names = [str(person) for person in people.get(group, [])]
     more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
 
     # Without an earlier signature of this group, compare with the newest one of any group.
-    withdrawn = [signature for signature in reversed(signatures) if signature.withdrawn_at is not None]
+    withdrawn = [
+        signature for signature in reversed(signatures) if signature.withdrawn_at is not None
+    ]
     of_group = [signature for signature in withdrawn if signature.group_id == group]
     earlier = next(iter(of_group or withdrawn), None)
     if slot.signature is not None or earlier is None:

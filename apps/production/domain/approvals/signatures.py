@@ -16,9 +16,11 @@ from apps.production.models import Request, Signature
 def sign(
     *, request: Request, content: RequestContent, by: User, at: datetime, group: str = ""
 ) -> tuple[list[Signature], bool]:
-    """Sign for every unsigned group of this user, or the one named; also return whether all have signed now.
+    """Sign for every unsigned group of this user, or the one named;
+    also return whether all have signed now.
 
-    Raises `InvalidFields` for an unknown group, `InvalidTransition` if the group has already signed, `NotAllowed`.
+    Raises `InvalidFields` for an unknown group, `InvalidTransition` if the group has already
+    signed, `NotAllowed`.
     """
     slots = slots_of(request, by, at)
     missing = [slot for slot in slots if slot.signature is None]
@@ -31,7 +33,9 @@ def sign(
         raise NotAllowed(f"You are not a member of {slots[0].name}, which must sign.")
     free = [slot for slot in mine if slot.signature is None]
     if missing and not free:
-        existing = "; ".join(f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature)
+        existing = "; ".join(
+            f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature
+        )
         lacking = ", ".join(slot.name for slot in missing)
         raise InvalidTransition(f"{request} is already signed: {existing}. Missing: {lacking}.")
     made = [
@@ -59,9 +63,15 @@ def signature_data(signatures: list[Signature]) -> dict[str, Any]:
     return ({"groups": groups} if groups else {}) | ({"for": absent} if absent else {})
 
 
-def withdraw_own(*, request: Request, signature: int, by: User, at: datetime, reason: str) -> Signature:
+def withdraw_own(
+    *, request: Request, signature: int, by: User, at: datetime, reason: str
+) -> Signature:
     """Withdraw a signature given by or for this user. Raises `InvalidTransition`, `NotAllowed`."""
-    own_signature = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
+    own_signature = (
+        Signature.objects.filter(request=request, pk=signature)
+        .select_related("by", "for_user")
+        .first()
+    )
     if own_signature is None or own_signature.withdrawn_at is not None:
         raise InvalidTransition(f"{request} no longer has this signature.")
     if by.pk not in {own_signature.by_id, own_signature.for_user_id}:

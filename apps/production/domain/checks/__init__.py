@@ -1,4 +1,7 @@
-"""Checks of a request: rules for saving and submitting it, and their findings. What third-party rules import."""
+"""Checks of a request: rules for saving and submitting it, and their findings.
+
+What third-party rules import.
+"""
 
 from apps.production.domain.checks.base import Facts, Finding, Fix, Problem, Rule, Severity, rule
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import TextChoices
 
+from apps.core.domain.plugins import first_paragraph
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import Dataset
@@ -36,7 +37,9 @@ class Fix:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem to fix: the path of the field, such as `stages.0.memory_bytes`, and what to do."""
+    """One problem to fix: the path of the field, such as `stages.0.memory_bytes`,
+    and what to do.
+    """
 
     path: str
     message: str
@@ -44,7 +47,9 @@ class Problem:
 
     def below(self, path: str) -> "Problem":
         """Return the problem with `path` before its paths, which are those of a stage."""
-        fix = self.fix and Fix(self.fix.label, {f"{path}.{name}": value for name, value in self.fix.values.items()})
+        fix = self.fix and Fix(
+            self.fix.label, {f"{path}.{name}": value for name, value in self.fix.values.items()}
+        )
         return Problem(f"{path}.{self.path}", self.message, fix)
 
 
@@ -75,7 +80,9 @@ class Offer:
 
 @dataclass(frozen=True)
 class Other:
-    """Another submitted request of the experiment that was not rejected, cancelled or superseded."""
+    """Another submitted request of the experiment that was not rejected,
+    cancelled or superseded.
+    """
 
     key: str
     title: str = ""
@@ -88,7 +95,9 @@ class Other:
 
 @dataclass(frozen=True)
 class StageBefore:
-    """How often earlier requests of the experiment used a stage name, and which services it needed."""
+    """How often earlier requests of the experiment used a stage name,
+    and which services it needed.
+    """
 
     requests: int = 0
     services: Mapping[str, int] = field(default_factory=dict)
@@ -115,7 +124,10 @@ class EarlierBlock:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything checks may know. Only the first two fields are always set; the others may be empty."""
+    """Everything checks may know.
+
+    Only the first two fields are always set; the others may be empty.
+    """
 
     today: date
     services: frozenset[str]
@@ -126,13 +138,16 @@ class Facts:
     written_by: Mapping[str, str] = field(default_factory=dict)
     #: None if the portal has no catalogue; a missing name is not in the catalogue.
     datasets: Mapping[str, Dataset] | None = None
-    #: Datasets that the portal is about to define for this request, with the last error or an empty text.
+    #: Datasets that the portal is about to define for this request, with the last error or an empty
+    #: text.
     defining: Mapping[str, str] = field(default_factory=dict)
     #: Why the catalogue is unavailable; empty if it is not.
     catalogue_fault: str = ""
-    #: Why the portal cannot list the files of keep-up processing that it submits; empty if it can or need not.
+    #: Why the portal cannot list the files of keep-up processing that it submits; empty if it can
+    #: or need not.
     listing_fault: str = ""
-    #: This request's releases if all were used before; otherwise every release the experiment has used.
+    #: This request's releases if all were used before; otherwise every release the experiment has
+    #: used.
     releases: frozenset[str] = frozenset()
     #: By stage name in lower case.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
@@ -141,7 +156,8 @@ class Facts:
     earlier_blocks: tuple[EarlierBlock, ...] = ()
     #: The largest output of past stages, by stage name in lower case.
     largest_outputs: Mapping[str, int] = field(default_factory=dict)
-    #: The most that past jobs of the experiment used, and the memory of the largest node known; 0: unknown.
+    #: The most that past jobs of the experiment used, and the memory of the largest node known; 0:
+    #: unknown.
     memory_used_bytes: float = 0
     largest_node_bytes: int = 0
     #: Username of the author, if they are no longer a liaison.
@@ -171,16 +187,18 @@ class Rule:
 
 
 def rule(severity: Severity) -> Callable[[Check], Rule]:
-    """Turn a function into a rule. The first line of its docstring becomes the description."""
+    """Turn a function into a rule. The first paragraph of its docstring becomes the description."""
 
     def make(check: Check) -> Rule:
-        return Rule(severity, (check.__doc__ or "").partition("\n")[0], check)
+        return Rule(severity, first_paragraph(check), check)
 
     return make
 
 
 def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
-    """Turn a function of one stage into a rule; the paths of its problems and fixes are fields of the stage."""
+    """Turn a function of one stage into a rule; the paths of its problems and fixes are fields
+    of the stage.
+    """
 
     def make(check: StageCheck) -> Rule:
         def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
@@ -195,7 +213,9 @@ def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
 
 
 def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
-    """Turn a function of one stage with past jobs, and their figures, into a rule; paths are as in `stage_rule`."""
+    """Turn a function of one stage with past jobs, and their figures, into a rule;
+    paths are as in `stage_rule`.
+    """
 
     def make(check: PastCheck) -> Rule:
         def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
@@ -233,7 +253,9 @@ def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
 
 
 def _put(place: Any, parts: Sequence[str], value: Any) -> Any:
-    """Return a copy of a request, a stage or arguments with the value at a path; an empty argument is left out."""
+    """Return a copy of a request, a stage or arguments with the value at a path;
+    an empty argument is left out.
+    """
     name, *rest = parts
     if isinstance(place, tuple):
         here = int(name)

@@ -66,11 +66,16 @@ MOST_SCANS = 200
 
 def basic_facts(at: datetime) -> Facts:
     """Return the facts needed to check whether a draft can be saved."""
-    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
+    return Facts(
+        today=timezone.localdate(at),
+        services=frozenset(Service.objects.values_list("slug", flat=True)),
+    )
 
 
 def file_list_fault() -> str:
-    """Return why the portal cannot list the files of keep-up processing; empty if it can, or submits no jobs."""
+    """Return why the portal cannot list the files of keep-up processing; empty if it can,
+    or submits no jobs.
+    """
     submits = Cluster.objects.filter(submits=True).exists()
     return listing_fault(settings.DATASET_CATALOGUE) if submits else ""
 
@@ -92,10 +97,13 @@ def facts_for(
     outputs = {row.output_dataset for rows in past.values() for row in rows}
     named = _datasets(content)
     written_by, foreign = _writers(named - {""}, experiment, request)
-    # Datasets of other experiments are treated like absent ones, so that their names are not confirmed.
+    # Datasets of other experiments are treated like absent ones, so that their names are not
+    # confirmed.
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
     author = by if request is None else request.created_by
-    clusters = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    clusters = Cluster.objects.filter(collects=True).values_list(
+        "name", "max_memory_bytes", "max_wall_seconds"
+    )
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
     earlier_stages, earlier_blocks = _sizes(earlier)
     undefined = DatasetPart.objects.filter(request=request, defined_at=None)
@@ -133,11 +141,15 @@ def _estimate(
     datasets: Mapping[str, Dataset],
     at: datetime,
 ) -> Estimate:
-    """Return the estimate with start and end: as stored or, before the approval, as if approved now as requested."""
+    """Return the estimate with start and end: as stored or, before the approval,
+    as if approved now as requested.
+    """
     today, at_once = timezone.localdate(at), past_at_once(experiment)
     from_today = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
     if request is None or request.state not in SIGNED:
-        return with_expected_end(from_today, request_of_draft(request, experiment, content), start=None, at=at)
+        return with_expected_end(
+            from_today, request_of_draft(request, experiment, content), start=None, at=at
+        )
     start = start_of(request, at=at)
     return with_expected_end(from_today, request, start=start.days if start else None, at=at)
 
@@ -148,11 +160,16 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
         return {}
     rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
     windows: dict[str, list[Window]] = defaultdict(list)
-    planned = DowntimeWindow.objects.filter(services__slug__in=rows, ends_at__gt=at, cancelled_at=None)
+    planned = DowntimeWindow.objects.filter(
+        services__slug__in=rows, ends_at__gt=at, cancelled_at=None
+    )
     fields = ("services__slug", "title", "starts_at", "ends_at")
     for slug, *window in planned.order_by("starts_at", "pk").values_list(*fields):
         windows[slug].append(Window(*window))
-    return {slug: ServiceNow(row.service.name, row.state, tuple(windows[slug])) for slug, row in rows.items()}
+    return {
+        slug: ServiceNow(row.service.name, row.state, tuple(windows[slug]))
+        for slug, row in rows.items()
+    }
 
 
 def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
@@ -176,7 +193,14 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
         return ()
 
     arguments = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
-    columns: Any = ("key", "title", "first__jobs", "first__configuration", "first__release", *arguments)
+    columns: Any = (
+        "key",
+        "title",
+        "first__jobs",
+        "first__configuration",
+        "first__release",
+        *arguments,
+    )
     others = []
     for row in rows.filter(alike).order_by("pk").values_list(*columns):
         key, title, jobs, configuration, release, *texts, seed = row
@@ -194,7 +218,9 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
 
 
 def _ends(name: str) -> dict[str, Case]:
-    """Return expressions for the first and last run of an argument that is one range; any other spans all runs."""
+    """Return expressions for the first and last run of an argument that is one range;
+    any other spans all runs.
+    """
     text = KT(f"arguments__{name}")
     is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
     first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
@@ -218,14 +244,24 @@ def _datasets(content: RequestContent) -> set[str]:
 def _writers(
     names: set[str], experiment: Experiment, request: Request | None
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Return the request of this experiment that writes each dataset, and the datasets that only others write."""
+    """Return the request of this experiment that writes each dataset,
+    and the datasets that only others write.
+    """
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
-    writers = list(rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id"))
+    writers = list(
+        rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+    )
 
-    scans = Stage.objects.filter(request__experiment=experiment).exclude(request__scan="").exclude(request=request)
+    scans = (
+        Stage.objects.filter(request__experiment=experiment)
+        .exclude(request__scan="")
+        .exclude(request=request)
+    )
     scans = scans.exclude(request__state__in=UNCLAIMED).order_by("-pk")
-    for output, text, key in scans.values_list("output_dataset", "request__scan", "request__key")[:MOST_SCANS]:
+    for output, text, key in scans.values_list("output_dataset", "request__scan", "request__key")[
+        :MOST_SCANS
+    ]:
         written = {point.text(output) for point in read_scan(text).points}
         writers += [(name, key, experiment.pk) for name in written & names]
 
@@ -235,9 +271,18 @@ def _writers(
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
-    """Return this content's releases if all were used before, else every release the experiment has used."""
-    named = sorted({stage.release for stage in content.stages if stage.release and "\0" not in stage.release})
-    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
+    """Return this content's releases if all were used before,
+    else every release the experiment has used.
+    """
+    named = sorted(
+        {stage.release for stage in content.stages if stage.release and "\0" not in stage.release}
+    )
+    used = (
+        Stage.objects.filter(request__in=earlier)
+        .exclude(release="")
+        .order_by()
+        .values_list("release", flat=True)
+    )
     # Each EXISTS stops at the first matching row.
     looks = [Exists(used.filter(release=release)) for release in named]
     known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
@@ -246,7 +291,9 @@ def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[
     return frozenset(used.distinct())
 
 
-def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
+def _stages_before(
+    content: RequestContent, earlier: QuerySet[Request]
+) -> Mapping[str, StageBefore]:
     latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
     stages = (
         Stage.objects.filter(request__in=latest)
@@ -255,14 +302,18 @@ def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mappi
     )
     times = Counter(dict(stages.order_by().values_list("small").annotate(Count("pk"))))
     needed: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, slug, count in stages.order_by().values_list("small", "services__slug").annotate(Count("pk")):
+    for name, slug, count in (
+        stages.order_by().values_list("small", "services__slug").annotate(Count("pk"))
+    ):
         if slug is not None:
             needed[name][slug] += count
     return {name: StageBefore(count, needed[name]) for name, count in times.items()}
 
 
 def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[EarlierBlock, ...]]:
-    """Return the sizes of the stages and run blocks of the newest earlier requests, in one query."""
+    """Return the sizes of the stages and run blocks of the newest earlier requests,
+    in one query.
+    """
     latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
     rows: Any = Stage.objects.filter(request__in=latest).order_by("request", "position")
     rows = rows.annotate(block=KeyTextTransform(NEW_RUNS, "request__arguments"))
@@ -271,11 +322,15 @@ def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[
     for key, name, position, jobs, wall, memory, block in rows.values_list(*columns):
         stages.append(EarlierStage(key, name.casefold(), jobs or 0, wall or 0, memory or 0))
         if position == 0 and block:
-            blocks.append(EarlierBlock(jobs or 0, sum(last - first + 1 for first, last in ranges(block))))
+            blocks.append(
+                EarlierBlock(jobs or 0, sum(last - first + 1 for first, last in ranges(block)))
+            )
     return tuple(stages), tuple(blocks)
 
 
-def _largest_outputs(past: Mapping[str, list[PastStage]], datasets: Mapping[str, Dataset]) -> dict[str, int]:
+def _largest_outputs(
+    past: Mapping[str, list[PastStage]], datasets: Mapping[str, Dataset]
+) -> dict[str, int]:
     """Return the size of the largest output in the catalogue of past stages, by their name."""
     largest: dict[str, int] = {}
     for name, rows in past.items():
@@ -285,23 +340,35 @@ def _largest_outputs(past: Mapping[str, list[PastStage]], datasets: Mapping[str,
 
 
 def _memory_used(experiment: Experiment) -> float:
-    """Return the most memory that 90% of the jobs of a past stage of the experiment used at most; 0 if unknown."""
-    used = StageHistory.objects.filter(experiment=experiment).aggregate(most=Max(F("memory_bytes__4")))
+    """Return the most memory that 90% of the jobs of a past stage of the experiment used at most;
+    0 if unknown.
+    """
+    used = StageHistory.objects.filter(experiment=experiment).aggregate(
+        most=Max(F("memory_bytes__4"))
+    )
     return used["most"] or 0.0
 
 
 def _largest_node() -> int:
-    """Return the memory of the largest node of the clusters whose jobs are collected; 0 if none is known."""
-    return Host.objects.filter(cluster__collects=True).aggregate(most=Max("memory_bytes"))["most"] or 0
+    """Return the memory of the largest node of the clusters whose jobs are collected;
+    0 if none is known.
+    """
+    return (
+        Host.objects.filter(cluster__collects=True).aggregate(most=Max("memory_bytes"))["most"] or 0
+    )
 
 
 def _changed_at(request: Request) -> Mapping[int, datetime]:
-    """Return when the release or configuration of each stage last changed, from the request's edit events."""
+    """Return when the release or configuration of each stage last changed,
+    from the request's edit events.
+    """
     changed_at: dict[int, datetime] = {}
     edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
     for event in edits:
         for change in event.data.get("changes", ()):
             parts = change["path"].split(".")
-            if parts[0] == "stages" and (len(parts) == 2 or parts[2] in {"release", "configuration"}):
+            if parts[0] == "stages" and (
+                len(parts) == 2 or parts[2] in {"release", "configuration"}
+            ):
                 changed_at[int(parts[1])] = event.at
     return changed_at

@@ -18,7 +18,19 @@ from apps.production.domain.checks.rules import (
     unusual,
 )
 
-_MODULES = (draft, fields, chain, jobs, unusual, keep_up, scans, runs_and_seeds, datasets, services, releases)
+_MODULES = (
+    draft,
+    fields,
+    chain,
+    jobs,
+    unusual,
+    keep_up,
+    scans,
+    runs_and_seeds,
+    datasets,
+    services,
+    releases,
+)
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={
@@ -29,7 +41,9 @@ RULES: Registry[Rule] = Registry(
     },
 )
 #: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
-DRAFT: Mapping[str, Rule] = {name: value for name, value in vars(draft).items() if isinstance(value, Rule)}
+DRAFT: Mapping[str, Rule] = {
+    name: value for name, value in vars(draft).items() if isinstance(value, Rule)
+}
 rules = RULES.working
 
 

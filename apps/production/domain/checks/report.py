@@ -1,4 +1,6 @@
-"""Run rules on a request: their findings, messages by field, and the report that pages and API show."""
+"""Run rules on a request: their findings, messages by field,
+and the report that pages and API show.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -52,7 +54,9 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
                 Finding(name, rule.severity, problem.path, problem.message, problem.fix)
                 for problem in rule(content, facts)
             ]
-        except Exception as error:  # a third-party rule may raise anything; the other rules still run
+        except (
+            Exception
+        ) as error:  # a third-party rule may raise anything; the other rules still run
             log.exception("check %s failed", name)
             message = f"The check “{name}” failed to run ({type(error).__name__})."
             findings.append(Finding(name, Severity.WARNING, "", message))
@@ -72,7 +76,9 @@ class CheckReport:
 
     @property
     def fixes(self) -> list[Fix]:
-        """The fixes that can be applied together: for each field that of the most severe finding."""
+        """The fixes that can be applied together: for each field that of the most severe
+        finding.
+        """
         fixes: list[Fix] = []
         changed_fields: set[str] = set()
         for finding in self.findings:
@@ -103,7 +109,8 @@ def check_report(
 
 @dataclass(frozen=True)
 class Warnings:
-    """The warnings of a request: rule, severity, path and message of each; as of now, or those at its submission.
+    """The warnings of a request: rule, severity, path and message of each; as of now,
+    or those at its submission.
 
     `outdated` counts those at submission that were about the services and downtimes of that time.
     """
@@ -125,7 +132,9 @@ class Warnings:
 
 def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> Warnings:
     """Run the checks again: the approver decides on what holds now."""
-    return warnings_in(check_report(content, experiment=request.experiment, at=at, request=request), at=at)
+    return warnings_in(
+        check_report(content, experiment=request.experiment, at=at, request=request), at=at
+    )
 
 
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
@@ -143,11 +152,15 @@ def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
 
 
 def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
-    """Return the warnings that a request was submitted with, without those that were about a time now past."""
+    """Return the warnings that a request was submitted with,
+    without those that were about a time now past.
+    """
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
             warnings = event.data["checks"]
             lasting = [warning for warning in warnings if warning["rule"] not in PASSING]
             outdated = len(warnings) - len(lasting)
-            return Warnings(event.at, lasting, event.data["checks_count"] - outdated, outdated=outdated)
+            return Warnings(
+                event.at, lasting, event.data["checks_count"] - outdated, outdated=outdated
+            )
     return None

@@ -1,4 +1,6 @@
-"""The effect of a change in a state: allowed as it is, allowed with new signatures (material), or refused."""
+"""The effect of a change in a state: allowed as it is, allowed with new signatures (material),
+or refused.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +8,21 @@ from dataclasses import dataclass
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.faults import Problems
-from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, IMMATERIAL, POSTPONABLE, RequestState
+from apps.production.enums import (
+    ARGUMENT_EDITABLE,
+    CHANGEABLE,
+    EDITABLE,
+    IMMATERIAL,
+    POSTPONABLE,
+    RequestState,
+)
 
 
 @dataclass(frozen=True)
 class ChangeReview:
-    """All changes, those that need new signatures, and messages by path for those refused in this state."""
+    """All changes, those that need new signatures, and messages by path for those refused in
+    this state.
+    """
 
     changes: list[dict[str, str]]
     material: list[dict[str, str]]
@@ -21,12 +32,18 @@ class ChangeReview:
 def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
     all_changes = changes(old, new)
     if state in EDITABLE:
-        return ChangeReview(all_changes, [change for change in all_changes if not _is_immaterial(change, old, new)], {})
+        return ChangeReview(
+            all_changes,
+            [change for change in all_changes if not _is_immaterial(change, old, new)],
+            {},
+        )
 
     material = []
     for change in all_changes:
         argument = _argument(change["path"], new)
-        declared = argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
+        declared = (
+            argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
+        )
         if not declared and not (state in CHANGEABLE and _is_immaterial(change, old, new)):
             material.append(change)
     if state in CHANGEABLE:
@@ -39,12 +56,21 @@ def may_change(state: str, content: RequestContent) -> bool:
     """Whether anything can be changed in this state; past the queue, only declared arguments."""
     if state in EDITABLE or state in CHANGEABLE:
         return True
-    declared = [*content.workflow.arguments, *(a for kind in content.workflow.stages for a in kind.arguments)]
-    return state in ARGUMENT_EDITABLE and any(state in argument.editable_in for argument in declared)
+    declared = [
+        *content.workflow.arguments,
+        *(a for kind in content.workflow.stages for a in kind.arguments),
+    ]
+    return state in ARGUMENT_EDITABLE and any(
+        state in argument.editable_in for argument in declared
+    )
 
 
-def review_postponement(state: str, old: RequestContent, new: RequestContent) -> ChangeReview | None:
-    """Return the review of a change to a later deadline alone, in a state that allows it; None for another change."""
+def review_postponement(
+    state: str, old: RequestContent, new: RequestContent
+) -> ChangeReview | None:
+    """Return the review of a change to a later deadline alone, in a state that allows it;
+    None for another change.
+    """
     changed = changes(old, new)
     is_only = [change["path"] for change in changed] == ["deadline"]
     is_postponed = is_only and state in POSTPONABLE and _is_immaterial(changed[0], old, new)
@@ -58,7 +84,9 @@ def _is_immaterial(change: Mapping[str, str], old: RequestContent, new: RequestC
 
 
 def _argument(path: str, content: RequestContent) -> Argument | None:
-    """Return the declared argument at a path such as `arguments.runs`, `stages.0.jobs`, `stages.0.arguments.seed`."""
+    """Return the declared argument at a path such as `arguments.runs`, `stages.0.jobs`,
+    `stages.0.arguments.seed`.
+    """
     match path.split("."):
         case ["arguments", name]:
             return content.workflow.argument(name)

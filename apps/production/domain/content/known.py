@@ -11,7 +11,8 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 
-#: The columns from which the values of each kind come: of requests for campaigns, of their stages for all others.
+#: The columns from which the values of each kind come: of requests for campaigns, of their stages
+#: for all others.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "campaign": ("campaign",),
     "release": ("release",),
@@ -21,31 +22,48 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 MOST = 20
 
 
-def known_values(requests: QuerySet[Request], *, kind: str, text: str = "", most: int = MOST) -> list[str]:
-    """Return values of a kind in these requests and their stages that contain a text, the last used first.
+def known_values(
+    requests: QuerySet[Request], *, kind: str, text: str = "", most: int = MOST
+) -> list[str]:
+    """Return values of a kind in these requests and their stages that contain a text,
+    the last used first.
 
     Raises `KeyError` for a kind that is not in `COLUMNS`.
     """
     last: dict[str, int] = {}
     for column in COLUMNS[kind]:
-        rows = requests if kind == "campaign" else Stage.objects.filter(request__in=requests.order_by())
+        rows = (
+            requests
+            if kind == "campaign"
+            else Stage.objects.filter(request__in=requests.order_by())
+        )
         fitting = rows.filter(**{f"{column}__icontains": text}).exclude(**{column: ""}).order_by()
-        for value, place in fitting.values_list(column).annotate(last=Max("pk")).order_by("-last")[:most]:
+        for value, place in (
+            fitting.values_list(column).annotate(last=Max("pk")).order_by("-last")[:most]
+        ):
             last[value] = max(place, last.get(value, 0))
     return sorted(last, key=lambda value: -last[value])[:most]
 
 
 def last_request(experiment: Experiment, workflow_key: str) -> Request | None:
-    """Return the newest request of this type that the experiment submitted and nobody rejected or cancelled."""
+    """Return the newest request of this type that the experiment submitted and nobody rejected
+    or cancelled.
+    """
     unfit = (RequestState.DRAFT, RequestState.REJECTED, RequestState.CANCELLED)
-    mine = Request.objects.filter(experiment=experiment, workflow__type__key=workflow_key).exclude(state__in=unfit)
+    mine = Request.objects.filter(experiment=experiment, workflow__type__key=workflow_key).exclude(
+        state__in=unfit
+    )
     return with_stages(mine).order_by("-pk").first()
 
 
 def with_past_values(content: RequestContent, last: Request) -> RequestContent:
-    """Give stages the release, configuration and services that the last request has for their kind."""
+    """Give stages the release, configuration and services that the last request has for
+    their kind.
+    """
     before = {stage.kind: stage for stage in reversed(content_of(last).stages)}
-    return replace(content, stages=tuple(_filled(stage, before.get(stage.kind)) for stage in content.stages))
+    return replace(
+        content, stages=tuple(_filled(stage, before.get(stage.kind)) for stage in content.stages)
+    )
 
 
 def _filled(stage: StageContent, before: StageContent | None) -> StageContent:

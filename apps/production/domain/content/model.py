@@ -1,7 +1,9 @@
-"""The content of a request, independent of the database: form, API, checks and domain functions share it.
+"""The content of a request, independent of the database: form, API,
+checks and domain functions share it.
 
-Content may be invalid, as drafts can be. Pydantic reads it from JSON and YAML data by the annotations
-(`serialization.read_plain`); titles, help and limits of the fields are in `types/fields.yaml`.
+Content may be invalid, as drafts can be. Pydantic reads it from JSON and YAML data by the
+annotations (`serialization.read_plain`); titles, help and limits of the fields are in
+`types/fields.yaml`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +25,19 @@ MAX_STAGES = 100
 
 def without_nulls(data: Any) -> Any:
     """Return a mapping without its null values; other data unchanged."""
-    return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+    return (
+        {name: value for name, value in data.items() if value is not None}
+        if isinstance(data, dict)
+        else data
+    )
 
 
 def _day(value: Any) -> date:
-    day = value if isinstance(value, date) else date.fromisoformat(str(REQUEST["deadline"].read(value)))
+    day = (
+        value
+        if isinstance(value, date)
+        else date.fromisoformat(str(REQUEST["deadline"].read(value)))
+    )
     if not in_range(day):
         raise ValueError(OUT_OF_RANGE)
     return day
@@ -40,7 +50,11 @@ def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:
 
 def _stage(data: Any, info: Any) -> Any:
     """Add the first kind of stage as the default."""
-    return {"kind": info.context.stages[0].key, **without_nulls(data)} if isinstance(data, dict) else data
+    return (
+        {"kind": info.context.stages[0].key, **without_nulls(data)}
+        if isinstance(data, dict)
+        else data
+    )
 
 
 def _stage_arguments(data: Any, info: Any) -> dict[str, Value]:
@@ -55,7 +69,8 @@ def _stage_number(name: str) -> PlainValidator:
 class StageContent:
     """A stage of the chain; unknown values are empty or None. `services` are slugs.
 
-    `kind` is the key of its type in the workflow; `arguments` are those that the type declares besides these fields.
+    `kind` is the key of its type in the workflow; `arguments` are those that the type declares
+    besides these fields.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -71,7 +86,9 @@ class StageContent:
     wall_seconds: Annotated[int | None, _stage_number("wall_seconds")] = None
     output_dataset: Text = ""
     services: tuple[Text, ...] = ()
-    arguments: Annotated[Mapping[str, Value], PlainValidator(_stage_arguments)] = field(default_factory=dict)
+    arguments: Annotated[Mapping[str, Value], PlainValidator(_stage_arguments)] = field(
+        default_factory=dict
+    )
 
     def value(self, name: str) -> Any:
         return getattr(self, name) if name in CORE else self.arguments.get(name)
@@ -79,7 +96,9 @@ class StageContent:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestContent:
-    """The content of a request. A stage without `input_dataset` reads the output of the previous one.
+    """The content of a request.
+
+    A stage without `input_dataset` reads the output of the previous one.
 
     `workflow` is the version of its type; `arguments` are those that it declares for the request.
     """
@@ -94,15 +113,17 @@ class RequestContent:
     deadline: Annotated[date | None, BeforeValidator(_day)] = None
     requested_priority: Text = RequestedPriority.NORMAL
     priority_reason: Text = ""
-    arguments: Annotated[Mapping[str, Value], PlainValidator(lambda data, info: _arguments(data, info.context))] = (
-        field(default_factory=dict)
-    )
+    arguments: Annotated[
+        Mapping[str, Value], PlainValidator(lambda data, info: _arguments(data, info.context))
+    ] = field(default_factory=dict)
     stages: tuple[Annotated[StageContent, BeforeValidator(_stage)], ...] = ()
 
 
 #: Fields of the request without its stages, and of a stage without its services.
 FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
-STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name in CORE and f.name != "services")
+STAGE_FIELDS = tuple(
+    f.name for f in fields(StageContent) if f.name in CORE and f.name != "services"
+)
 
 
 def field_text(name: str, value: Any) -> str:
@@ -115,7 +136,9 @@ Differences = list[tuple[str, str, str]]
 
 
 def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
-    """Return the differences as path, old and new text of each field; an added or removed stage is one change."""
+    """Return the differences as path, old and new text of each field;
+    an added or removed stage is one change.
+    """
     differences = _differences("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
         path = f"stages.{position}"
@@ -123,7 +146,9 @@ def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
             differences.append((path, _title(before), _title(after)))
         else:
             names = (*STAGE_FIELDS, "services")
-            differences += _differences(f"{path}.", before, after, names, new.workflow.stage(after.kind))
+            differences += _differences(
+                f"{path}.", before, after, names, new.workflow.stage(after.kind)
+            )
     return [{"path": path, "old": was, "new": now} for path, was, now in differences if was != now]
 
 
@@ -132,11 +157,15 @@ def texts_of(content: RequestContent) -> dict[str, str]:
     texts = _differences("", content, content, FIELDS, content.workflow)
     for position, stage in enumerate(content.stages):
         declared = content.workflow.stage(stage.kind)
-        texts += _differences(f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared)
+        texts += _differences(
+            f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared
+        )
     return {path: text for path, text, _ in texts}
 
 
-def _differences(path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType) -> Differences:
+def _differences(
+    path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType
+) -> Differences:
     differences = []
     for name in names:
         was = field_text(name, getattr(old, name))
@@ -144,7 +173,13 @@ def _differences(path: str, old: Any, new: Any, names: Sequence[str], declared: 
         differences.append((f"{path}{name}", was, now))
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
         write = (declared.argument(name) or Argument(name="unknown")).write
-        differences.append((f"{path}arguments.{name}", write(old.arguments.get(name)), write(new.arguments.get(name))))
+        differences.append(
+            (
+                f"{path}arguments.{name}",
+                write(old.arguments.get(name)),
+                write(new.arguments.get(name)),
+            )
+        )
     return differences
 
 

@@ -1,4 +1,6 @@
-"""Revisions of a request: its content at submissions and saves, within bounds, and their differences."""
+"""Revisions of a request: its content at submissions and saves, within bounds,
+and their differences.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,16 +23,29 @@ MERGE_WINDOW = timedelta(minutes=10)
 #: Events of those who have read the content.
 _REVIEWS = [
     "request.sign",
-    *(kind_of_move(verb) for verb in (Verb.APPROVE, Verb.REQUEST_CHANGES, Verb.RETURN, Verb.REJECT)),
+    *(
+        kind_of_move(verb)
+        for verb in (Verb.APPROVE, Verb.REQUEST_CHANGES, Verb.RETURN, Verb.REJECT)
+    ),
 ]
 
 
-def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: bool = False) -> RequestRevision:
-    """Store the current content, in the caller's transaction, and delete revisions beyond the bounds."""
+def keep_revision(
+    *, request: Request, by: Principal, at: datetime, submitted: bool = False
+) -> RequestRevision:
+    """Store the current content, in the caller's transaction,
+    and delete revisions beyond the bounds.
+    """
     content = plain(stored_content(request))
     kept = request.revisions.order_by("-id")
     last = kept.first()
-    if not submitted and last and not last.is_submitted and last.by == str(by) and at - last.begun_at < MERGE_WINDOW:
+    if (
+        not submitted
+        and last
+        and not last.is_submitted
+        and last.by == str(by)
+        and at - last.begun_at < MERGE_WINDOW
+    ):
         last.version, last.at, last.content = request.version, at, content
         last.save(update_fields=["version", "at", "content"])
         return last
@@ -43,13 +58,17 @@ def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: b
         by=str(by)[:150],
         is_submitted=submitted,
     )
-    old = kept.filter(is_submitted=submitted).values_list("pk", flat=True)[MAX_REVISIONS : MAX_REVISIONS + 100]
+    old = kept.filter(is_submitted=submitted).values_list("pk", flat=True)[
+        MAX_REVISIONS : MAX_REVISIONS + 100
+    ]
     RequestRevision.objects.filter(pk__in=list(old)).delete()
     return made
 
 
 def own_version(request: Request, user: User) -> int:
-    """Return the version of a request at which a user last saved it; 0 if its revisions have none by the user."""
+    """Return the version of a request at which a user last saved it;
+    0 if its revisions have none by the user.
+    """
     own = request.revisions.filter(by=user.username).order_by("-id")
     return own.values_list("version", flat=True).first() or 0
 
@@ -73,10 +92,11 @@ def content_at(request: Request, revision: RequestRevision) -> RequestContent:
 
 
 def last_reviewed(request: Request) -> RequestRevision | None:
-    """Return the version to compare the current one with: the newest that was reviewed before the last submission.
+    """Return the version to compare the current one with:
+    the newest that was reviewed before the last submission.
 
-    Without a review it is the previous submission; with a single submission it is that one, and with none the oldest
-    version.
+    Without a review it is the previous submission; with a single submission it is that one, and
+    with none the oldest version.
     """
     submitted = list(request.revisions.filter(is_submitted=True).defer("content").order_by("-id"))
     if not submitted:

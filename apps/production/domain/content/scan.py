@@ -1,7 +1,7 @@
 """Parameter scans: one request that runs its stages once for each combination of parameter values.
 
-Jobs and events of a stage are totals over all points; each point has an equal share of consecutive jobs. Texts of a
-stage name a parameter as `{energy}`, and each point puts its value there.
+Jobs and events of a stage are totals over all points; each point has an equal share of consecutive
+jobs. Texts of a stage name a parameter as `{energy}`, and each point puts its value there.
 """
 
 import re
@@ -56,7 +56,9 @@ class Scan:
         return len(self.points) or 1
 
     def point_of(self, index: int, jobs: int | None) -> Point | None:
-        """Return the point of the job with this index of a stage with so many jobs; None without a scan."""
+        """Return the point of the job with this index of a stage with so many jobs;
+        None without a scan.
+        """
         if not self.points:
             return None
         return self.points[min(index // self.jobs_each(jobs), len(self.points) - 1)]
@@ -77,10 +79,13 @@ def read_scan(text: str) -> Scan:
         name, _, rest = (part.strip() for part in line.partition("="))
         values = [value.strip() for value in rest.split(",")]
         if not _PARAMETER.fullmatch(name) or not rest:
-            faults.append(f"Line {number}: write a parameter and its values, such as energy = 1, 2, 5.")
+            faults.append(
+                f"Line {number}: write a parameter and its values, such as energy = 1, 2, 5."
+            )
         elif wrong := [value for value in values if not _VALUE.fullmatch(value)]:
             faults.append(
-                f"Line {number}: “{wrong[0][:60]}” is not a value. Use letters, digits, “.”, “_”, “+” and “-”."
+                f"Line {number}: “{wrong[0][:60]}” is not a value. Use letters, digits, “.”, "
+                "“_”, “+” and “-”."
             )
         elif name in parameters:
             faults.append(f"Line {number}: {name} is already listed above.")
@@ -90,13 +95,18 @@ def read_scan(text: str) -> Scan:
             parameters[name] = tuple(values)
     count = prod(map(len, parameters.values()))
     if count > MAX_POINTS:
-        faults.append(f"This gives {count:,} points. A request has at most {MAX_POINTS}: list fewer values.")
+        faults.append(
+            f"This gives {count:,} points. A request has at most {MAX_POINTS}: list fewer values."
+        )
     elif parameters and not faults and count < 2:
         faults.append("This gives one point. List several values, or leave the scan empty.")
     if faults or not parameters:
         return Scan(parameters, faults=tuple(faults))
     combinations = enumerate(product(*parameters.values()))
-    return Scan(parameters, tuple(Point(i, dict(zip(parameters, values, strict=True))) for i, values in combinations))
+    return Scan(
+        parameters,
+        tuple(Point(i, dict(zip(parameters, values, strict=True))) for i, values in combinations),
+    )
 
 
 def scan_of(content: RequestContent) -> Scan:
@@ -108,18 +118,22 @@ def at_point(content: RequestContent, point: Point | None) -> RequestContent:
     if point is None:
         return content
     count = scan_of(content).count
-    return replace(content, scan="", stages=tuple(_stage_at(stage, point, count) for stage in content.stages))
+    return replace(
+        content, scan="", stages=tuple(_stage_at(stage, point, count) for stage in content.stages)
+    )
 
 
 def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
     named: dict[str, Any] = {name: point.text(getattr(stage, name)) for name in TEXTS}
     arguments = {
-        name: point.text(value) if isinstance(value, str) else value for name, value in stage.arguments.items()
+        name: point.text(value) if isinstance(value, str) else value
+        for name, value in stage.arguments.items()
     }
     if isinstance(files := arguments.get("files"), int):
         arguments["files"] = files // count
     shares: dict[str, Any] = {
-        name: total and total // count for name, total in (("events", stage.events), ("jobs", stage.jobs))
+        name: total and total // count
+        for name, total in (("events", stage.events), ("jobs", stage.jobs))
     }
     return replace(stage, **named, **shares, arguments=arguments)
 
@@ -127,5 +141,9 @@ def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
 def texts_naming(stage: StageContent) -> dict[str, set[str]]:
     """Return the names in braces in each text of a stage, by path below it."""
     texts = {name: getattr(stage, name) for name in TEXTS}
-    texts |= {f"arguments.{name}": value for name, value in stage.arguments.items() if isinstance(value, str)}
+    texts |= {
+        f"arguments.{name}": value
+        for name, value in stage.arguments.items()
+        if isinstance(value, str)
+    }
     return {path: set(_NAMED.findall(text)) for path, text in texts.items()}

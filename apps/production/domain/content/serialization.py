@@ -22,7 +22,8 @@ def plain(content: RequestContent) -> dict[str, Any]:
     """Return content as data that `read_plain` reads back; empty values of stages are left out."""
     data = _CONTENT.dump_python(content, mode="json", exclude={"workflow"})
     data["stages"] = [
-        {name: value for name, value in stage.items() if value not in ("", None, [], {})} for stage in data["stages"]
+        {name: value for name, value in stage.items() if value not in ("", None, [], {})}
+        for stage in data["stages"]
     ]
     return {"workflow": content.workflow.key, "workflow_version": content.workflow.number, **data}
 
@@ -35,10 +36,14 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
     left = {name: value for name, value in without_nulls(data).items() if name not in NOT_CONTENT}
     while True:
         try:
-            return _CONTENT.validate_python({**left, "workflow": workflow}, context=workflow), problems
+            return _CONTENT.validate_python(
+                {**left, "workflow": workflow}, context=workflow
+            ), problems
         except ValidationError as error:
             if error.error_count() > MAX_FAULTS:
-                return RequestContent(workflow=workflow), {"": [f"The data has more than {MAX_FAULTS:,} faults."]}
+                return RequestContent(workflow=workflow), {
+                    "": [f"The data has more than {MAX_FAULTS:,} faults."]
+                }
             problems |= problems_of(error)
             left = deepcopy(left)
             for fault in error.errors():
@@ -46,7 +51,9 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
 
 
 def _remove(data: Any, place: tuple[Any, ...]) -> None:
-    """Remove a faulty value; a stage is replaced by an empty one, and services are removed as a whole."""
+    """Remove a faulty value; a stage is replaced by an empty one,
+    and services are removed as a whole.
+    """
     *above, last = place[: place.index("services") + 1] if "services" in place else place
     for part in above:
         data = data[part]
@@ -64,14 +71,18 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
-    """Write text so that it reads back the same: plain lines as a block, other text with escapes."""
+    """Write text so that it reads back the same: plain lines as a block,
+    other text with escapes.
+    """
     plain_lines = text.isascii() and text == text.strip() and text.replace("\n", "").isprintable()
     style = None if text.isprintable() else "|" if plain_lines else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))  # as `parse_yaml` reads them
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", NUMBER, list("-+.0123456789")
+)  # as `parse_yaml` reads them
 
 
 def write_yaml(content: RequestContent, *, experiment: str) -> str:

@@ -22,9 +22,13 @@ def with_people(requests: QuerySet[Request]) -> QuerySet[Request]:
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Prefetch stages, services and users of requests, in a fixed number of queries."""
     # Few joins, as above; the relations that most requests lack cost no query for those.
-    joined = requests.select_related("experiment", "created_by", "submitted_by", "approved_by", "workflow__type")
+    joined = requests.select_related(
+        "experiment", "created_by", "submitted_by", "approved_by", "workflow__type"
+    )
     others = ("closed_by", "superseded_by", "cloned_from", "attention")
-    stages = Stage.objects.order_by("position").select_related("location").prefetch_related("services")
+    stages = (
+        Stage.objects.order_by("position").select_related("location").prefetch_related("services")
+    )
     return joined.prefetch_related(Prefetch("stages", stages), *others)
 
 
@@ -78,7 +82,9 @@ def texts_of_stage(content: RequestContent, stage: StageContent) -> list[Argumen
 
 def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
     workflow = workflow_of(request.workflow)
-    return [(s, _texts(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
+    return [
+        (s, _texts(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()
+    ]
 
 
 def _texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:

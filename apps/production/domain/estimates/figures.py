@@ -1,4 +1,7 @@
-"""Estimates of cost and duration of a request from past jobs of the same stages. No database access here."""
+"""Estimates of cost and duration of a request from past jobs of the same stages.
+
+No database access here.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +23,10 @@ DAY = 86_400
 
 @dataclass(frozen=True, kw_only=True)
 class PastStage:
-    """Jobs of one stage of an earlier request. Quantiles are those of `QUANTILES`, over completed jobs."""
+    """Jobs of one stage of an earlier request.
+
+    Quantiles are those of `QUANTILES`, over completed jobs.
+    """
 
     request: str
     release: str = ""
@@ -67,7 +73,8 @@ class StageEstimate:
     #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
-    #: How many jobs run at once, as `days` assumes; without past jobs, `days` assumes that each takes its time limit.
+    #: How many jobs run at once, as `days` assumes; without past jobs, `days` assumes that each
+    #: takes its time limit.
     at_once: float | None = None
     #: Of all jobs.
     core_seconds: Range | None = None
@@ -84,7 +91,10 @@ class StageEstimate:
         """Return what `days` rests on."""
         if self.past_jobs:
             return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}: {self.alike}"
-        return f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it has no past jobs"
+        return (
+            f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it "
+            "has no past jobs"
+        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,9 @@ class Estimate:
 
     @property
     def finish(self) -> tuple[date, date, date] | None:
-        """Return the earliest, likeliest and latest day of the end, from the expected start, or else from today."""
+        """Return the earliest, likeliest and latest day of the end, from the expected start,
+        or else from today.
+        """
         if self.ends is not None:
             return self.ends
         days = self.days
@@ -159,7 +171,9 @@ def estimate(
 
     `at_once` is how many jobs of the experiment ran at once, whatever their stage.
     """
-    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today)
+    return Estimate(
+        estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today
+    )
 
 
 def estimate_stages(
@@ -178,7 +192,8 @@ def estimate_stages(
 def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
     """Return how many jobs ran at once in past stages: their pace times the time of a job.
 
-    None without any past stage whose jobs took time: jobs of 0 s tell nothing about how many can run.
+    None without any past stage whose jobs took time: jobs of 0 s tell nothing about how many can
+    run.
     """
     timed_rows = [row for row in rows if row.completed and row.completed_wall_seconds]
 
@@ -202,7 +217,9 @@ def _stage(
     if not rows:
         days = _days_by_limit(stage, at_once)
         at_once_mid = at_once.mid if at_once and days else None
-        return StageEstimate(name=name, at_once=at_once_mid, days=days, disk_bytes=disk, disk_basis=disk_basis)
+        return StageEstimate(
+            name=name, at_once=at_once_mid, days=days, disk_bytes=disk, disk_basis=disk_basis
+        )
     walls = _points(rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds])
     memories = _points(rows, lambda row: row.memory_bytes)
     days = _days(stage, rows, walls, at_once)
@@ -220,7 +237,9 @@ def _stage(
         wall_most=quantile(walls, 0.9),
         memory_most=quantile(memories, 0.9),
         core_seconds=_core_seconds(stage, rows),
-        at_once=stage.jobs * (quantile(walls, 0.5) or 0) / DAY / days.mid if stage.jobs and days and days.mid else None,
+        at_once=stage.jobs * (quantile(walls, 0.5) or 0) / DAY / days.mid
+        if stage.jobs and days and days.mid
+        else None,
         days=days,
         disk_bytes=disk,
         disk_basis=disk_basis,
@@ -254,14 +273,20 @@ def _scale(stage: StageContent, row: PastStage) -> float:
 
 
 def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
-    """Return the mean over past jobs, failed attempts included, with the quartiles of single jobs."""
+    """Return the mean over past jobs, failed attempts included,
+    with the quartiles of single jobs.
+    """
     if not stage.jobs:
         return None
     jobs, completed = stage.jobs, sum(row.completed for row in rows)
     mean = sum(row.core_seconds * _scale(stage, row) for row in rows) / completed * jobs
 
     def by_job(row: PastStage) -> list[float]:
-        cores = row.core_seconds / row.completed_wall_seconds if row.completed_wall_seconds >= 1 else 0.0
+        cores = (
+            row.core_seconds / row.completed_wall_seconds
+            if row.completed_wall_seconds >= 1
+            else 0.0
+        )
         return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
 
     spread = _range(_points(rows, by_job))
@@ -269,11 +294,15 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
 
 
 def _days(
-    stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[float, float]], at_once: Range | None
+    stage: StageContent,
+    rows: Sequence[PastStage],
+    walls: list[tuple[float, float]],
+    at_once: Range | None,
 ) -> Range | None:
     """Return the days for all jobs at the pace of past jobs, at least the time of one job.
 
-    A past stage of few jobs was slow for lack of jobs: the pace is at least that of as many jobs `at_once`.
+    A past stage of few jobs was slow for lack of jobs: the pace is at least that of as many jobs
+    `at_once`.
     """
     paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
     pace, least = _range(paces), (quantile(walls, 0.5) or 0) / DAY
@@ -297,8 +326,12 @@ def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
     return Range(*(max(stage.jobs * days_of_job / jobs, days_of_job) for jobs in concurrencies))
 
 
-def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]) -> tuple[Range | None, str]:
-    """Return the output size, by the declared size of an event, or else the size in earlier outputs."""
+def _disk(
+    stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]
+) -> tuple[Range | None, str]:
+    """Return the output size, by the declared size of an event,
+    or else the size in earlier outputs.
+    """
     stated = stage.arguments.get("output_event_bytes")
     if not stage.events:
         return None, ""
@@ -314,12 +347,20 @@ def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str,
     if not sizes:
         return None, ""
 
-    low, mid, high = (size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes)))
-    return Range(low, mid, high), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
+    low, mid, high = (
+        size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes))
+    )
+    return Range(
+        low, mid, high
+    ), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
 
 
-def _points(rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]) -> list[tuple[float, float]]:
-    """Return values with their weights, smallest first; each quantile represents a fraction of the jobs of its row."""
+def _points(
+    rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]
+) -> list[tuple[float, float]]:
+    """Return values with their weights, smallest first;
+    each quantile represents a fraction of the jobs of its row.
+    """
     return sorted(
         (value, weight * row.completed)
         for row in rows
@@ -332,7 +373,9 @@ def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None
     return next(iter(_quantiles(points, (part,))), None)
 
 
-def _quantiles(points: Sequence[tuple[float, float]], parts: Sequence[float] = QUANTILES) -> tuple[float, ...]:
+def _quantiles(
+    points: Sequence[tuple[float, float]], parts: Sequence[float] = QUANTILES
+) -> tuple[float, ...]:
     """Return the quantile of each part; empty without points."""
     if not points:
         return ()
@@ -350,4 +393,6 @@ def _sum(parts: Iterable[Range | None]) -> Range | None:
     ranges = [part for part in known if part is not None]
     if not ranges or len(ranges) < len(known):
         return None
-    return Range(sum(r.low for r in ranges), sum(r.mid for r in ranges), sum(r.high for r in ranges))
+    return Range(
+        sum(r.low for r in ranges), sum(r.mid for r in ranges), sum(r.high for r in ranges)
+    )

@@ -28,7 +28,8 @@ from apps.production.models import Request, Stage, StageHistory
 #: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
 _COPIED = [field.name for field in fields(PastStage) if field.name != "request"]
-#: What is read of a past stage, and what tells how many jobs ran at once. Instances of a model would take longer.
+#: What is read of a past stage, and what tells how many jobs ran at once. Instances of a model
+#: would take longer.
 _READ = ("name", *_COPIED, "key")
 _PACE = ("completed", "completed_wall_seconds", "per_day")
 #: A join would read the requests of all rows; this reads only those of the rows kept.
@@ -47,29 +48,44 @@ def estimate_for(
     The jobs of the request `without` do not count, so that it can be compared with them.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
-    datasets, _ = find_datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
+    datasets, _ = find_datasets(
+        {row.output_dataset for rows in past.values() for row in rows} - {""}
+    )
     today, at_once = timezone.localdate(at), past_at_once(experiment)
     return estimate(content, past=past, datasets=datasets or {}, today=today, at_once=at_once)
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
-    """Return estimates for stages of one experiment by primary key, in two queries; without disk use."""
-    contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
+    """Return estimates for stages of one experiment by primary key, in two queries;
+    without disk use.
+    """
+    contents = [
+        StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages
+    ]
     past = past_stages(stage_names(contents), experiment_id)
     at_once = past_at_once(experiment_id)
     estimates = estimate_stages(contents, past=past, datasets={}, at_once=at_once)
     return {stage.pk: estimate for stage, estimate in zip(stages, estimates, strict=True)}
 
 
-def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetime) -> dict[int, Estimate]:
-    """Return estimates of contents with the keys of their experiments, in a fixed number of queries."""
+def estimates_of(
+    contents: Mapping[int, tuple[RequestContent, int]], at: datetime
+) -> dict[int, Estimate]:
+    """Return estimates of contents with the keys of their experiments,
+    in a fixed number of queries.
+    """
     experiments = {experiment for _, experiment in contents.values()}
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
     newest = _newest_of_each(experiments, _PACE)
     shares = read_shares()
-    at_once = {experiment: _at_once(newest[experiment], shares.cores(experiment)) for experiment in experiments}
+    at_once = {
+        experiment: _at_once(newest[experiment], shares.cores(experiment))
+        for experiment in experiments
+    }
 
-    past: dict[int, dict[str, list[PastStage]]] = {experiment: defaultdict(list) for experiment in experiments}
+    past: dict[int, dict[str, list[PastStage]]] = {
+        experiment: defaultdict(list) for experiment in experiments
+    }
     written: set[str] = set()
     for experiment, rows in _newest_of_each(experiments, _READ, name__in=names).items():
         for row in rows:
@@ -82,17 +98,31 @@ def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetim
     estimates = {}
     for pk, (content, experiment) in contents.items():
         estimates[pk] = estimate(
-            content, past=past[experiment], datasets=datasets, today=today, at_once=at_once[experiment]
+            content,
+            past=past[experiment],
+            datasets=datasets,
+            today=today,
+            at_once=at_once[experiment],
         )
     return estimates
 
 
-def _newest_of_each(experiments: Iterable[int], read: Sequence[str], **matching: Any) -> dict[int, list[Any]]:
-    """Read these columns of the newest past stages of each experiment by its key, at most `MOST_PAST`, in one query."""
+def _newest_of_each(
+    experiments: Iterable[int], read: Sequence[str], **matching: Any
+) -> dict[int, list[Any]]:
+    """Read these columns of the newest past stages of each experiment by its key,
+    at most `MOST_PAST`, in one query.
+    """
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
-    rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(key=_KEY, place=place)
+    rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
+        key=_KEY, place=place
+    )
     newest: dict[int, list[Any]] = defaultdict(list)
-    for row in rows.filter(place__lte=MOST_PAST).order_by("place").values_list("experiment_id", *read, named=True):
+    for row in (
+        rows.filter(place__lte=MOST_PAST)
+        .order_by("place")
+        .values_list("experiment_id", *read, named=True)
+    ):
         newest[row.experiment_id].append(row)
     return newest
 
@@ -115,7 +145,9 @@ def past_stages(
 
 
 def past_at_once(experiment: Experiment | int) -> Range | None:
-    """Return how many jobs of an experiment ran at once in its newest stages; before its first, its share of cores."""
+    """Return how many jobs of an experiment ran at once in its newest stages; before its first,
+    its share of cores.
+    """
     pk = experiment.pk if isinstance(experiment, Experiment) else experiment
     rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
     return jobs_at_once(rows) or _at_once((), read_shares().cores(pk))

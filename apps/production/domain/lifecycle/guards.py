@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 def held_from_there(step: Transition, request: "Request") -> str:
     """A released request returns to the state in which it was put on hold."""
-    return "" if request.held_from == step.new else f"it was put on hold while {request.held_from or 'not held'}."
+    return (
+        ""
+        if request.held_from == step.new
+        else f"it was put on hold while {request.held_from or 'not held'}."
+    )
 
 
 def has_successor(step: Transition, request: "Request") -> str:
@@ -23,16 +27,22 @@ def has_successor(step: Transition, request: "Request") -> str:
 
 
 class ClosingCheck(Protocol):
-    """A plugin that can object to closing a request: returns why a move cannot close it now, or an empty text."""
+    """A plugin that can object to closing a request: returns why a move cannot close it now,
+    or an empty text.
+    """
 
     def __call__(self, step: Transition, request: "Request") -> str: ...
 
 
-CLOSING_CHECKS: Registry[ClosingCheck] = Registry("opsportal.closing_checks", settings.CLOSING_CHECKS)
+CLOSING_CHECKS: Registry[ClosingCheck] = Registry(
+    "opsportal.closing_checks", settings.CLOSING_CHECKS
+)
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
-    """No closing check objects to closing the request; one that cannot be loaded counts as an objection."""
+    """No closing check objects to closing the request;
+    one that cannot be loaded counts as an objection.
+    """
     for name in CLOSING_CHECKS.names():
         try:
             why = CLOSING_CHECKS.get(name)(step, request)

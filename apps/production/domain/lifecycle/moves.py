@@ -50,7 +50,10 @@ from apps.production.permissions import PREDICATES
 def submit_request(
     *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
 ) -> Request:
-    """Submit a complete request for checks. Raises what `apply_move` raises, and `InvalidFields`."""
+    """Submit a complete request for checks.
+
+    Raises what `apply_move` raises, and `InvalidFields`.
+    """
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
     step_of(request, Verb.SUBMIT)
@@ -58,9 +61,13 @@ def submit_request(
     problems = messages_of(finding for finding in findings if finding.blocks)
     if problems:
         raise InvalidFields(problems)
-    signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} submitted the request.")
+    signatures.withdraw_of_requester(
+        request=request, by=by, at=at, reason=f"{by} submitted the request."
+    )
     stamps = {"submitted_at": at, "submitted_by": by}
-    apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps)
+    apply_move(
+        request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps
+    )
     keep_revision(request=request, by=by, at=at, submitted=True)
     enqueue("production.check_request", request_id=request.pk)
     return request
@@ -68,7 +75,8 @@ def submit_request(
 
 @transaction.atomic
 def check_request(*, request: Request, at: datetime) -> Request:
-    """Check a submitted request again, as it may have waited; pass it or return it with its problems.
+    """Check a submitted request again, as it may have waited;
+    pass it or return it with its problems.
 
     Raises `InvalidTransition` if it is not submitted.
     """
@@ -97,10 +105,13 @@ def approve_request(
     priority_class: str | None = None,
     priority: int | None = None,
 ) -> Request:
-    """Sign a request for all groups of this user, or the one named. The last signature adds it to the queue.
+    """Sign a request for all groups of this user, or the one named.
 
-    Class and number are set in the same step; None keeps the current value. The requested class needs no reason.
-    Raises what `apply_move` and `set_priority` raise, and `InvalidTransition` if the group has already signed.
+    The last signature adds it to the queue.
+
+    Class and number are set in the same step; None keeps the current value. The requested class
+    needs no reason. Raises what `apply_move` and `set_priority` raise, and `InvalidTransition` if
+    the group has already signed.
     """
     check_actor(request, Verb.APPROVE, by, at)
     lock_request(request, version)
@@ -119,17 +130,34 @@ def approve_request(
             priority=priority,
         )
     reason = checked_reason(reason, needed=False)
-    made, complete = signatures.sign(request=request, content=content_of(request), by=by, at=at, group=group)
+    made, complete = signatures.sign(
+        request=request, content=content_of(request), by=by, at=at, group=group
+    )
     data = signatures.signature_data(made)
     if not complete:
         return note_event(request, "request.sign", by=by, at=at, reason=reason, data=data)
-    apply_move(request, Verb.APPROVE, by=by, at=at, reason=reason, data=data, approved_at=at, approved_by=by)
+    apply_move(
+        request,
+        Verb.APPROVE,
+        by=by,
+        at=at,
+        reason=reason,
+        data=data,
+        approved_at=at,
+        approved_by=by,
+    )
     return apply_move(request, Verb.QUEUE, by=PORTAL, at=at)
 
 
 @transaction.atomic
 def withdraw_signature(
-    *, request: Request, signature: int, by: User, at: datetime, reason: str, version: int | None = None
+    *,
+    request: Request,
+    signature: int,
+    by: User,
+    at: datetime,
+    reason: str,
+    version: int | None = None,
 ) -> Request:
     """Withdraw a signature while others are still missing.
 
@@ -137,11 +165,20 @@ def withdraw_signature(
     """
     lock_request(request, version)
     if request.state != RequestState.AWAITING_APPROVAL:
-        raise InvalidTransition(f"{request} is {state_words(request)}. Signatures can no longer be withdrawn.")
+        raise InvalidTransition(
+            f"{request} is {state_words(request)}. Signatures can no longer be withdrawn."
+        )
     reason = checked_reason(reason)
-    taken = signatures.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason)
+    taken = signatures.withdraw_own(
+        request=request, signature=signature, by=by, at=at, reason=reason
+    )
     return note_event(
-        request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signatures.signature_data([taken])
+        request,
+        "request.withdraw_signature",
+        by=by,
+        at=at,
+        reason=reason,
+        data=signatures.signature_data([taken]),
     )
 
 
@@ -158,11 +195,17 @@ def supersede_request(
 ) -> Request:
     """Replace a request by another one of its experiment. Raises what `apply_move` raises."""
     check_actor(request, Verb.SUPERSEDE, by, at)
-    if successor is None or successor.experiment_id != request.experiment_id or successor.pk == request.pk:
+    if (
+        successor is None
+        or successor.experiment_id != request.experiment_id
+        or successor.pk == request.pk
+    ):
         raise InvalidFields({"successor": ["Choose another request of this experiment."]})
     lock_request(request, version)
     request.superseded_by = successor
-    return apply_move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, data=data, superseded_by=successor)
+    return apply_move(
+        request, Verb.SUPERSEDE, by=by, at=at, reason=reason, data=data, superseded_by=successor
+    )
 
 
 @transaction.atomic
@@ -176,7 +219,10 @@ def make_move(
     version: int | None = None,
     data: dict[str, Any] | None = None,
 ) -> Request:
-    """Make a move that changes only the state; `data` goes into its event. Raises what `apply_move` raises."""
+    """Make a move that changes only the state; `data` goes into its event.
+
+    Raises what `apply_move` raises.
+    """
     lock_request(request, version)
     return apply_move(request, verb, by=by, at=at, reason=reason, data=data)
 
@@ -193,17 +239,23 @@ def set_priority(
     priority_class: str | None = None,
     version: int | None = None,
 ) -> Request:
-    """Set priority class and number; None keeps the current value. Discards the manual queue position.
+    """Set priority class and number; None keeps the current value.
 
-    The event has the priority and the rank before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
-    `StaleState`.
+    Discards the manual queue position.
+
+    The event has the priority and the rank before and after. Raises `NotAllowed`,
+    `InvalidTransition`, `InvalidFields`, `StaleState`.
     """
     if not may(by, Actor.APPROVER, request):
         raise NotAllowed(refusal_for(request, by, Actor.APPROVER))
     lock_request(request, version)
     if request.state not in PRIORITISED:
-        raise InvalidTransition(f"{request} is {state_words(request)}. Its priority cannot be changed in this state.")
-    problems = reason_problems(reason, needed=reason_needed) | _level_problems(priority_class, priority)
+        raise InvalidTransition(
+            f"{request} is {state_words(request)}. Its priority cannot be changed in this state."
+        )
+    problems = reason_problems(reason, needed=reason_needed) | _level_problems(
+        priority_class, priority
+    )
     if problems:
         raise InvalidFields(problems)
     old, ranks = request.level, {"rank_old": rank_of(request)}
@@ -213,10 +265,14 @@ def set_priority(
     request.save(update_fields=["priority", "priority_class", "version"])
     rescoring.reset_position(request=request)
     rescoring.update_entry(request=request, at=at)
-    manual_moves.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {request.level}")
+    manual_moves.note_change(
+        rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {request.level}"
+    )
     ranks["rank_new"] = rank_of(request)
     kind, new = "request.priority_set", request.level
-    publish(kind=kind, target=request, by=by, at=at, old=old, new=new, reason=reason.strip(), data=ranks)
+    publish(
+        kind=kind, target=request, by=by, at=at, old=old, new=new, reason=reason.strip(), data=ranks
+    )
     return request
 
 
@@ -231,8 +287,8 @@ def _level_problems(priority_class: str | None, number: int | None) -> dict[str,
     return problems
 
 
-#: The domain function of each verb with a button. Moves of the portal and moves that follow from saving a change are
-#: not included.
+#: The domain function of each verb with a button. Moves of the portal and moves that follow from
+#: saving a change are not included.
 SERVICES: dict[Verb, Callable[..., Request]] = {
     verb: partial(make_move, verb=verb)
     for verb in Verb
@@ -240,17 +296,26 @@ SERVICES: dict[Verb, Callable[..., Request]] = {
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}
 
 
-def moves_for(user: User, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
+def moves_for(
+    user: User, request: Request, at: datetime | None = None, *, slots: Any = None
+) -> list[Transition]:
     """Return the moves that this user can make now with a button.
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
-    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON]
+    steps = [
+        t for t in TRANSITIONS if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON
+    ]
     asked = {t.actor for t in steps}
-    allowed = {actor: may(user, actor, request, at) for actor in asked - {Actor.SIGNER, Actor.DECIDER}}
+    allowed = {
+        actor: may(user, actor, request, at) for actor in asked - {Actor.SIGNER, Actor.DECIDER}
+    }
     if asked & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
         signs, misses = any(slot.mine for slot in slots), has_to_sign(slots)
-        allowed |= {Actor.SIGNER: signs, Actor.DECIDER: signs or PREDICATES[Actor.APPROVER](user, request)}
+        allowed |= {
+            Actor.SIGNER: signs,
+            Actor.DECIDER: signs or PREDICATES[Actor.APPROVER](user, request),
+        }
         steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
     return [t for t in steps if allowed[t.actor] and not refusal_of(t, request, offered=True)]

@@ -16,7 +16,12 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.lifecycle.guards import refusal_of
-from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
+from apps.production.domain.lifecycle.transitions import (
+    MOVES,
+    Transition,
+    actor_of,
+    transitions_from,
+)
 from apps.production.domain.priority import rescoring
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import checked_reason
@@ -29,10 +34,14 @@ from apps.production.permissions import is_requester
 MAX_CHANGES = 100
 
 
-def run_request_checks(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
+def run_request_checks(
+    request: Request, at: datetime, content: RequestContent | None = None
+) -> list[Finding]:
     """Run all checks on a request, with its current content or the content given."""
     content = content_of(request) if content is None else content
-    return run_checks(content, facts_for(content, experiment=request.experiment, request=request, at=at))
+    return run_checks(
+        content, facts_for(content, experiment=request.experiment, request=request, at=at)
+    )
 
 
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
@@ -73,8 +82,11 @@ def apply_move(
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
-    # The forecast is that of another state; the event makes a new one. Jobs that have completed still have.
-    changes |= Forecast(part_done=request.part_done if step.new in SIGNED | CLOSED else None).columns()
+    # The forecast is that of another state; the event makes a new one. Jobs that have completed
+    # still have.
+    changes |= Forecast(
+        part_done=request.part_done if step.new in SIGNED | CLOSED else None
+    ).columns()
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)
@@ -93,7 +105,9 @@ def apply_move(
     return request
 
 
-def note_event(request: Request, kind: str, *, by: User, at: datetime, reason: str, data: dict[str, Any]) -> Request:
+def note_event(
+    request: Request, kind: str, *, by: User, at: datetime, reason: str, data: dict[str, Any]
+) -> Request:
     """Publish an event of a request that keeps its state, and increment its version."""
     request.version += 1
     request.save(update_fields=["version"])
@@ -102,10 +116,15 @@ def note_event(request: Request, kind: str, *, by: User, at: datetime, reason: s
 
 
 def step_of(request: Request, verb: Verb) -> Transition:
-    """Return the move that a verb makes now. Raises `InvalidTransition` with the reason if there is none."""
+    """Return the move that a verb makes now.
+
+    Raises `InvalidTransition` with the reason if there is none.
+    """
     steps = transitions_from(request.state, verb)
     if not steps:
-        raise InvalidTransition(f"“{verb.label}” is not possible: {request} is {state_words(request)}.")
+        raise InvalidTransition(
+            f"“{verb.label}” is not possible: {request} is {state_words(request)}."
+        )
     refusals = [refusal_of(step, request) for step in steps]
     if "" not in refusals:
         raise InvalidTransition(f"“{verb.label}” is not possible for {request}: {refusals[0]}")
@@ -135,13 +154,22 @@ def refusal_for(request: Request, by: Principal, who: Actor) -> str:
 
 
 def lock_request(request: Request, version: int | None) -> None:
-    """Lock the row. Raises `StaleState` if it changed since it was read, or since the user saw `version`."""
+    """Lock the row.
+
+    Raises `StaleState` if it changed since it was read, or since the user saw `version`.
+    """
     current: Request = Request.objects.select_for_update().get(pk=request.pk)
     if request.version != current.version or version not in {None, current.version}:
-        last = events_of(request).exclude(actor=PORTAL).exclude(kind__regex="^request.(comment|moved)").last()
+        last = (
+            events_of(request)
+            .exclude(actor=PORTAL)
+            .exclude(kind__regex="^request.(comment|moved)")
+            .last()
+        )
         who = f" by {last.actor}" if last else ""
         raise StaleState(
-            f"{request} was changed{who} in the meantime and is now {state_words(current)}. Your change was not saved."
+            f"{request} was changed{who} in the meantime and is now {state_words(current)}. "
+            "Your change was not saved."
         )
 
 

@@ -35,7 +35,13 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Actor.PORTAL),
     Transition(_S.CHECKING, Verb.RETURN, _S.CHANGES_REQUESTED, Actor.PORTAL, reason_needed=True),
     Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Actor.SIGNER),
-    Transition(_S.AWAITING_APPROVAL, Verb.REQUEST_CHANGES, _S.CHANGES_REQUESTED, Actor.DECIDER, reason_needed=True),
+    Transition(
+        _S.AWAITING_APPROVAL,
+        Verb.REQUEST_CHANGES,
+        _S.CHANGES_REQUESTED,
+        Actor.DECIDER,
+        reason_needed=True,
+    ),
     Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Actor.DECIDER, reason_needed=True),
     *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Actor.LIAISON) for old in CHANGEABLE),
     Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Actor.PORTAL),
@@ -43,13 +49,21 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Actor.OPERATOR, reason_needed=True),
     Transition(_S.QUEUED, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
     Transition(_S.TESTING, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
-    *(Transition(old, Verb.HOLD, _S.ON_HOLD, Actor.OPERATOR_OR_PORTAL, reason_needed=True) for old in HOLDABLE),
-    *(Transition(_S.ON_HOLD, Verb.RELEASE, new, Actor.OPERATOR, guard="held_from_there") for new in HOLDABLE),
+    *(
+        Transition(old, Verb.HOLD, _S.ON_HOLD, Actor.OPERATOR_OR_PORTAL, reason_needed=True)
+        for old in HOLDABLE
+    ),
+    *(
+        Transition(_S.ON_HOLD, Verb.RELEASE, new, Actor.OPERATOR, guard="held_from_there")
+        for new in HOLDABLE
+    ),
     Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Actor.OPERATOR_OR_PORTAL),
     Transition(_S.COMPLETING, Verb.REVIEW, _S.DATA_QUALITY, Actor.OPERATOR_OR_PORTAL),
     Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Actor.OPERATOR, reason_needed=True),
     Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Actor.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Actor.OPERATOR_OR_PORTAL, guard="output_is_good"),
+    Transition(
+        _S.DATA_QUALITY, Verb.DONE, _S.DONE, Actor.OPERATOR_OR_PORTAL, guard="output_is_good"
+    ),
     Transition(
         _S.DATA_QUALITY,
         Verb.DONE_PARTIAL,
@@ -59,10 +73,18 @@ TRANSITIONS: tuple[Transition, ...] = (
         guard="output_is_good",
     ),
     Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER),
-    *(Transition(old, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER, reason_needed=True) for old in _open()),
+    *(
+        Transition(old, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER, reason_needed=True)
+        for old in _open()
+    ),
     *(
         Transition(
-            old, Verb.SUPERSEDE, _S.SUPERSEDED, Actor.LIAISON_OR_APPROVER, reason_needed=True, guard="has_successor"
+            old,
+            Verb.SUPERSEDE,
+            _S.SUPERSEDED,
+            Actor.LIAISON_OR_APPROVER,
+            reason_needed=True,
+            guard="has_successor",
         )
         for old in [*_open(), _S.DONE, _S.DONE_PARTIAL]
     ),
@@ -75,7 +97,9 @@ MOVES: Mapping[str, frozenset[str]] = {
 
 
 def transitions_from(state: str, verb: Verb) -> list[Transition]:
-    """Return the moves of `verb` from `state`; if there are several, their guards distinguish them."""
+    """Return the moves of `verb` from `state`; if there are several,
+    their guards distinguish them.
+    """
     return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
 
 

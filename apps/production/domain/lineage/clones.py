@@ -27,7 +27,9 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A value that a workflow type has no argument for: the request or stage it was of, its name, and its text."""
+    """A value that a workflow type has no argument for: the request or stage it was of, its name,
+    and its text.
+    """
 
     place: str
     name: str
@@ -39,7 +41,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Refit:
-    """Content converted to a version of a workflow type, with notes on what changed, and what was left out."""
+    """Content converted to a version of a workflow type, with notes on what changed,
+    and what was left out.
+    """
 
     content: RequestContent
     changed: list[str]
@@ -51,10 +55,11 @@ class Refit:
 
 
 def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
-    """Return the name for new output: that of the next version (`a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`).
+    """Return the name for new output: that of the next version (`a_v3.x` becomes `a_v4.x`,
+    `a` becomes `a_v2`).
 
-    `releases` maps the releases of the original to those used now. A release in the name is not a version of the
-    dataset; if the release changed, the name changes only in it.
+    `releases` maps the releases of the original to those used now. A release in the name is not a
+    version of the dataset; if the release changed, the name changes only in it.
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
     plain = name.replace("_", ".")
@@ -78,14 +83,19 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
 
 
 def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
-    """Return start and end of each release in a text; of two at the same start, those of the longer one.
+    """Return start and end of each release in a text; of two at the same start,
+    those of the longer one.
 
     A release is found only between characters that are neither letters nor digits.
     """
     places = []
     at = 0
     while at < len(text):
-        here = [name for name in releases if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum()]
+        here = [
+            name
+            for name in releases
+            if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum()
+        ]
         end = at + max(map(len, here), default=0)
         if end > at and not text[at - 1 : at].isalnum():
             places.append((at, end))
@@ -98,13 +108,17 @@ def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
 def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
     """Return a new name for each output that the original also has."""
     names = {stage.output_dataset for stage in original.stages} - {""}
-    releases = {was.release: now.release for was, now in zip(original.stages, content.stages, strict=False)}
+    releases = {
+        was.release: now.release for was, now in zip(original.stages, content.stages, strict=False)
+    }
     outputs = dict.fromkeys(stage.output_dataset for stage in content.stages)
     return {name: next_name(name, releases) for name in outputs if name in names}
 
 
 def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
-    """Return content with new names for the outputs that `taken` also has, and for inputs that read them."""
+    """Return content with new names for the outputs that `taken` also has,
+    and for inputs that read them.
+    """
     new = _next_names(content, taken)
     stages = tuple(
         replace(
@@ -120,14 +134,21 @@ def with_next_names(content: RequestContent, taken: RequestContent) -> RequestCo
 def taken_names(request: Request) -> list[tuple[str, str]]:
     """Return the outputs that the original of a clone also writes, each with its new name."""
     original = request.cloned_from
-    return [] if original is None else list(_next_names(content_of(request), content_of(original)).items())
+    return (
+        []
+        if original is None
+        else list(_next_names(content_of(request), content_of(original)).items())
+    )
 
 
 @transaction.atomic
-def clone_request(*, request: Request, by: User, at: datetime, next_names: bool = False) -> tuple[Request, list[str]]:
+def clone_request(
+    *, request: Request, by: User, at: datetime, next_names: bool = False
+) -> tuple[Request, list[str]]:
     """Create a draft with the content of a request; return it with notes on what was dropped.
 
-    A past deadline is cleared; with `next_names` outputs get new names. Raises `NotAllowed`, `InvalidFields`.
+    A past deadline is cleared; with `next_names` outputs get new names. Raises `NotAllowed`,
+    `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
@@ -145,8 +166,13 @@ def clone_request(*, request: Request, by: User, at: datetime, next_names: bool 
 
 
 @transaction.atomic
-def take_next_names(*, request: Request, by: User, at: datetime, version: int | None = None) -> Request:
-    """Rename the outputs of a clone that its original also writes. Raises what `save_draft` raises."""
+def take_next_names(
+    *, request: Request, by: User, at: datetime, version: int | None = None
+) -> Request:
+    """Rename the outputs of a clone that its original also writes.
+
+    Raises what `save_draft` raises.
+    """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     if request.cloned_from is None:
@@ -157,7 +183,9 @@ def take_next_names(*, request: Request, by: User, at: datetime, version: int | 
 
 
 def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refit:
-    """Convert content to the newest version of its type, or to the general type if its own is disabled."""
+    """Convert content to the newest version of its type,
+    or to the general type if its own is disabled.
+    """
     old, before = content.workflow, content.workflow.number if version is None else version
     newest = newest_version(old.key)
     usable = newest is not None and types_for(experiment).filter(pk=newest.type_id).exists()
@@ -165,7 +193,8 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     notes = []
     if not usable:
         notes.append(
-            f"The type “{old.title or old.key}” is no longer available. This request has the type {new.title}."
+            f"The type “{old.title or old.key}” is no longer available. This request has the "
+            f"type {new.title}."
         )
     elif new.number != before:
         notes.append(f"Converted from version {before} to version {new.number} of {new.title}.")
@@ -181,18 +210,32 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
     arguments = _fitting(content.arguments, old, new, "The request", lost)
     stages = []
     for number, stage in enumerate(content.stages, start=1):
-        place, kind = f"Stage {number}{f' {stage.name}' if stage.name else ''}", new.stage(stage.kind)
+        place, kind = (
+            f"Stage {number}{f' {stage.name}' if stage.name else ''}",
+            new.stage(stage.kind),
+        )
         if not new.knows(stage.kind):
-            changed.append(f"{place}: the kind “{stage.kind}” no longer exists. This stage is now {kind.title}.")
+            changed.append(
+                f"{place}: the kind “{stage.kind}” no longer exists. This stage is now "
+                f"{kind.title}."
+            )
         kept = _fitting(stage.arguments, old.stage(stage.kind), kind, place, lost)
         stages.append(replace(stage, kind=kind.key, arguments=kept))
-    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), changed, lost)
+    return Refit(
+        replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), changed, lost
+    )
 
 
 def _fitting(
-    arguments: Any, old: Workflow | StageType, declared: Workflow | StageType, place: str, lost: list[LeftOut]
+    arguments: Any,
+    old: Workflow | StageType,
+    declared: Workflow | StageType,
+    place: str,
+    lost: list[LeftOut],
 ) -> dict[str, Value]:
-    """Return the arguments that the new type declares; append to `lost` others that differ from their old default."""
+    """Return the arguments that the new type declares;
+    append to `lost` others that differ from their old default.
+    """
     kept: dict[str, Value] = {}
     for name, value in arguments.items():
         argument = declared.argument(name)

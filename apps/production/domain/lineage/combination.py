@@ -1,4 +1,6 @@
-"""Combining the contents of several requests into one with the same sums, if they ask for the same thing."""
+"""Combining the contents of several requests into one with the same sums,
+if they ask for the same thing.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +79,9 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
         if alike[0].input_dataset and source is not None:
             read = outputs[source]
         stages.append(_stage(alike, read, output))
-    combined = replace(first, arguments=_arguments(contents), stages=tuple(stages), **_fields(contents))
+    combined = replace(
+        first, arguments=_arguments(contents), stages=tuple(stages), **_fields(contents)
+    )
     return Combination(combined, list(_notes(contents)))
 
 
@@ -97,10 +101,15 @@ def _argument_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
 def _stage_obstacles(mine: StageContent, theirs: StageContent) -> Iterator[str]:
     for name, plural in _SAME.items():
         if getattr(mine, name) != getattr(theirs, name):
-            yield f"different {plural}, {getattr(mine, name) or 'none'} and {getattr(theirs, name) or 'none'}."
+            yield (
+                f"different {plural}, {getattr(mine, name) or 'none'} and "
+                f"{getattr(theirs, name) or 'none'}."
+            )
     for name in dict.fromkeys([*mine.arguments, *theirs.arguments]):
         if name not in (FILES, *CORE) and mine.arguments.get(name) != theirs.arguments.get(name):
-            yield _difference(name.replace("_", " "), mine.arguments.get(name), theirs.arguments.get(name))
+            yield _difference(
+                name.replace("_", " "), mine.arguments.get(name), theirs.arguments.get(name)
+            )
 
 
 def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
@@ -111,7 +120,10 @@ def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
 
     for names in zip(*map(inputs, contents), strict=True):
         if _whole(names) is None:
-            yield f"{', '.join(names[:5])} are not all parts of their dataset. Add the other requests."
+            yield (
+                f"{', '.join(names[:5])} are not all parts of their dataset. Add the other "
+                "requests."
+            )
 
 
 def _difference(title: str, mine: Any, theirs: Any) -> str:
@@ -120,13 +132,17 @@ def _difference(title: str, mine: Any, theirs: Any) -> str:
 
 
 def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
-    """Yield why the inputs cannot be combined: they must be one dataset, and not the same part of it twice."""
+    """Yield why the inputs cannot be combined: they must be one dataset,
+    and not the same part of it twice.
+    """
     if sources(a) != sources(b):
         yield "Their stages read each other in a different order."
         return
 
     names = [
-        argument.name for argument in a.workflow.arguments if argument.type == "runs" and argument.name != NEW_RUNS
+        argument.name
+        for argument in a.workflow.arguments
+        if argument.type == "runs" and argument.name != NEW_RUNS
     ]
     both = [(runs(a, name), runs(b, name)) for name in names]
     is_disjoint = any(mine and theirs and not _common(mine, theirs) for mine, theirs in both)
@@ -136,9 +152,14 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
             continue
         first, second = mine.input_dataset, theirs.input_dataset
         if first != second and not _are_parts([first, second]):
-            yield f"Stage {position}: they read {first or 'nothing'} and {second or 'nothing'}; one request reads one."
+            yield (
+                f"Stage {position}: they read {first or 'nothing'} and {second or 'nothing'}; one "
+                "request reads one."
+            )
         elif first == second and not is_disjoint:
-            yield f"Stage {position}: both read {first}, and no run numbers separate what they read."
+            yield (
+                f"Stage {position}: both read {first}, and no run numbers separate what they read."
+            )
 
 
 def _are_parts(names: Sequence[str]) -> bool:
@@ -150,7 +171,9 @@ def _are_parts(names: Sequence[str]) -> bool:
 
 
 def _whole(names: Sequence[str]) -> str | None:
-    """Return the name if all are equal, that of the whole dataset if these are all of its parts; else None."""
+    """Return the name if all are equal, that of the whole dataset if these are all of its parts;
+    else None.
+    """
     if len(set(names)) == 1:
         return names[0]
     part = _PART.fullmatch(names[0])
@@ -175,8 +198,12 @@ def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageConten
         output_dataset=output,
         events=_sum(stage.events for stage in alike),
         jobs=_sum(stage.jobs for stage in alike),
-        memory_bytes=max((stage.memory_bytes for stage in alike if stage.memory_bytes is not None), default=None),
-        wall_seconds=max((stage.wall_seconds for stage in alike if stage.wall_seconds is not None), default=None),
+        memory_bytes=max(
+            (stage.memory_bytes for stage in alike if stage.memory_bytes is not None), default=None
+        ),
+        wall_seconds=max(
+            (stage.wall_seconds for stage in alike if stage.wall_seconds is not None), default=None
+        ),
         services=tuple(dict.fromkeys(chain.from_iterable(stage.services for stage in alike))),
         arguments=arguments,
     )
@@ -193,13 +220,17 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
     for argument in contents[0].workflow.arguments:
         values = [content.arguments.get(argument.name) for content in contents]
         if argument.type == "runs" and any(value != values[0] for value in values):
-            combined[argument.name] = runs_text(_union(runs(content, argument.name) for content in contents))
+            combined[argument.name] = runs_text(
+                _union(runs(content, argument.name) for content in contents)
+            )
     seeds = [int(seed) for content in contents if (seed := number(content, SEED))]
     return combined | ({SEED: min(seeds)} if seeds else {})
 
 
 def _common(mine: Runs, theirs: Runs) -> int | None:
-    return min((max(a, c) for a, b in mine for c, d in theirs if max(a, c) <= min(b, d)), default=None)
+    return min(
+        (max(a, c) for a, b in mine for c, d in theirs if max(a, c) <= min(b, d)), default=None
+    )
 
 
 def _union(runs_of_all: Iterable[Runs]) -> Runs:
@@ -221,8 +252,12 @@ def _fields(contents: Sequence[RequestContent]) -> dict[str, Any]:
         "campaign": contents[0].campaign,
         "purpose": _joined("purpose", contents),
         "priority_reason": _joined("priority_reason", contents),
-        "deadline": min((content.deadline for content in contents if content.deadline), default=None),
-        "requested_priority": max((str(content.requested_priority) for content in contents), key=order.index),
+        "deadline": min(
+            (content.deadline for content in contents if content.deadline), default=None
+        ),
+        "requested_priority": max(
+            (str(content.requested_priority) for content in contents), key=order.index
+        ),
     }
 
 
@@ -233,15 +268,27 @@ def _joined(name: str, contents: Sequence[RequestContent]) -> str:
 
 
 def _notes(contents: Sequence[RequestContent]) -> Iterator[str]:
-    seeds = sorted((int(seed), content.stages[0].jobs or 0) for content in contents if (seed := number(content, SEED)))
+    seeds = sorted(
+        (int(seed), content.stages[0].jobs or 0)
+        for content in contents
+        if (seed := number(content, SEED))
+    )
     if any(first + jobs != after for (first, jobs), (after, _) in pairwise(seeds)):
-        yield f"Seeds are consecutive from {seeds[0][0]:,}; the seeds of the other requests are not used."
+        yield (
+            f"Seeds are consecutive from {seeds[0][0]:,}; the seeds of the other requests are not "
+            "used."
+        )
 
-    for position, alike in enumerate(zip(*(content.stages for content in contents), strict=True), start=1):
+    for position, alike in enumerate(
+        zip(*(content.stages for content in contents), strict=True), start=1
+    ):
         for name in ("events", "jobs"):
             numbers = [getattr(stage, name) for stage in alike]
             if any(numbers) and _sum(numbers) is None:
-                yield f"Stage {position}: some requests do not state their number of {name}, so the sum is empty."
+                yield (
+                    f"Stage {position}: some requests do not state their number of {name}, so the "
+                    "sum is empty."
+                )
         if len({(stage.memory_bytes, stage.wall_seconds) for stage in alike}) > 1:
             yield f"Stage {position}: memory and wall time per job are the largest of all requests."
     if len({content.deadline for content in contents}) > 1:

@@ -1,4 +1,6 @@
-"""Datasets of the parts of a split request, which the portal defines if the catalogue supports it."""
+"""Datasets of the parts of a split request, which the portal defines if the catalogue
+supports it.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +23,9 @@ log = logging.getLogger(__name__)
 _RETRY_AFTER = timedelta(minutes=5)
 
 
-def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
+def order_parts(
+    *, whole: Request, parts: Sequence[Request], planned: Split, at: datetime
+) -> list[DatasetPart]:
     """Record the parts of datasets to define, in the caller's transaction, and enqueue the task."""
     inputs = list(outside(content_of(whole)))
     ends = planned.cut.ends
@@ -48,15 +52,22 @@ def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at:
 
 
 def define_parts(*, at: datetime) -> int:
-    """Define the due parts, and return how many were. Not in a transaction: safe to kill and run again."""
-    waiting = DatasetPart.objects.filter(defined_at=None, due_at__lte=at).exclude(request__state__in=CLOSED)
+    """Define the due parts, and return how many were.
+
+    Not in a transaction: safe to kill and run again.
+    """
+    waiting = DatasetPart.objects.filter(defined_at=None, due_at__lte=at).exclude(
+        request__state__in=CLOSED
+    )
     done = 0
     for row in waiting.select_related("request").order_by("pk"):
         try:
             done += _define(row, at)
         except CatalogueError as error:
             log.warning("dataset %s cannot be defined: %s", row.name, error)
-            DatasetPart.objects.filter(pk=row.pk).update(error=str(error)[:2000], due_at=at + _RETRY_AFTER)
+            DatasetPart.objects.filter(pk=row.pk).update(
+                error=str(error)[:2000], due_at=at + _RETRY_AFTER
+            )
     return done
 
 
@@ -66,10 +77,14 @@ def _define(row: DatasetPart, at: datetime) -> bool:
         raise CatalogueError("the catalogue lets the portal define no datasets")
     files = row.files if row.files is not None else _share_files(row, catalogue)
     if not files:
-        raise CatalogueError(f"the catalogue lists too few files of {row.whole} for every part to have one")
+        raise CatalogueError(
+            f"the catalogue lists too few files of {row.whole} for every part to have one"
+        )
     catalogue.define(row.name, row.whole, files)
     with transaction.atomic():
-        if not DatasetPart.objects.filter(pk=row.pk, defined_at=None).update(defined_at=at, error=""):
+        if not DatasetPart.objects.filter(pk=row.pk, defined_at=None).update(
+            defined_at=at, error=""
+        ):
             return False
         data = {"dataset": row.name, "whole": row.whole, "files": len(files)}
         publish(kind="request.dataset_defined", target=row.request, by=PORTAL, at=at, data=data)
@@ -77,13 +92,19 @@ def _define(row: DatasetPart, at: datetime) -> bool:
 
 
 def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
-    """List the files of the dataset once and divide them among all its parts; return those of this part."""
+    """List the files of the dataset once and divide them among all its parts;
+    return those of this part.
+    """
     listed = [file.name for file in catalogue.files_of(row.whole)]
     with transaction.atomic():
-        same = DatasetPart.objects.select_for_update().filter(split_from=row.split_from_id, whole=row.whole)
+        same = DatasetPart.objects.select_for_update().filter(
+            split_from=row.split_from_id, whole=row.whole
+        )
         for part in same.order_by("pk"):
             if part.files is None and listed:
-                part.files = listed[len(listed) * part.first // part.total : len(listed) * part.last // part.total]
+                part.files = listed[
+                    len(listed) * part.first // part.total : len(listed) * part.last // part.total
+                ]
                 part.save(update_fields=["files"])
             if part.pk == row.pk:
                 row.files = part.files

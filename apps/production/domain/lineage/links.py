@@ -1,4 +1,6 @@
-"""Splitting and combining requests: the new ones are drafts, the old ones are superseded, and links record both."""
+"""Splitting and combining requests: the new ones are drafts, the old ones are superseded,
+and links record both.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +17,27 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.actors import may
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lifecycle.moves import make_move, supersede_request
-from apps.production.domain.lineage.combination import MAX_COMBINED, Combination, KeyedContent, combine, obstacles
+from apps.production.domain.lineage.combination import (
+    MAX_COMBINED,
+    Combination,
+    KeyedContent,
+    combine,
+    obstacles,
+)
 from apps.production.domain.lineage.dataset_parts import order_parts
 from apps.production.domain.lineage.splits import Split, SplitUnit, split
 from apps.production.domain.outputs.datasets import may_define
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.enums import BEFORE_PRODUCTION, CLOSED, PORTAL, Actor, LinkKind, RequestState, Verb
+from apps.production.enums import (
+    BEFORE_PRODUCTION,
+    CLOSED,
+    PORTAL,
+    Actor,
+    LinkKind,
+    RequestState,
+    Verb,
+)
 from apps.production.models import Request, RequestLink, Stage
 
 #: The most requests offered for combining at a time, and links of one kind shown.
@@ -37,21 +53,29 @@ def may_rearrange(user: User, request: Request) -> bool:
 def refusal_to_rearrange(request: Request) -> str:
     """Return why a request cannot be split or combined now, or an empty text."""
     if request.state in BEFORE_PRODUCTION:
-        sent = "Jobs were already submitted for it, if only as a test. Supersede it by another request instead."
+        sent = (
+            "Jobs were already submitted for it, if only as a test. Supersede it by another "
+            "request instead."
+        )
         return sent if request.work_began_at else ""
     state = f"It is “{request.get_state_display()}”"
     if request.state in CLOSED:
         return f"{state} and closed. Clone it instead."
     if request.state == RequestState.ON_HOLD:
         return f"{state}. Release it first."
-    return f"{state}, and jobs may have been submitted. Wait until it is done, or supersede it by another request."
+    return (
+        f"{state}, and jobs may have been submitted. Wait until it is done, or supersede it by "
+        "another request."
+    )
 
 
 def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
     """Return the parts that a split would give. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
-    planned = split(content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE))
+    planned = split(
+        content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE)
+    )
     if level := request.level:
         planned.notes.append(f"Each part keeps the priority set by the OPG: {level}.")
     return planned
@@ -59,7 +83,14 @@ def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
 
 @transaction.atomic
 def split_request(
-    *, request: Request, by_what: SplitUnit, size: int, by: User, at: datetime, reason: str, version: int | None = None
+    *,
+    request: Request,
+    by_what: SplitUnit,
+    size: int,
+    by: User,
+    at: datetime,
+    reason: str,
+    version: int | None = None,
 ) -> list[Request]:
     """Create drafts of the parts of a request, which is superseded; a draft is cancelled.
 
@@ -90,19 +121,31 @@ def split_request(
 
 
 def plan_combined(*, requests: Sequence[Request]) -> Combination:
-    """Return the combination of requests, titled like the first. Raises `InvalidFields`, `InvalidTransition`."""
+    """Return the combination of requests, titled like the first.
+
+    Raises `InvalidFields`, `InvalidTransition`.
+    """
     if len({request.experiment_id for request in requests}) > 1:
         raise InvalidFields({"requests": ["Choose requests of one experiment."]})
-    if problems := [f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))]:
+    if problems := [
+        f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))
+    ]:
         raise InvalidTransition(" ".join(problems[:5]))
     return combine([KeyedContent(request.key, content_of(request)) for request in requests])
 
 
 @transaction.atomic
 def combine_requests(
-    *, requests: Sequence[Request], by: User, at: datetime, reason: str, versions: Mapping[str, int] | None = None
+    *,
+    requests: Sequence[Request],
+    by: User,
+    at: datetime,
+    reason: str,
+    versions: Mapping[str, int] | None = None,
 ) -> Request:
-    """Create one draft of several requests, which it supersedes; drafts are cancelled. `versions`: as seen, by key.
+    """Create one draft of several requests, which it supersedes; drafts are cancelled.
+
+    `versions`: as seen, by key.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
     """
@@ -114,7 +157,14 @@ def combine_requests(
     content = plan_combined(requests=old).content
     origin = {"combined_from": [request.key for request in old]}
     editors = [pk for request in old for pk in request.editor_ids]
-    made = create_draft(experiment=old[0].experiment, content=content, by=by, at=at, origin=origin, editor_ids=editors)
+    made = create_draft(
+        experiment=old[0].experiment,
+        content=content,
+        by=by,
+        at=at,
+        origin=origin,
+        editor_ids=editors,
+    )
     for request in old:
         _link(LinkKind.COMBINED, request, made, by, at)
         _give_way(request, made, by, at, reason, {"combined_into": made.key})
@@ -148,7 +198,9 @@ def _allowed(by: User, requests: Sequence[Request]) -> None:
 
 
 def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
-    """Lock the rows in the order of their keys, and return their current state in the order of `versions`."""
+    """Lock the rows in the order of their keys, and return their current state in the order of
+    `versions`.
+    """
     rows = with_stages(Request.objects.select_for_update(of=("self",)))
     rows = rows.filter(pk__in=[request.pk for request in versions])
     current = {row.pk: row for row in rows.order_by("pk")}
@@ -156,15 +208,23 @@ def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
     for request, version in versions.items():
         now = current[request.pk]
         if now.version != request.version or version not in {None, now.version}:
-            raise StaleState(f"{now} was changed in the meantime. Nothing was done. Check it and try again.")
+            raise StaleState(
+                f"{now} was changed in the meantime. Nothing was done. Check it and try again."
+            )
     return [current[request.pk] for request in versions]
 
 
-def _link(kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = "") -> None:
-    RequestLink.objects.create(kind=kind, earlier=earlier, later=later, note=note, at=at, by=str(by)[:150])
+def _link(
+    kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = ""
+) -> None:
+    RequestLink.objects.create(
+        kind=kind, earlier=earlier, later=later, note=note, at=at, by=str(by)[:150]
+    )
 
 
-def _give_way(old: Request, new: Request, by: User, at: datetime, reason: str, data: dict[str, Any]) -> None:
+def _give_way(
+    old: Request, new: Request, by: User, at: datetime, reason: str, data: dict[str, Any]
+) -> None:
     if old.state == RequestState.DRAFT:
         make_move(verb=Verb.CANCEL, request=old, by=by, at=at, reason=reason, data=data)
     else:
@@ -179,7 +239,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A page of requests to combine with, matching ones first; `older` is the start of the next page, 0 at the end."""
+    """A page of requests to combine with, matching ones first;
+    `older` is the start of the next page, 0 at the end.
+    """
 
     rows: list[Candidate]
     older: int
@@ -188,11 +250,14 @@ class Candidates:
 def candidates_for(
     request: Request, user: User, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
 ) -> Candidates:
-    """Return the newest requests without jobs of this experiment, type and length, and the chosen ones.
+    """Return the newest requests without jobs of this experiment, type and length,
+    and the chosen ones.
 
     `text` filters by key or title, `before` by primary key.
     """
-    rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=BEFORE_PRODUCTION)
+    rows = Request.objects.visible_to(user).filter(
+        experiment=request.experiment_id, state__in=BEFORE_PRODUCTION
+    )
     rows = rows.exclude(pk=request.pk)
 
     length = len(request.stages.all())
@@ -215,7 +280,9 @@ def candidates_for(
     rows_shown = []
     for other in (shown[pk] for pk in order if pk in shown):
         late = refusal_to_rearrange(other)
-        theirs = KeyedContent(other.key, content_of(other, services=False))  # services never prevent combining
+        theirs = KeyedContent(
+            other.key, content_of(other, services=False)
+        )  # services never prevent combining
         reasons = [late] if late else obstacles(mine, theirs)
         if not may_rearrange(user, other):
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
@@ -244,7 +311,9 @@ _WORDS = {
 
 def related_to(request: Request) -> list[Related]:
     """Return the requests that this one was made from, and those made from it."""
-    rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related("earlier", "later")
+    rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related(
+        "earlier", "later"
+    )
     related = []
     for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
         is_later = row.earlier_id == request.pk
@@ -253,10 +322,20 @@ def related_to(request: Request) -> list[Related]:
 
     linked = {row.request.pk for row in related}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
-    related += [Related(label, other) for label, other in fields if other is not None and other.pk not in linked]
+    related += [
+        Related(label, other)
+        for label, other in fields
+        if other is not None and other.pk not in linked
+    ]
 
-    rows_naming_it = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=linked)
+    rows_naming_it = Request.objects.filter(
+        Q(superseded_by=request) | Q(cloned_from=request)
+    ).exclude(pk__in=linked)
     followers = list(rows_naming_it.order_by("pk")[: 2 * MOST_SHOWN])
-    related += [Related("Supersedes", other) for other in followers if other.superseded_by_id == request.pk]
-    related += [Related("Cloned as", other) for other in followers if other.cloned_from_id == request.pk]
+    related += [
+        Related("Supersedes", other) for other in followers if other.superseded_by_id == request.pk
+    ]
+    related += [
+        Related("Cloned as", other) for other in followers if other.cloned_from_id == request.pk
+    ]
     return related

@@ -1,4 +1,6 @@
-"""Splitting the content of a request into parts whose sums equal the original: by runs, by files, by events."""
+"""Splitting the content of a request into parts whose sums equal the original: by runs, by files,
+by events.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +16,8 @@ from apps.production.domain.types.arguments import Runs, Value, runs_text
 from apps.production.domain.types.fields import REQUEST
 
 MAX_PARTS = 50
-#: Divided among the parts besides events and jobs: an argument of some stages, and one of the request.
+#: Divided among the parts besides events and jobs: an argument of some stages, and one of the
+#: request.
 FILES = "files"
 SEED = "first_seed"
 
@@ -39,14 +42,18 @@ class Cut:
     ends: tuple[int, ...]
 
     def share(self, quantity: int) -> list[int]:
-        """Return whole shares that follow the cut as closely as possible; their sum is the quantity."""
+        """Return whole shares that follow the cut as closely as possible;
+        their sum is the quantity.
+        """
         reached = [quantity * end // self.total for end in (0, *self.ends)]
         return [after - before for before, after in pairwise(reached)]
 
 
 @dataclass(frozen=True)
 class Split:
-    """The parts in order, notes for the user, and whether the portal defines the datasets that the parts read."""
+    """The parts in order, notes for the user, and whether the portal defines the datasets that
+    the parts read.
+    """
 
     parts: list[Part]
     notes: list[str]
@@ -68,11 +75,15 @@ def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
 def refusal_to_split(content: RequestContent) -> str:
     """Return why a scan, or a request of this type, can never be split, or an empty text."""
     if content.scan.strip():
-        return "Its jobs are divided among the points of its parameter scan. Clone it with fewer values instead."
+        return (
+            "Its jobs are divided among the points of its parameter scan. Clone it with fewer "
+            "values instead."
+        )
     if not content.workflow.argument("stop_on"):
         return ""
     return (
-        "Keep-up processes each file once, as it arrives. Two such requests would process the same files twice. "
+        "Keep-up processes each file once, as it arrives. Two such requests would process the "
+        "same files twice. "
         "Change its stop date instead; this is possible while it runs."
     )
 
@@ -91,12 +102,16 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
 
     lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
     shares = {
-        name: _cut_runs(runs(content, name), cut) for name in dict.fromkeys([lead, NEW_RUNS]) if text(content, name)
+        name: _cut_runs(runs(content, name), cut)
+        for name in dict.fromkeys([lead, NEW_RUNS])
+        if text(content, name)
     }
     stages = [_cut_stage(stage, cut) for stage in content.stages]
     parts = []
     for i, end in enumerate(cut.ends):
-        own: dict[str, Value] = {name: runs_text(runs_of_parts[i]) for name, runs_of_parts in shares.items()}
+        own: dict[str, Value] = {
+            name: runs_text(runs_of_parts[i]) for name, runs_of_parts in shares.items()
+        }
         if seed := number(content, SEED):
             own[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:i])
         named = _with_names(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
@@ -106,7 +121,9 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
         first = cut.ends[i - 1] + 1 if i else 1
         which = runs_text(shares[lead][i]) if lead else f"{first:,} to {end:,}"
         parts.append(Part(part, f"part {i + 1} of {count}: {by} {which}"[:200]))
-    return Split(parts, list(_notes(content, by, defines=defines)), cut, defines and by is not SplitUnit.RUNS)
+    return Split(
+        parts, list(_notes(content, by, defines=defines)), cut, defines and by is not SplitUnit.RUNS
+    )
 
 
 def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
@@ -114,15 +131,31 @@ def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
     if why := refusal_to_split(content):
         raise InvalidFields({"by": [why]})
     if by not in known:
-        raise InvalidFields({"by": [f"The request does not state its number of {by}, or has only one."]})
+        raise InvalidFields(
+            {"by": [f"The request does not state its number of {by}, or has only one."]}
+        )
     if not 0 < size < known[by]:
         raise InvalidFields(
-            {"size": [f"Enter a whole number from 1 to {known[by] - 1:,}. The request has {known[by]:,} {by}."]}
+            {
+                "size": [
+                    (
+                        f"Enter a whole number from 1 to {known[by] - 1:,}. The request has "
+                        f"{known[by]:,} {by}."
+                    )
+                ]
+            }
         )
     count, least = -(-known[by] // size), -(-known[by] // MAX_PARTS)
     if count > MAX_PARTS:
         raise InvalidFields(
-            {"size": [f"This would give {count:,} parts. Enter at least {least:,} for at most {MAX_PARTS} parts."]}
+            {
+                "size": [
+                    (
+                        f"This would give {count:,} parts. Enter at least {least:,} for at most "
+                        f"{MAX_PARTS} parts."
+                    )
+                ]
+            }
         )
 
 
@@ -131,11 +164,17 @@ def _too_few(content: RequestContent, parts: int) -> Iterator[str]:
         counts = {"events": stage.events, "jobs": stage.jobs, "files": number(stage, FILES)}
         for what, count in counts.items():
             if count and count < parts:
-                yield f"Stage {position} has {int(count):,} {what}, fewer than {parts} parts. Enter a larger size."
+                yield (
+                    f"Stage {position} has {int(count):,} {what}, fewer than {parts} parts. Enter "
+                    "a larger size."
+                )
     if text(content, NEW_RUNS) and count_runs(runs(content, NEW_RUNS)) < parts:
         yield f"The request has fewer new run numbers than {parts} parts. Enter a larger size."
     if number(content, SEED) and not (content.stages and content.stages[0].jobs):
-        yield "Enter the number of jobs of the first stage before splitting: each job has its own seed."
+        yield (
+            "Enter the number of jobs of the first stage before splitting: each job has its own "
+            "seed."
+        )
 
 
 def _runs_argument(content: RequestContent) -> str:
@@ -168,14 +207,20 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
         return cut.share(int(quantity)) if quantity else [None] * len(cut.ends)
 
     parts = []
-    for events, jobs, files in zip(shares(stage.events), shares(stage.jobs), shares(number(stage, FILES)), strict=True):
+    for events, jobs, files in zip(
+        shares(stage.events), shares(stage.jobs), shares(number(stage, FILES)), strict=True
+    ):
         arguments = {**stage.arguments, FILES: files} if files else {**stage.arguments}
         parts.append(replace(stage, events=events, jobs=jobs, arguments=arguments))
     return parts
 
 
-def _with_names(stages: tuple[StageContent, ...], suffix: str, by: SplitUnit) -> tuple[StageContent, ...]:
-    """Rename the outputs of a part, and the inputs from outside unless run numbers distinguish the parts."""
+def _with_names(
+    stages: tuple[StageContent, ...], suffix: str, by: SplitUnit
+) -> tuple[StageContent, ...]:
+    """Rename the outputs of a part, and the inputs from outside unless run numbers distinguish
+    the parts.
+    """
     own = {stage.output_dataset for stage in stages}
     return tuple(
         replace(
@@ -191,7 +236,9 @@ def _with_names(stages: tuple[StageContent, ...], suffix: str, by: SplitUnit) ->
 
 def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
     """Yield number and input of each stage that reads a dataset from outside the request."""
-    for position, (stage, source) in enumerate(zip(content.stages, sources(content), strict=True), start=1):
+    for position, (stage, source) in enumerate(
+        zip(content.stages, sources(content), strict=True), start=1
+    ):
         if stage.input_dataset and source is None:
             yield position, stage.input_dataset
 
@@ -204,6 +251,12 @@ def _notes(content: RequestContent, by: SplitUnit, *, defines: bool) -> Iterator
         else "Define these datasets, or enter others, before you submit the parts."
     )
     for position, name in read if by is not SplitUnit.RUNS else ():
-        yield f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 and so on. {what}"
+        yield (
+            f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 "
+            f"and so on. {what}"
+        )
     if not read and not text(content, NEW_RUNS) and not number(content, SEED):
-        yield "The request has neither seeds nor run numbers. Ensure that the parts do not generate the same events."
+        yield (
+            "The request has neither seeds nor run numbers. Ensure that the parts do not generate "
+            "the same events."
+        )

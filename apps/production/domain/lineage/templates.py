@@ -32,14 +32,21 @@ def may_manage(user: User, experiment_id: int) -> bool:
 
 @transaction.atomic
 def save_template(*, request: Request, name: str, by: User, at: datetime) -> RequestTemplate:
-    """Save a request as a template, replacing one of this name. Raises `NotAllowed`, `InvalidFields`."""
+    """Save a request as a template, replacing one of this name.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
     if not (scope_of(by).sees(request.experiment_id) and may_manage(by, request.experiment_id)):
-        raise NotAllowed(f"Only liaisons of {request.experiment} and the OPG can save its templates.")
+        raise NotAllowed(
+            f"Only liaisons of {request.experiment} and the OPG can save its templates."
+        )
     name = _checked_name(name)
     Experiment.objects.select_for_update().get(pk=request.experiment_id)
     mine = RequestTemplate.objects.filter(experiment=request.experiment_id)
     if not mine.filter(name=name).exists() and mine.count() >= MAX_TEMPLATES:
-        raise InvalidFields({"name": [f"An experiment has at most {MAX_TEMPLATES} templates. Delete one first."]})
+        raise InvalidFields(
+            {"name": [f"An experiment has at most {MAX_TEMPLATES} templates. Delete one first."]}
+        )
     content = replace(content_of(request), deadline=None)
     made, _ = RequestTemplate.objects.update_or_create(
         experiment=request.experiment,
@@ -57,7 +64,9 @@ def save_template(*, request: Request, name: str, by: User, at: datetime) -> Req
 
 
 @transaction.atomic
-def rename_template(*, template: RequestTemplate, name: str, by: User, at: datetime) -> RequestTemplate:
+def rename_template(
+    *, template: RequestTemplate, name: str, by: User, at: datetime
+) -> RequestTemplate:
     """Rename a template. Raises `NotAllowed`, `InvalidFields`."""
     _check_manager(by, template)
     old, template.name = template.name, _checked_name(name)
@@ -65,8 +74,12 @@ def rename_template(*, template: RequestTemplate, name: str, by: User, at: datet
         with transaction.atomic():
             template.save(update_fields=["name"])
     except IntegrityError:
-        raise InvalidFields({"name": ["Another template of the experiment has this name."]}) from None
-    publish(kind="template.renamed", target=template, by=by, at=at, old=old[:64], new=template.name[:64])
+        raise InvalidFields(
+            {"name": ["Another template of the experiment has this name."]}
+        ) from None
+    publish(
+        kind="template.renamed", target=template, by=by, at=at, old=old[:64], new=template.name[:64]
+    )
     return template
 
 
@@ -80,7 +93,9 @@ def delete_template(*, template: RequestTemplate, by: User, at: datetime) -> Non
 
 def _check_manager(by: User, template: RequestTemplate) -> None:
     if not may_manage(by, template.experiment_id):
-        raise NotAllowed(f"Only liaisons of {template.experiment} and the OPG can change its templates.")
+        raise NotAllowed(
+            f"Only liaisons of {template.experiment} and the OPG can change its templates."
+        )
 
 
 def _checked_name(name: str) -> str:

@@ -15,7 +15,9 @@ from apps.production.models import Request, Stage, StageAcceptance
 
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
-    """Return the acceptances of stages of these requests by primary key of the stage, in one query."""
+    """Return the acceptances of stages of these requests by primary key of the stage,
+    in one query.
+    """
     rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
     return {row.stage_id: row for row in rows.order_by("stage__request", "stage__position")}
 
@@ -30,14 +32,23 @@ def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
 def record_acceptance(
     *, stage: Stage, asked: int, completed: int, by: User, at: datetime, reason: str
 ) -> StageAcceptance:
-    """Accept a stage with its completed jobs. The caller locks the request and knows that no other jobs follow.
+    """Accept a stage with its completed jobs.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if not running or already accepted.
+    The caller locks the request and knows that no other jobs follow.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if not running or
+    already accepted.
     """
     text = _checked(stage.request, by, reason)
     row, created = StageAcceptance.objects.get_or_create(
         stage=stage,
-        defaults={"jobs_asked": asked, "jobs_completed": completed, "reason": text, "at": at, "by": by.username},
+        defaults={
+            "jobs_asked": asked,
+            "jobs_completed": completed,
+            "reason": text,
+            "at": at,
+            "by": by.username,
+        },
     )
     if not created:
         raise InvalidTransition(f"{stage.request}: {row.by} already accepted stage {stage.name}.")
@@ -46,12 +57,18 @@ def record_acceptance(
 
 
 @transaction.atomic
-def withdraw_acceptance(*, request: Request, position: int, by: User, at: datetime, reason: str) -> None:
+def withdraw_acceptance(
+    *, request: Request, position: int, by: User, at: datetime, reason: str
+) -> None:
     """Wait for the missing jobs of a stage again. Jobs of later stages continue.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if not running or not accepted.
     """
-    current = Request.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=request.pk)
+    current = (
+        Request.objects.select_for_update(of=("self",))
+        .select_related("experiment")
+        .get(pk=request.pk)
+    )
     text = _checked(current, by, reason)
     row = acceptance_of(current, position)
     if row is None:
@@ -67,7 +84,8 @@ def _checked(request: Request, by: User, reason: str) -> str:
     text = checked_reason(reason)
     if request.state != RequestState.RUNNING:
         raise InvalidTransition(
-            f"{request} is “{request.get_state_display()}”. Only stages of running requests can be accepted."
+            f"{request} is “{request.get_state_display()}”. Only stages of running requests "
+            "can be accepted."
         )
     return text
 

@@ -1,4 +1,6 @@
-"""Files and events that stages read and wrote, as reported by jobs, and whether outputs are located."""
+"""Files and events that stages read and wrote, as reported by jobs,
+and whether outputs are located.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,9 +28,11 @@ MUST_BE_LOCATED = "catalogued"
 def report_output(
     *, stage: Stage, key: str, counts: Mapping[str, int | None], by: User, at: datetime
 ) -> tuple[OutputReport, bool]:
-    """Store the counts of one job, and return whether the key is new; the same key replaces its report.
+    """Store the counts of one job, and return whether the key is new;
+    the same key replaces its report.
 
-    Raises `NotAllowed`, `InvalidTransition` if the request has no jobs in its state, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition` if the request has no jobs in its state,
+    `InvalidFields`.
     """
     _check_reporter(stage, by)
     key = key.strip()
@@ -51,7 +55,12 @@ def report_output(
 
 def count_reports(*, at: datetime) -> int:
     """Update the counts of every stage with new reports; return how many stages."""
-    stages = list(OutputReport.objects.filter(counted=False).order_by().values_list("stage", flat=True).distinct())
+    stages = list(
+        OutputReport.objects.filter(counted=False)
+        .order_by()
+        .values_list("stage", flat=True)
+        .distinct()
+    )
     for pk in stages:
         _count_stage(pk, at)
     return len(stages)
@@ -64,7 +73,9 @@ def _count_stage(stage_id: int, at: datetime) -> None:
     StageCounts.objects.select_for_update().get(stage_id=stage_id)
     reports = OutputReport.objects.filter(stage_id=stage_id)
     reports.filter(counted=False).update(counted=True)
-    sums = reports.filter(counted=True).aggregate(reports=Count("pk"), **{name: Sum(name) for name in QUANTITIES})
+    sums = reports.filter(counted=True).aggregate(
+        reports=Count("pk"), **{name: Sum(name) for name in QUANTITIES}
+    )
     StageCounts.objects.filter(stage_id=stage_id).update(**sums, counted_at=at)
 
 
@@ -77,7 +88,8 @@ def counts_of(request: Request) -> dict[int, StageCounts]:
 def mark_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
     """Record that the output of a stage is in the catalogue; repeating it changes nothing.
 
-    Raises `NotAllowed`, `InvalidTransition` if the request has no output in its state, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition` if the request has no output in its state,
+    `InvalidFields`.
     """
     _check_reporter(stage, by)
     text = note.strip()
@@ -104,6 +116,10 @@ def is_located(stage: Stage) -> bool:
 def _check_reporter(stage: Stage, by: User) -> None:
     request = stage.request
     if not (may(by, Actor.LIAISON, request) or may(by, Actor.OPERATOR, request)):
-        raise NotAllowed(f"Only liaisons of {request.experiment}, approvers and shifters can report this.")
+        raise NotAllowed(
+            f"Only liaisons of {request.experiment}, approvers and shifters can report this."
+        )
     if request.state not in REPORTABLE:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”. Its jobs cannot report in this state.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”. Its jobs cannot report in this state."
+        )

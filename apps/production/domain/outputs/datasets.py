@@ -29,7 +29,10 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset in a catalogue; None where the catalogue has no value. `file_list` is for catalogues to keep."""
+    """A dataset in a catalogue; None where the catalogue has no value.
+
+    `file_list` is for catalogues to keep.
+    """
 
     __pydantic_config__ = ConfigDict(strict=True)
 
@@ -49,13 +52,18 @@ class ListsFiles(Protocol):
     """A catalogue that can list the files of a dataset, as keep-up processing requires."""
 
     def files_of(self, name: str) -> list[DataFile]:
-        """Return the current files of a dataset; empty if it is unknown. Raises `CatalogueError`."""
+        """Return the current files of a dataset; empty if it is unknown.
+
+        Raises `CatalogueError`.
+        """
         ...
 
 
 @runtime_checkable
 class DefinesDatasets(ListsFiles, Protocol):
-    """A catalogue in which the portal can define datasets of listed files, for the parts of split requests."""
+    """A catalogue in which the portal can define datasets of listed files,
+    for the parts of split requests.
+    """
 
     def can_define(self) -> bool:
         """Whether the portal may define datasets. Raises `CatalogueError`."""
@@ -70,7 +78,9 @@ class DefinesDatasets(ListsFiles, Protocol):
 
 
 class DatasetCatalogue(Protocol):
-    """A catalogue of datasets, created with the part of the setting after its name and the colon."""
+    """A catalogue of datasets, created with the part of the setting after its name and the
+    colon.
+    """
 
     def __init__(self, address: str) -> None: ...
 
@@ -85,7 +95,10 @@ CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
 
 
 def catalogue_of(setting: str) -> DatasetCatalogue | None:
-    """Return the catalogue of `name:address`; None for an empty setting. Raises `CatalogueError`."""
+    """Return the catalogue of `name:address`; None for an empty setting.
+
+    Raises `CatalogueError`.
+    """
     if not setting:
         return None
     name, _, address = setting.partition(":")
@@ -104,7 +117,10 @@ def listing_fault(setting: str) -> str:
 
 
 def defining_catalogue(setting: str) -> DefinesDatasets | None:
-    """Return the catalogue if it lets the portal define datasets, else None. Raises `CatalogueError`."""
+    """Return the catalogue if it lets the portal define datasets, else None.
+
+    Raises `CatalogueError`.
+    """
     catalogue: object = catalogue_of(setting)
     return catalogue if isinstance(catalogue, DefinesDatasets) and catalogue.can_define() else None
 
@@ -118,10 +134,12 @@ def may_define(setting: str) -> bool:
 
 
 class FileCatalogue:
-    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes.
+    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`,
+    read when it changes.
 
-    A dataset may also have a `file_list` of `{"name": …, "run": …}`. `"definitions": "parts.json"` beside `datasets`
-    names a file in the same directory, to which the portal writes the datasets that it defines.
+    A dataset may also have a `file_list` of `{"name": …, "run": …}`. `"definitions": "parts.json"`
+    beside `datasets` names a file in the same directory, to which the portal writes the datasets
+    that it defines.
     """
 
     def __init__(self, address: str) -> None:
@@ -145,7 +163,9 @@ class FileCatalogue:
         runs = {file.name: file.run for file in self.files_of(whole)}
         if missing := [file for file in files if file not in runs]:
             raise CatalogueError(f"{whole} has no file {missing[0]}")
-        listed = [{"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files]
+        listed = [
+            {"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files
+        ]
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
             raise CatalogueError(f"another dataset is named {name}")
@@ -192,9 +212,9 @@ def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
         place = ".".join(str(part) for part in fault["loc"])
         raise CatalogueError(f"{path} is no catalogue: {place}: {fault['msg']}") from None
     beside = content.definitions
-    return {dataset.name: dataset for dataset in content.datasets}, beside if isinstance(beside, str) and Path(
-        beside
-    ).name == beside else ""
+    return {dataset.name: dataset for dataset in content.datasets}, beside if isinstance(
+        beside, str
+    ) and Path(beside).name == beside else ""
 
 
 def _write(path: Path, content: object) -> None:
@@ -208,7 +228,9 @@ def _write(path: Path, content: object) -> None:
 
 
 def find_datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
-    """Return the catalogue's datasets of these names (None without a catalogue), and any catalogue error."""
+    """Return the catalogue's datasets of these names (None without a catalogue),
+    and any catalogue error.
+    """
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)
         return (None if catalogue is None else catalogue.find(list(names))), ""

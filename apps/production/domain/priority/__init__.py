@@ -1,1 +1,3 @@
-"""Which request comes first: score, order of the queue, manual moves, fair shares, expected start."""
+"""Which request comes first: score, order of the queue, manual moves, fair shares,
+expected start.
+"""

@@ -24,7 +24,9 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Start:
-    """Earliest, likeliest and latest day of the start, and their basis; without days, why they are unknown."""
+    """Earliest, likeliest and latest day of the start, and their basis; without days,
+    why they are unknown.
+    """
 
     early: date | None = None
     likely: date | None = None
@@ -39,20 +41,36 @@ class Start:
 
     @property
     def days(self) -> tuple[date, date, date] | None:
-        return (self.early, self.likely, self.late) if self.early and self.likely and self.late else None
+        return (
+            (self.early, self.likely, self.late)
+            if self.early and self.likely and self.late
+            else None
+        )
 
 
 def count_starts(state: QueueState, *, at: datetime) -> None:
-    """Count requests that left the queue for test or production, in the state, which the caller saves."""
+    """Count requests that left the queue for test or production, in the state,
+    which the caller saves.
+    """
     since = at - LOOK_BACK_DAYS * _DAY
-    recent = Event.objects.filter(kind__in=_STARTS, old=RequestState.QUEUED, at__gt=since, at__lte=at)
-    first = Event.objects.filter(kind="request.queue").order_by("id").values_list("at", flat=True).first()
+    recent = Event.objects.filter(
+        kind__in=_STARTS, old=RequestState.QUEUED, at__gt=since, at__lte=at
+    )
+    first = (
+        Event.objects.filter(kind="request.queue")
+        .order_by("id")
+        .values_list("at", flat=True)
+        .first()
+    )
     state.starts = recent.count()
     state.starts_days = max((at - max(since, first or at)) / _DAY, 0.0)
 
 
-def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "", starts_on: str = "") -> Start:
-    """Return the start of a request: today if a cluster `starts_on` which it starts has room for it now.
+def expected_start(
+    *, ahead: int, state: QueueState, at: datetime, held: str = "", starts_on: str = ""
+) -> Start:
+    """Return the start of a request: today if a cluster `starts_on` which it starts has room for
+    it now.
 
     Else by the current pace, with this many startable requests ahead of it.
     """
@@ -60,7 +78,9 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
         return Start(basis=f"Unknown while {held}.", is_held=True)
     if starts_on:
         today = timezone.localdate(at)
-        return Start(today, today, today, f"{starts_on} has room for it and starts it within a minute.")
+        return Start(
+            today, today, today, f"{starts_on} has room for it and starts it within a minute."
+        )
     starts, days = state.starts, state.starts_days
     if starts < FEWEST_STARTS or days <= 0:
         lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
@@ -68,7 +88,9 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
     turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
         return Start(basis="Unknown: more than 1,000 days away at the current pace.", is_far=True)
-    early, likely, late = (timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns)
+    early, likely, late = (
+        timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns
+    )
     basis = (
         f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "
         f"{'is' if ahead == 1 else 'are'} ahead of it. 80% of requests start between the two dates."
@@ -77,7 +99,8 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
 
 
 def _turn(turn: int, starts: int, z: float) -> float:
-    """Return after how many mean intervals a turn comes: a quantile of F(2 turn, 2 starts) by Paulson's formula.
+    """Return after how many mean intervals a turn comes: a quantile of F(2 turn,
+    2 starts) by Paulson's formula.
 
     Starts are random, at a rate that is itself estimated from `starts` of them.
     """

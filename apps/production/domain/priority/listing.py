@@ -1,4 +1,6 @@
-"""The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
+"""The queue as pages and API show it: lines with rank, score and expected start,
+in a fixed number of queries.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,13 @@ from apps.production.permissions import may_move, may_prioritise
 
 PAGE = 50
 #: The parts of the bar of a score, by term.
-_PARTS = {"class": "level", "number": "level", "asked": "urgency", "deadline": "urgency", "size": "urgency"}
+_PARTS = {
+    "class": "level",
+    "number": "level",
+    "asked": "urgency",
+    "deadline": "urgency",
+    "size": "urgency",
+}
 _PARTS |= {"share": "urgency", "waiting": "waiting", "hand": "waiting"}
 #: The kinds of events in the queue history.
 MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
@@ -29,7 +37,9 @@ MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
 
 @dataclass(frozen=True)
 class Line:
-    """A request with the terms of its score, and its rank and expected start if it is in the queue."""
+    """A request with the terms of its score, and its rank and expected start if it is in
+    the queue.
+    """
 
     request: Request
     rank: int | None
@@ -53,7 +63,9 @@ class Line:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Return the points of the score as a bar shows them; those that are subtracted come last."""
+        """Return the points of the score as a bar shows them;
+        those that are subtracted come last.
+        """
         parts = dict.fromkeys(_PARTS.values(), 0.0) | {"subtracted": 0.0}
         for term in self.terms:
             parts[_PARTS[term.key] if term.points > 0 else "subtracted"] += abs(term.points)
@@ -77,14 +89,22 @@ class QueueLines:
 
 
 def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
-    """Return a part of the queue as this user sees it; ranks count the requests of all experiments."""
+    """Return a part of the queue as this user sees it;
+    ranks count the requests of all experiments.
+    """
     line = list(in_line().values_list("pk", "state", "experiment_id"))
     scope = scope_of(user)
     state = queue_state()
     holds = experiments_on_hold()
-    seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
+    seen = [
+        (rank, pk)
+        for rank, (pk, _, experiment) in enumerate(line, start=1)
+        if scope.sees(experiment)
+    ]
     following = [(rank, pk) for rank, pk in seen if rank > after]
-    rows_read = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry")
+    rows_read = Request.objects.select_related(
+        "experiment", "created_by", "submitted_by", "queue_entry"
+    )
     requests = rows_read.in_bulk([pk for _, pk in following[:size]])
 
     # How many requests that can start are ahead of each rank.
@@ -115,7 +135,9 @@ def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
 
 
 def start_of(request: Request, *, at: datetime) -> Start | None:
-    """Return the expected start of a request; None if it is not in the queue or has no score yet."""
+    """Return the expected start of a request; None if it is not in the queue or has no
+    score yet.
+    """
     entry = QueueEntry.objects.filter(request=request).first() if is_in_line(request) else None
     return None if entry is None else _place(request, entry, at)[1]
 
@@ -123,10 +145,14 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
 def starts_in_line(*, at: datetime) -> dict[int, Start]:
     """Return the expected start of every request in the queue by primary key, in three queries."""
     requests = in_line().select_related("experiment", "queue_entry")
-    return starts_in_order(((request, getattr(request, "queue_entry", None)) for request in requests), at=at)
+    return starts_in_order(
+        ((request, getattr(request, "queue_entry", None)) for request in requests), at=at
+    )
 
 
-def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: datetime) -> dict[int, Start]:
+def starts_in_order(
+    rows: Iterable[tuple[Request, QueueEntry | None]], *, at: datetime
+) -> dict[int, Start]:
     """Return the expected starts by primary key if the queue had this order, in two queries."""
     state = queue_state()
     holds = experiments_on_hold()
@@ -135,15 +161,22 @@ def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: da
     for request, entry in rows:
         held = _held_by(request, holds)
         starts_on = entry.starts_on if entry else ""
-        starts[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=starts_on)
+        starts[request.pk] = expected_start(
+            ahead=ahead, state=state, at=at, held=held, starts_on=starts_on
+        )
         ahead += request.state == RequestState.QUEUED
     return starts
 
 
 def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[Start]:
-    """Return the expected start of each request behind this number of startable requests, in two queries."""
+    """Return the expected start of each request behind this number of startable requests,
+    in two queries.
+    """
     state, holds = queue_state(), experiments_on_hold()
-    return [expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds)) for request, ahead in rows]
+    return [
+        expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds))
+        for request, ahead in rows
+    ]
 
 
 def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
@@ -155,11 +188,20 @@ def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | Non
     return len(ahead) + 1, _start(request, entry, startable, queue_state(), at, held)
 
 
-def _start(request: Request, entry: QueueEntry | None, ahead: int, state: QueueState, at: datetime, held: str) -> Start:
+def _start(
+    request: Request,
+    entry: QueueEntry | None,
+    ahead: int,
+    state: QueueState,
+    at: datetime,
+    held: str,
+) -> Start:
     """Return the start as forecast; computed while the request has no forecast yet, or is held."""
     forecast = forecast_of(request)
     if forecast is None or held:
-        return expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=entry.starts_on if entry else "")
+        return expected_start(
+            ahead=ahead, state=state, at=at, held=held, starts_on=entry.starts_on if entry else ""
+        )
     early, likely, late = forecast.start or (None, None, None)
     return Start(early, likely, late, forecast.basis)
 
@@ -174,17 +216,27 @@ def queue_length() -> int:
 
 
 def _line(
-    request: Request, entry: QueueEntry | None, rank: int | None, start: Start | None, user: User, at: datetime
+    request: Request,
+    entry: QueueEntry | None,
+    rank: int | None,
+    start: Start | None,
+    user: User,
+    at: datetime,
 ) -> Line:
     terms: list[Term] = []
     if entry is not None:
-        terms = [*(Term(**term) for term in entry.terms), waiting_term(request.submitted_at or at, at)]
+        terms = [
+            *(Term(**term) for term in entry.terms),
+            waiting_term(request.submitted_at or at, at),
+        ]
     is_moved = entry is not None and entry.hand_at is not None
     if entry is not None and is_moved:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_move = rank is not None and may_move(user, request)
     slack = slack_of(request.deadline, forecast_of(request), today=timezone.localdate(at))
-    return Line(request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move)
+    return Line(
+        request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move
+    )
 
 
 def _held_by(request: Request, holds: set[int | None]) -> str:
@@ -197,7 +249,9 @@ def _held_by(request: Request, holds: set[int | None]) -> str:
 
 @dataclass(frozen=True)
 class QueueChange:
-    """A change of the queue by a user; key and reason are empty for a request that the reader cannot see."""
+    """A change of the queue by a user; key and reason are empty for a request that the reader
+    cannot see.
+    """
 
     event: Event
     target: str
@@ -209,13 +263,19 @@ class QueueChange:
 
 
 def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
-    """Return the latest changes of the queue by users, newest first, with what this user can see of them."""
+    """Return the latest changes of the queue by users, newest first,
+    with what this user can see of them.
+    """
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)
     of_requests = [event.target_id for event in events if event.kind != SHARE]
     requests = Request.objects.visible_to(user).filter(pk__in=of_requests)
     visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
-    shares = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+    shares = (
+        Experiment.objects.all()
+        if scope.sees_all
+        else Experiment.objects.filter(pk__in=scope.experiments)
+    )
     visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
     changes = []
     for event in events:

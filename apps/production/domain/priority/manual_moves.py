@@ -1,7 +1,8 @@
 """Moving a request in the queue manually: to a rank, with a reason, until the move is undone.
 
-A move adds or subtracts the points needed for the rank. The request then stays ahead of the one it was moved ahead of,
-or behind the one it was moved behind, until a user moves either of them or sets its priority.
+A move adds or subtracts the points needed for the rank. The request then stays ahead of the one it
+was moved ahead of, or behind the one it was moved behind, until a user moves either of them or sets
+its priority.
 """
 
 from datetime import datetime
@@ -12,7 +13,11 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.priority.ranks import is_in_line, place_of, rank_of
-from apps.production.domain.priority.rescoring import clear_manual_move, lock_queue, release_neighbours
+from apps.production.domain.priority.rescoring import (
+    clear_manual_move,
+    lock_queue,
+    release_neighbours,
+)
 from apps.production.domain.priority.score import sort_key
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
@@ -32,16 +37,23 @@ def move_request(
 ) -> int:
     """Move a request to a rank; all others keep their order. Return its previous rank.
 
-    `version` is that of the queue, `seen_rank` the request's, as the user saw them. Raises `NotAllowed`,
-    `InvalidTransition` if it is not in the queue, `InvalidFields`, `StaleState`.
+    `version` is that of the queue, `seen_rank` the request's, as the user saw them. Raises
+    `NotAllowed`, `InvalidTransition` if it is not in the queue, `InvalidFields`, `StaleState`.
     """
     state = _lock(request, by, version)
-    entries = sorted(QueueEntry.objects.filter(is_queued=True).select_related("request"), key=place_of)
-    old = next((rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None)
+    entries = sorted(
+        QueueEntry.objects.filter(is_queued=True).select_related("request"), key=place_of
+    )
+    old = next(
+        (rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None
+    )
     if old is None:
         raise InvalidTransition(f"{request} has no rank yet. Try again in a minute.")
     if seen_rank not in {None, old}:
-        raise StaleState(f"{request} moved from rank {seen_rank} to {old} in the meantime. Your move was not made.")
+        raise StaleState(
+            f"{request} moved from rank {seen_rank} to {old} in the meantime. Your move was "
+            "not made."
+        )
     problems = reason_problems(reason)
     if not 1 <= to_rank <= len(entries):
         problems["to_rank"] = [f"Enter a rank from 1 to {len(entries):,}."]
@@ -67,13 +79,20 @@ def move_request(
 
 
 @transaction.atomic
-def undo_move(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> int | None:
+def undo_move(
+    *, request: Request, by: User, at: datetime, reason: str, version: int | None = None
+) -> int | None:
     """Return a request to the place that its score gives it; return its new rank.
 
     Raises what `move_request` raises, and `InvalidTransition` if it was not moved.
     """
     state = _lock(request, by, version)
-    entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).exclude(hand_at=None).first()
+    entry = (
+        QueueEntry.objects.select_related("request")
+        .filter(pk=request.pk)
+        .exclude(hand_at=None)
+        .first()
+    )
     if entry is None:
         raise InvalidTransition(f"{request} has no manual position.")
     reason = checked_reason(reason)
@@ -93,7 +112,8 @@ def check_version(state: QueueState, version: int | None) -> None:
     """Raise `StaleState` with the last change if the user saw the queue at an earlier version."""
     if version not in {None, state.version}:
         raise StaleState(
-            f"{state.changed_by} changed the queue in the meantime: {state.change}. Your change was not made."
+            f"{state.changed_by} changed the queue in the meantime: {state.change}. Your "
+            "change was not made."
         )
 
 
@@ -112,7 +132,9 @@ def _lock(request: Request, by: User, version: int | None) -> QueueState:
     state = lock_queue()
     check_version(state, version)
     if not is_in_line(current):
-        raise InvalidTransition(f"{request} is “{current.get_state_display()}” and not in the queue.")
+        raise InvalidTransition(
+            f"{request} is “{current.get_state_display()}” and not in the queue."
+        )
     return state
 
 
@@ -122,7 +144,9 @@ def _between(
     """Return a key and tie between those of two adjacent entries."""
     if above is None or below is None:
         near = above or below
-        return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(entry.pk)
+        return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(
+            entry.pk
+        )
     middle = round((above.sort_key + below.sort_key) / 2, 6)
     if above.sort_key > middle > below.sort_key:
         return middle, float(entry.pk)

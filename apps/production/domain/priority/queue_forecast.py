@@ -19,14 +19,21 @@ from apps.production.models import QueueEntry
 
 
 def forecasts_in_order(entries: Iterable[QueueEntry], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecasts of queued requests by primary key, if this were their order; in two queries."""
+    """Return the forecasts of queued requests by primary key, if this were their order;
+    in two queries.
+    """
     entries = list(entries)
     starts = starts_in_order(((entry.request, entry) for entry in entries), at=at)
     return {entry.pk: forecast_of_queued(entry, starts[entry.pk], at=at) for entry in entries}
 
 
 def forecast_of_queued(
-    entry: QueueEntry | None, start: Start, *, at: datetime, priority_class: str = "", assumption: str = ""
+    entry: QueueEntry | None,
+    start: Start,
+    *,
+    at: datetime,
+    priority_class: str = "",
+    assumption: str = "",
 ) -> Forecast:
     """Return start and end of a queued request; with an unknown start, the end if it started today.
 
@@ -41,14 +48,18 @@ def forecast_of_queued(
         basis = f"{start.basis} No past jobs of every stage, so its end is unknown."
         return Forecast(start.days, None, basis, at, priority_class=name, assumption=assumption)
     if start.is_known:
-        return Forecast(start.days, end, start.basis, at, priority_class=name, assumption=assumption)
+        return Forecast(
+            start.days, end, start.basis, at, priority_class=name, assumption=assumption
+        )
     assumption = APPROVED_AND_STARTED if assumption else STARTED_TODAY
     basis = f"{start.basis} As if it started today."
     return Forecast(None, end, basis, at, priority_class=name, assumption=assumption)
 
 
 def end_of_entry(entry: QueueEntry | None, start: Days) -> Days | None:
-    """Return the days on which a request ends that starts on these and takes as long as its estimate."""
+    """Return the days on which a request ends that starts on these and takes as long as its
+    estimate.
+    """
     if entry is None or entry.days is None:
         return None
     return end_after(start, entry.days_low or entry.days, entry.days, entry.days_high or entry.days)

@@ -1,4 +1,7 @@
-"""The order of the queue: which requests are in it, and at which rank. Whatever starts jobs uses `startable`."""
+"""The order of the queue: which requests are in it, and at which rank.
+
+Whatever starts jobs uses `startable`.
+"""
 
 from typing import Any
 
@@ -7,7 +10,9 @@ from django.db.models import F, OrderBy, Q
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, Request, RequestQuerySet
 
-IN_LINE = Q(state=RequestState.QUEUED) | Q(state=RequestState.ON_HOLD, held_from=RequestState.QUEUED)
+IN_LINE = Q(state=RequestState.QUEUED) | Q(
+    state=RequestState.ON_HOLD, held_from=RequestState.QUEUED
+)
 
 
 def by_place(path: str = "") -> tuple[OrderBy, ...]:
@@ -29,7 +34,9 @@ def startable() -> RequestQuerySet[Request]:
 
 
 def in_line() -> RequestQuerySet[Request]:
-    """Return the requests with a rank, in order: queued ones, and those put on hold while queued."""
+    """Return the requests with a rank, in order: queued ones,
+    and those put on hold while queued.
+    """
     return Request.objects.filter(IN_LINE).order_by(*by_place())
 
 
@@ -45,7 +52,11 @@ def queue_ranks() -> dict[int, int]:
 
 def rank_of(request: Request) -> int | None:
     """Return the rank of a request; None if it is not in the queue or has no score yet."""
-    entry = QueueEntry.objects.filter(request=request, is_queued=True).first() if is_in_line(request) else None
+    entry = (
+        QueueEntry.objects.filter(request=request, is_queued=True).first()
+        if is_in_line(request)
+        else None
+    )
     return None if entry is None else entries_ahead(entry).count() + 1
 
 

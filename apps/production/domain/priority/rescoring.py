@@ -31,12 +31,16 @@ def lock_queue() -> QueueState:
 
 @transaction.atomic
 def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
-    """Update the entry of a request, locked by the caller; delete it once the request is past production."""
+    """Update the entry of a request, locked by the caller;
+    delete it once the request is past production.
+    """
     lock_queue()
     if request.state not in SCORED:
         QueueEntry.objects.filter(pk=request.pk).delete()
         return None
-    entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(request=request, tie=float(request.pk))
+    entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(
+        request=request, tie=float(request.pk)
+    )
     entry.request = request
     if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
@@ -59,7 +63,9 @@ def reset_position(*, request: Request) -> None:
 
 
 def release_neighbours(request: Request) -> None:
-    """Let requests moved ahead of this one or behind it keep their points, but no longer follow it."""
+    """Let requests moved ahead of this one or behind it keep their points,
+    but no longer follow it.
+    """
     QueueEntry.objects.filter(ahead_of=request).update(ahead_of=None)
     QueueEntry.objects.filter(behind=request).update(behind=None)
 
@@ -72,7 +78,9 @@ def clear_manual_move(entry: QueueEntry) -> None:
 
 @transaction.atomic
 def rescore_all(*, at: datetime) -> int:
-    """Add missing entries, delete stale ones, score all and keep manual moves; return how many changed."""
+    """Add missing entries, delete stale ones, score all and keep manual moves;
+    return how many changed.
+    """
     QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
     missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
     for request in missing.select_for_update(of=("self",))[:MOST_MISSING]:
@@ -81,7 +89,15 @@ def rescore_all(*, at: datetime) -> int:
 
 
 _SCORE_FIELDS = ["is_queued", "points", "terms", "hand_points", "sort_key", "tie"]
-_SIZE_FIELDS = ["core_seconds", "days_low", "days", "days_high", "size_basis", "sized_at", "sized_version"]
+_SIZE_FIELDS = [
+    "core_seconds",
+    "days_low",
+    "days",
+    "days_high",
+    "size_basis",
+    "sized_at",
+    "sized_version",
+]
 
 
 @transaction.atomic
@@ -97,7 +113,11 @@ def rescore_entries(*, at: datetime) -> int:
     for entry in entries:
         score_entry(entry, shares, at)
     keep_promises(entries)
-    changed = [e for e in entries if before[e.pk] != [getattr(e, name) for name in _SCORE_FIELDS] or e in stale]
+    changed = [
+        e
+        for e in entries
+        if before[e.pk] != [getattr(e, name) for name in _SCORE_FIELDS] or e in stale
+    ]
     QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
     state.scored_at = at
     count_starts(state, at=at)
@@ -106,7 +126,8 @@ def rescore_entries(*, at: datetime) -> int:
 
 
 def keep_promises(entries: Iterable[QueueEntry]) -> None:
-    """Move manually moved entries that fell behind the one they were moved ahead of, or passed the one ahead of them.
+    """Move manually moved entries that fell behind the one they were moved ahead of,
+    or passed the one ahead of them.
 
     Each goes next to the other; of several, the one moved last goes nearest.
     """
@@ -125,7 +146,9 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
             return
         entry.hand_points += other.sort_key - entry.sort_key
         entry.sort_key = other.sort_key
-        entry.tie = nearest[other.pk, side] = math.nextafter(nearest.get((other.pk, side), other.tie), side)
+        entry.tie = nearest[other.pk, side] = math.nextafter(
+            nearest.get((other.pk, side), other.tie), side
+        )
 
     def moved_at(entry: QueueEntry) -> float:
         return entry.hand_at.timestamp() if entry.hand_at else 0
@@ -136,7 +159,9 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
 
 @transaction.atomic
 def forget_sizes(*, experiment_id: int) -> None:
-    """Have the sizes of an experiment's entries estimated again with the next run: there are other past jobs."""
+    """Have the sizes of an experiment's entries estimated again with the next run:
+    there are other past jobs.
+    """
     lock_queue()
     QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
 
@@ -172,12 +197,20 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 
 
 def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
-    """Set the size from the estimate, or from requested jobs and wall time with one core per job."""
+    """Set the size from the estimate, or from requested jobs and wall time with one core
+    per job.
+    """
     content = content_of(request)
     estimate = estimate_for(content, entry.request.experiment, at)
-    requested = [stage.jobs * stage.wall_seconds for stage in content.stages if stage.jobs and stage.wall_seconds]
+    requested = [
+        stage.jobs * stage.wall_seconds
+        for stage in content.stages
+        if stage.jobs and stage.wall_seconds
+    ]
     days = estimate.days
-    entry.days_low, entry.days, entry.days_high = (days.low, days.mid, days.high) if days else (None, None, None)
+    entry.days_low, entry.days, entry.days_high = (
+        (days.low, days.mid, days.high) if days else (None, None, None)
+    )
     if estimate.core_seconds:
         entry.core_seconds = estimate.core_seconds.mid
         entry.size_basis = f"{estimate.past_jobs:,} past jobs of its stages"

@@ -1,6 +1,8 @@
-"""How priority is computed: the points that each fact gives to the score of a request (docs/priority.md).
+"""How priority is computed: the points that each fact gives to the score of a request
+(docs/priority.md).
 
-No database access here. Every term except waiting is bounded, so every request reaches the top eventually.
+No database access here. Every term except waiting is bounded, so every request reaches the top
+eventually.
 """
 
 import math
@@ -40,7 +42,10 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a score is computed from. `share` and `used` are parts of all production, 0 to 1; None is unknown."""
+    """What a score is computed from.
+
+    `share` and `used` are parts of all production, 0 to 1; None is unknown.
+    """
 
     priority_class: str = ""
     number: int | None = None
@@ -67,7 +72,14 @@ class Term:
 
 def terms_of(facts: Facts, *, today: date) -> list[Term]:
     """Return every term except waiting and the manual move."""
-    return [_class(facts), _number(facts), _requested(facts), _deadline(facts, today), _size(facts), _share(facts)]
+    return [
+        _class(facts),
+        _number(facts),
+        _requested(facts),
+        _deadline(facts, today),
+        _size(facts),
+        _share(facts),
+    ]
 
 
 def waiting_term(submitted_at: datetime, at: datetime) -> Term:
@@ -86,7 +98,8 @@ def total(terms: Iterable[Term]) -> float:
 
 
 def sort_key(points: float, submitted_at: datetime) -> float:
-    """Return a key that orders requests as their scores do at any time: waiting adds the same to all.
+    """Return a key that orders requests as their scores do at any time:
+    waiting adds the same to all.
 
     It is rounded, so that computing it again gives the same.
     """
@@ -99,7 +112,12 @@ def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
 
 def _class(facts: Facts) -> Term:
     if not facts.priority_class:
-        return Term("class", "Class: not set", CLASS_POINTS[RequestedPriority.NORMAL], "Counts as normal until set.")
+        return Term(
+            "class",
+            "Class: not set",
+            CLASS_POINTS[RequestedPriority.NORMAL],
+            "Counts as normal until set.",
+        )
     chosen = RequestedPriority(facts.priority_class)
     return Term("class", f"Class: {chosen.label}", CLASS_POINTS[chosen], "Set by the OPG.")
 
@@ -114,7 +132,12 @@ def _number(facts: Facts) -> Term:
 
 def _requested(facts: Facts) -> Term:
     requested = RequestedPriority(facts.asked)
-    return Term("asked", f"Requested: {requested.label}", REQUESTED_POINTS[requested], "Requested by the experiment.")
+    return Term(
+        "asked",
+        f"Requested: {requested.label}",
+        REQUESTED_POINTS[requested],
+        "Requested by the experiment.",
+    )
 
 
 def _deadline(facts: Facts, today: date) -> Term:
@@ -123,18 +146,29 @@ def _deadline(facts: Facts, today: date) -> Term:
     left = float((facts.deadline - today).days)
     slack = left - (facts.takes_days or 0.0)
     points = min(DEADLINE_DAYS, max(0.0, DEADLINE_DAYS - slack))
-    takes = "its duration is unknown" if facts.takes_days is None else f"it takes {_days(facts.takes_days)}"
+    takes = (
+        "its duration is unknown"
+        if facts.takes_days is None
+        else f"it takes {_days(facts.takes_days)}"
+    )
     title = f"Deadline in {left:.0f} d" if left >= 0 else f"Deadline {-left:.0f} d ago"
     spare = f"{_days(slack)} to spare" if slack >= 0 else f"{_days(-slack)} short"
-    why = f"{takes.capitalize()}: {spare} if it started today. A point for each day fewer than {DEADLINE_DAYS:g}."
+    why = (
+        f"{takes.capitalize()}: {spare} if it started today. A point for each day fewer than "
+        f"{DEADLINE_DAYS:g}."
+    )
     return Term("deadline", title, round(points, 2), why)
 
 
 def _size(facts: Facts) -> Term:
     if facts.core_seconds is None:
-        return Term("size", "Size unknown", 0.0, "No past jobs, and the request lacks jobs or wall time.")
+        return Term(
+            "size", "Size unknown", 0.0, "No past jobs, and the request lacks jobs or wall time."
+        )
     hours = facts.core_seconds / 3600
-    part = math.log(LARGE_HOURS / min(LARGE_HOURS, max(SMALL_HOURS, hours))) / math.log(LARGE_HOURS / SMALL_HOURS)
+    part = math.log(LARGE_HOURS / min(LARGE_HOURS, max(SMALL_HOURS, hours))) / math.log(
+        LARGE_HOURS / SMALL_HOURS
+    )
     why = f"Based on {facts.size_basis}. Small requests run sooner."
     return Term("size", f"Size: {hours:,.0f} core-hours", round(SIZE_POINTS * part, 2), why)
 

@@ -1,4 +1,6 @@
-"""Fair shares of experiments: their use, setting them, and the ranks that other shares or priorities would give."""
+"""Fair shares of experiments: their use, setting them,
+and the ranks that other shares or priorities would give.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +37,9 @@ from apps.production.permissions import may_set_shares
 
 @dataclass(frozen=True)
 class ShareRow:
-    """An experiment's share as a page shows it: weight, the part it should have, and the part it used."""
+    """An experiment's share as a page shows it: weight, the part it should have,
+    and the part it used.
+    """
 
     experiment: Experiment
     weight: int
@@ -48,7 +52,13 @@ def share_rows(shares: Shares | None = None) -> list[ShareRow]:
     """Return all experiments with their current or proposed shares."""
     shares = shares or read_shares()
     return [
-        ShareRow(e, shares.weights[e.pk], shares.share(e.pk), shares.used_part(e.pk), shares.used.get(e.pk, 0))
+        ShareRow(
+            e,
+            shares.weights[e.pk],
+            shares.share(e.pk),
+            shares.used_part(e.pk),
+            shares.used.get(e.pk, 0),
+        )
         for e in Experiment.objects.all()
         if e.pk in shares.weights
     ]
@@ -58,9 +68,11 @@ def share_rows(shares: Shares | None = None) -> list[ShareRow]:
 def set_shares(
     *, weights: Mapping[int, int], by: User, at: datetime, reason: str, version: int | None = None
 ) -> list[Experiment]:
-    """Set weights by experiment, rescore the queue, and return the experiments whose weight changed.
+    """Set weights by experiment, rescore the queue,
+    and return the experiments whose weight changed.
 
-    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`,
+    `StaleState`.
     """
     if not may_set_shares(by):
         raise NotAllowed("Only approvers for all experiments and admins can set shares.")
@@ -70,7 +82,11 @@ def set_shares(
     new_weights = checked_weights(weights)
     reason = checked_reason(reason)
     new = replace(old, weights=new_weights)
-    changed = list(Experiment.objects.filter(pk__in=[pk for pk in new_weights if new_weights[pk] != old.weights[pk]]))
+    changed = list(
+        Experiment.objects.filter(
+            pk__in=[pk for pk in new_weights if new_weights[pk] != old.weights[pk]]
+        )
+    )
     for experiment in changed:
         values = {"weight": new_weights[experiment.pk], "by": by.username, "at": at}
         ExperimentShare.objects.update_or_create(experiment=experiment, defaults=values)
@@ -87,12 +103,17 @@ def set_shares(
         )
     if changed:
         rescore_entries(at=at)
-        note_change(state, by=by, at=at, what=f"shares of {', '.join(e.key for e in changed)} were set")
+        note_change(
+            state, by=by, at=at, what=f"shares of {', '.join(e.key for e in changed)} were set"
+        )
     return changed
 
 
 def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
-    """Return the weights of all experiments, with these applied. Raises `InvalidFields` by key of the experiment."""
+    """Return the weights of all experiments, with these applied.
+
+    Raises `InvalidFields` by key of the experiment.
+    """
     now = dict(read_shares().weights)
     keys = dict(Experiment.objects.values_list("pk", "key"))
     problems = {
@@ -108,20 +129,33 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     return new_weights
 
 
-def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[Shift]]:
-    """Return the shares that these weights would give, and what they would change. Raises `InvalidFields`."""
+def what_if_shares(
+    weights: Mapping[int, int], *, at: datetime
+) -> tuple[list[ShareRow], list[Shift]]:
+    """Return the shares that these weights would give, and what they would change.
+
+    Raises `InvalidFields`.
+    """
     new_weights = checked_weights(weights)
     return share_rows(replace(read_shares(), weights=new_weights)), if_shares(new_weights, at=at)
 
 
-def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:
-    """Return the rank that a request would have with this class and number; None if it is not in the queue."""
+def what_if_level(
+    request: Request, *, priority_class: str, number: int | None, at: datetime
+) -> int | None:
+    """Return the rank that a request would have with this class and number;
+    None if it is not in the queue.
+    """
     return _ranks_with(_queued(request), [priority_class], number, at).get(priority_class)
 
 
 def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
-    """Return the rank that a request would have in each class, most urgent first; empty outside the queue."""
-    ranks = _ranks_with(_queued(request), [*reversed(RequestedPriority.values)], request.priority, at)
+    """Return the rank that a request would have in each class, most urgent first;
+    empty outside the queue.
+    """
+    ranks = _ranks_with(
+        _queued(request), [*reversed(RequestedPriority.values)], request.priority, at
+    )
     return [(RequestedPriority(value).label, rank) for value, rank in ranks.items()]
 
 
@@ -133,21 +167,33 @@ class Prospect:
     forecast: Forecast
 
 
-def prospects_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, Prospect]:
+def prospects_if_approved(
+    request: Request, estimate: Estimate, *, at: datetime
+) -> dict[str, Prospect]:
     """Return by class what a request with this estimate would have if it were approved now."""
     entry = _entry_if_approved(request, estimate)
-    prospects = _prospects([(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED)
+    prospects = _prospects(
+        [(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED
+    )
     return dict(zip(RequestedPriority.values, prospects, strict=True))
 
 
-def forecasts_if_approved(estimates: Sequence[tuple[Request, Estimate]], *, at: datetime) -> list[Forecast]:
-    """Return what each request would have if it alone were approved now as requested, in a fixed number of queries."""
+def forecasts_if_approved(
+    estimates: Sequence[tuple[Request, Estimate]], *, at: datetime
+) -> list[Forecast]:
+    """Return what each request would have if it alone were approved now as requested,
+    in a fixed number of queries.
+    """
     entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
-    prospects = _prospects([(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED)
+    prospects = _prospects(
+        [(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED
+    )
     return [prospect.forecast for prospect in prospects]
 
 
-def with_expected_end(estimate: Estimate, request: Request, *, start: Days | None, at: datetime) -> Estimate:
+def with_expected_end(
+    estimate: Estimate, request: Request, *, start: Days | None, at: datetime
+) -> Estimate:
     """Return the estimate with the end that all pages show, and its expected `start`, if known.
 
     Before the approval, both are those if it were approved now as requested.
@@ -155,17 +201,25 @@ def with_expected_end(estimate: Estimate, request: Request, *, start: Days | Non
     if request.state not in SIGNED:
         return estimate.with_forecast(forecasts_if_approved([(request, estimate)], at=at)[0])
     forecast = forecast_of(request)
-    return estimate.with_forecast(replace(forecast, start=start)) if forecast else replace(estimate, begins=start)
+    return (
+        estimate.with_forecast(replace(forecast, start=start))
+        if forecast
+        else replace(estimate, begins=start)
+    )
 
 
 def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]:
-    """Return what a queued request has in its class, and would have in each higher one; empty if there is none."""
+    """Return what a queued request has in its class, and would have in each higher one;
+    empty if there is none.
+    """
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None or not entry.is_queued or not is_in_line(request) or len(classes[own:]) < 2:
         return {}
-    prospects = dict(zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True))
+    prospects = dict(
+        zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
+    )
     # In its own class it has what is stored, which may rest on a manual move or on a free cluster.
     rank, stored = rank_of(request), forecast_of(request)
     if rank is not None and stored is not None:
@@ -173,7 +227,9 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     return prospects
 
 
-def request_of_draft(request: Request | None, experiment: Experiment, content: RequestContent) -> Request:
+def request_of_draft(
+    request: Request | None, experiment: Experiment, content: RequestContent
+) -> Request:
     """Return an unsaved request with what its place in the queue would depend on."""
     return Request(
         pk=request.pk if request else None,
@@ -187,7 +243,12 @@ def request_of_draft(request: Request | None, experiment: Experiment, content: R
 
 
 def prospects_of_draft(
-    experiment: Experiment, content: RequestContent, estimate: Estimate, *, request: Request | None, at: datetime
+    experiment: Experiment,
+    content: RequestContent,
+    estimate: Estimate,
+    *,
+    request: Request | None,
+    at: datetime,
 ) -> dict[str, Prospect]:
     """Return by class what a request with this content would have if it were approved in it now."""
     return prospects_if_approved(request_of_draft(request, experiment, content), estimate, at=at)
@@ -204,33 +265,51 @@ def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
     )
 
 
-def _prospects(entries: Sequence[tuple[QueueEntry, str]], at: datetime, *, assumption: str = "") -> list[Prospect]:
+def _prospects(
+    entries: Sequence[tuple[QueueEntry, str]], at: datetime, *, assumption: str = ""
+) -> list[Prospect]:
     """Return what each entry would have in its class, in a fixed number of queries."""
     numbered = [(entry, name, entry.request.priority) for entry, name in entries]
     ahead = _count_ahead(numbered, at)
-    behind = [(entry.request, startable) for (entry, _), (_, startable) in zip(entries, ahead, strict=True)]
+    behind = [
+        (entry.request, startable)
+        for (entry, _), (_, startable) in zip(entries, ahead, strict=True)
+    ]
     starts = starts_behind(behind, at=at)
     return [
-        Prospect(before + 1, forecast_of_queued(entry, start, at=at, priority_class=name, assumption=assumption))
+        Prospect(
+            before + 1,
+            forecast_of_queued(entry, start, at=at, priority_class=name, assumption=assumption),
+        )
         for (entry, name), (before, _), start in zip(entries, ahead, starts, strict=True)
     ]
 
 
 def _queued(request: Request) -> QueueEntry | None:
-    queued = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True)
+    queued = QueueEntry.objects.select_related("request__experiment").filter(
+        pk=request.pk, is_queued=True
+    )
     return queued.first() if is_in_line(request) else None
 
 
-def _ranks_with(entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
-    """Return the rank of an entry with each of these classes, in one query; empty without an entry."""
+def _ranks_with(
+    entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime
+) -> dict[str, int]:
+    """Return the rank of an entry with each of these classes, in one query;
+    empty without an entry.
+    """
     if entry is None:
         return {}
     ahead = _count_ahead([(entry, name, number) for name in classes], at)
     return {name: before + 1 for name, (before, _) in zip(classes, ahead, strict=True)}
 
 
-def _count_ahead(entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime) -> list[tuple[int, int]]:
-    """Return how many requests would be ahead of each entry with this class and number, and how many can start."""
+def _count_ahead(
+    entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime
+) -> list[tuple[int, int]]:
+    """Return how many requests would be ahead of each entry with this class and number,
+    and how many can start.
+    """
     shares, today = read_shares(), timezone.localdate(at)
     counts = {}
     for place, (entry, priority_class, number) in enumerate(entries):
@@ -240,6 +319,10 @@ def _count_ahead(entries: Sequence[tuple[QueueEntry, str, int | None]], at: date
         if entry.request_id is not None:
             before &= ~Q(pk=entry.request_id)
         counts[f"ahead_{place}"] = Count("pk", filter=before)
-        counts[f"startable_{place}"] = Count("pk", filter=before & Q(request__state=RequestState.QUEUED))
+        counts[f"startable_{place}"] = Count(
+            "pk", filter=before & Q(request__state=RequestState.QUEUED)
+        )
     numbers = QueueEntry.objects.filter(is_queued=True).aggregate(**counts)
-    return [(numbers[f"ahead_{place}"], numbers[f"startable_{place}"]) for place in range(len(entries))]
+    return [
+        (numbers[f"ahead_{place}"], numbers[f"startable_{place}"]) for place in range(len(entries))
+    ]

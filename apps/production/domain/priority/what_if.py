@@ -1,4 +1,7 @@
-"""What a change of the queue would do, before it is saved: ranks, starts and ends. Nothing is written."""
+"""What a change of the queue would do, before it is saved: ranks, starts and ends.
+
+Nothing is written.
+"""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -52,14 +55,21 @@ class Shift(RankChange):
         return self.forecast_then.start[1] if self.forecast_then.start else None
 
 
-def if_level(request: Request, *, priority_class: str | None, priority: int | None, at: datetime) -> list[Shift]:
-    """Return what another class or number would change; None keeps the current one. Discards the manual position."""
+def if_level(
+    request: Request, *, priority_class: str | None, priority: int | None, at: datetime
+) -> list[Shift]:
+    """Return what another class or number would change; None keeps the current one.
+
+    Discards the manual position.
+    """
     now = _queue()
     then = [copy(entry) for entry in now]
     for entry in then:
         if entry.pk == request.pk:
             entry.request = copy(entry.request)
-            entry.request.priority_class = request.priority_class if priority_class is None else priority_class
+            entry.request.priority_class = (
+                request.priority_class if priority_class is None else priority_class
+            )
             entry.request.priority = request.priority if priority is None else priority
             clear_manual_move(entry)
             score_entry(entry, read_shares(), at)
@@ -73,7 +83,9 @@ def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
     """Return what moving a request to a rank would change; the others keep their order."""
     now = _queue()
     then = [entry for entry in now if entry.pk != request.pk]
-    then[max(0, to_rank - 1) : max(0, to_rank - 1)] = [entry for entry in now if entry.pk == request.pk]
+    then[max(0, to_rank - 1) : max(0, to_rank - 1)] = [
+        entry for entry in now if entry.pk == request.pk
+    ]
     return _shifts(now, then, at=at)
 
 
@@ -93,7 +105,10 @@ def visible_shifts(shifts: Sequence[Shift], user: User) -> list[Shift]:
 
 
 def _queue() -> list[QueueEntry]:
-    return sorted(QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"), key=place_of)
+    return sorted(
+        QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"),
+        key=place_of,
+    )
 
 
 def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: datetime) -> list[Shift]:
@@ -105,5 +120,11 @@ def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: dateti
     shifts = []
     for rank, entry in enumerate(then, start=1):
         slack = slack_of(entry.request.deadline, after[entry.pk], today=today)
-        shifts.append(Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack))
-    return [shift for shift in shifts if (shift.now, shift.forecast_now.end) != (shift.then, shift.forecast_then.end)]
+        shifts.append(
+            Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack)
+        )
+    return [
+        shift
+        for shift in shifts
+        if (shift.now, shift.forecast_now.end) != (shift.then, shift.forecast_then.end)
+    ]

@@ -16,7 +16,12 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape, messages_of
-from apps.production.domain.content.changes import ChangeReview, may_change, review_changes, review_postponement
+from apps.production.domain.content.changes import (
+    ChangeReview,
+    may_change,
+    review_changes,
+    review_postponement,
+)
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
@@ -49,8 +54,8 @@ def create_draft(
 ) -> Request:
     """Create a draft with the experiment's next key. Raises `NotAllowed`, `InvalidFields`.
 
-    `origin`, the event data, names the requests it was made from; the caller has checked permissions for these.
-    `editor_ids` are the users who wrote their content.
+    `origin`, the event data, names the requests it was made from; the caller has checked
+    permissions for these. `editor_ids` are the users who wrote their content.
     """
     if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
@@ -83,14 +88,15 @@ def save_draft(
     typing: bool = False,
     experiment: Experiment | None = None,
 ) -> Request:
-    """Save the content of a request that the user saw at `version`; does nothing if nothing changed.
+    """Save the content of a request that the user saw at `version`;
+    does nothing if nothing changed.
 
-    A draft, which was never submitted, can change its workflow type, and its experiment, which changes its key.
-    A material change after submission withdraws all signatures and starts the checks again. With a reason, the
-    deadline alone can also be postponed until the request is closed.
-    With `typing`, consecutive saves of a draft by one user make one event; only drafts can be saved this way.
-    Raises `NotAllowed`, `InvalidTransition` if it is no longer editable, `InvalidFields`, and `StaleState` if it
-    changed since that version.
+    A draft, which was never submitted, can change its workflow type, and its experiment, which
+    changes its key. A material change after submission withdraws all signatures and starts the
+    checks again. With a reason, the deadline alone can also be postponed until the request is
+    closed. With `typing`, consecutive saves of a draft by one user make one event; only drafts can
+    be saved this way. Raises `NotAllowed`, `InvalidTransition` if it is no longer editable,
+    `InvalidFields`, and `StaleState` if it changed since that version.
     """
     if not may(by, Actor.LIAISON, request):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
@@ -112,12 +118,18 @@ def save_draft(
     editor_ids = sorted({*request.editor_ids, by.pk})
     _write_content(request, content)
     if review.material:
-        data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
+        data["withdrawn"] = signatures.withdraw_all(
+            request=request, by=by, at=at, reason="The request was changed."
+        )
     else:
-        signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} edited the request.")
+        signatures.withdraw_of_requester(
+            request=request, by=by, at=at, reason=f"{by} edited the request."
+        )
     if review.material and request.state not in EDITABLE:
         stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
-        stamps["editor_ids"] = editor_ids  # in one statement with the approver, who may be the editor
+        stamps["editor_ids"] = (
+            editor_ids  # in one statement with the approver, who may be the editor
+        )
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
         keep_revision(request=request, by=by, at=at, submitted=True)
         enqueue("production.check_request", request_id=request.pk)
@@ -128,18 +140,27 @@ def save_draft(
         rescoring.update_entry(request=request, at=at)
     keep_revision(request=request, by=by, at=at)
     if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
-        publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
+        publish(
+            kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data
+        )
     return request
 
 
 @transaction.atomic
 def save_new(
-    *, experiment: Experiment, content: RequestContent, key: str, by: User, at: datetime, typing: bool = False
+    *,
+    experiment: Experiment,
+    content: RequestContent,
+    key: str,
+    by: User,
+    at: datetime,
+    typing: bool = False,
 ) -> Request:
     """Create the draft of a new form, or update the draft that the same form created before.
 
-    A draft saved by a button stays as it is: sending the same content again returns it, other content makes a new
-    draft, as the user went back to the form. Raises what `create_draft` and `save_draft` raise.
+    A draft saved by a button stays as it is: sending the same content again returns it, other
+    content makes a new draft, as the user went back to the form. Raises what `create_draft` and
+    `save_draft` raise.
     """
     if not _FORM_KEY.fullmatch(key):
         return create_draft(experiment=experiment, content=content, by=by, at=at)
@@ -152,12 +173,20 @@ def save_new(
         if is_alike and not changes(now, content):
             return made
         if not form.by_button and made.version != form.version:
-            raise StaleState(f"This form was saved as {made}, which changed since. Your change was not saved.")
+            raise StaleState(
+                f"This form was saved as {made}, which changed since. Your change was not saved."
+            )
     if made is None or form.by_button:
         made = create_draft(experiment=experiment, content=content, by=by, at=at)
     else:
         made = save_draft(
-            request=made, content=content, version=form.version, by=by, at=at, typing=typing, experiment=experiment
+            request=made,
+            content=content,
+            version=form.version,
+            by=by,
+            at=at,
+            typing=typing,
+            experiment=experiment,
         )
     form.request, form.version, form.by_button = made, made.version, not typing
     form.save(update_fields=["request", "version", "by_button"])
@@ -177,8 +206,8 @@ def _placed(
 ) -> list[dict[str, str]]:
     """Set another experiment, with a key of it, and another type of a draft; return the changes.
 
-    The newest number of the old experiment is free again unless others edited the draft under it: their open forms
-    could overwrite the next request.
+    The newest number of the old experiment is free again unless others edited the draft under it:
+    their open forms could overwrite the next request.
     """
     old = request.experiment
     now = content_of(request).workflow
@@ -187,7 +216,9 @@ def _placed(
     if not (is_moved or is_retyped):
         return []
     if request.state != RequestState.DRAFT:
-        raise InvalidTransition(f"{request} was submitted, so its experiment and workflow type are fixed.")
+        raise InvalidTransition(
+            f"{request} was submitted, so its experiment and workflow type are fixed."
+        )
 
     changes = []
     key = request.key
@@ -195,16 +226,29 @@ def _placed(
         if not is_liaison(by, experiment.pk):
             raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
         if request.cloned_from_id or request.links_back.exists():
-            what = f"{request} was made from a request of {old}. Create a new request for {experiment}."
+            what = (
+                f"{request} was made from a request of {old}. Create a new request for "
+                f"{experiment}."
+            )
             raise InvalidFields({"experiment": [what]})
         # Both rows in one order, so that opposite moves do not wait for each other.
-        list(RequestCounter.objects.select_for_update().filter(experiment__in=[old, experiment]).order_by("pk"))
+        list(
+            RequestCounter.objects.select_for_update()
+            .filter(experiment__in=[old, experiment])
+            .order_by("pk")
+        )
         if request.editor_ids == [by.pk]:
             number = int(key.rpartition("-")[2])
             RequestCounter.objects.filter(experiment=old, last=number).update(last=number - 1)
         request.experiment = experiment
         request.key = _next_key(experiment)
-        changes.append({"path": "experiment", "old": f"{old.key} ({key})", "new": f"{experiment.key} ({request.key})"})
+        changes.append(
+            {
+                "path": "experiment",
+                "old": f"{old.key} ({key})",
+                "new": f"{experiment.key} ({request.key})",
+            }
+        )
 
     request.workflow = version_of(content.workflow, experiment=experiment, at=at)
     if is_retyped:
@@ -214,7 +258,12 @@ def _placed(
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
     last = events_of(request).last()
-    return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < MERGE_WINDOW
+    return (
+        last is not None
+        and last.kind == "request.edited"
+        and last.actor == str(by)
+        and at - last.at < MERGE_WINDOW
+    )
 
 
 def _check_editable(request: Request, content: RequestContent, typing: bool) -> None:
@@ -226,11 +275,15 @@ def _shortened(change: dict[str, str]) -> dict[str, str]:
     return {name: text[:200] for name, text in change.items()}
 
 
-def _check_change(request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime) -> None:
+def _check_change(
+    request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime
+) -> None:
     if review.refused:
         raise InvalidFields(review.refused)
     if request.state in SIGNED and not review.material and signatures.has_signed(request, by):
-        raise NotAllowed(f"You signed {request}. Another liaison must make changes that need no new signatures.")
+        raise NotAllowed(
+            f"You signed {request}. Another liaison must make changes that need no new signatures."
+        )
     touched = {change["path"] for change in review.changes}
     findings = [finding for finding in run_request_checks(request, at, content) if finding.blocks]
     if not review.material:
@@ -256,7 +309,9 @@ def _write_content(request: Request, content: RequestContent) -> None:
 
 
 def write_stages(request: Request, content: RequestContent) -> None:
-    """Write the stages of `content`, which have no services yet; a stage keeps its row by position."""
+    """Write the stages of `content`, which have no services yet;
+    a stage keeps its row by position.
+    """
     stages = [
         Stage(
             request=request,

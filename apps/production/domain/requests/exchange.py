@@ -46,7 +46,9 @@ class Import:
 
 
 def read_import(text: str, *, by: User, at: datetime) -> Import:
-    """Read a request from YAML. Raises `NotAllowed` before it parses anything, `InvalidText` with every fault."""
+    """Read a request from YAML. Raises `NotAllowed` before it parses anything,
+    `InvalidText` with every fault.
+    """
     if not scope_of(by).has_anywhere(Role.LIAISON):
         raise NotAllowed("Only liaisons can create requests.")
     parsed = parse_yaml(text)
@@ -63,7 +65,9 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
     workflow = _workflow(data, parsed, experiment, faults)
     content, problems = read_plain(parsed.data, workflow or general())
     if workflow is None:  # the arguments of its stages are unknown
-        problems = {path: messages for path, messages in problems.items() if "arguments" not in path}
+        problems = {
+            path: messages for path, messages in problems.items() if "arguments" not in path
+        }
     else:
         problems = {**check_shape(content, basic_facts(at)), **problems}
 
@@ -84,9 +88,15 @@ def import_request(*, text: str, by: User, at: datetime) -> Request:
     return create_draft(experiment=imported.experiment, content=imported.content, by=by, at=at)
 
 
-def _experiment(data: dict[str, Any], parsed: Parsed, by: User, faults: list[Fault]) -> Experiment | None:
+def _experiment(
+    data: dict[str, Any], parsed: Parsed, by: User, faults: list[Fault]
+) -> Experiment | None:
     key = data.get("experiment")
-    experiment = Experiment.objects.filter(key=key).first() if isinstance(key, str) and "\0" not in key else None
+    experiment = (
+        Experiment.objects.filter(key=key).first()
+        if isinstance(key, str) and "\0" not in key
+        else None
+    )
     if experiment is not None and is_liaison(by, experiment.pk):
         return experiment
     missing = "Enter the experiment, such as “experiment: NOVA”."
@@ -98,13 +108,17 @@ def _experiment(data: dict[str, Any], parsed: Parsed, by: User, faults: list[Fau
 def _workflow(
     data: dict[str, Any], parsed: Parsed, experiment: Experiment | None, faults: list[Fault]
 ) -> Workflow | None:
-    """Return the version that the text names, by default the newest one; None if the type does not exist."""
+    """Return the version that the text names, by default the newest one;
+    None if the type does not exist.
+    """
     key, number = data.get("workflow", "general"), data.get("workflow_version")
     text = key if isinstance(key, str) and "\0" not in key else ""
     newest = newest_versions(types_for(experiment).filter(key=text)).first()
     if newest is None and text == "general" and not number:
         return general()
-    if newest is None:  # the same for a type of another experiment, so that its name is not confirmed
+    if (
+        newest is None
+    ):  # the same for a type of another experiment, so that its name is not confirmed
         what = f"The workflow type “{str(key)[:40]}” does not exist, or is not available."
         faults.append(Fault(parsed.line("workflow"), what, "workflow"))
         return None
@@ -113,6 +127,9 @@ def _workflow(
     is_number = isinstance(number, int) and 0 < number < 2**31
     version = newest.type.versions.filter(number=number).first() if is_number else None
     if version is None:
-        what = f"“{text}” has no version {str(number)[:20]}. Remove this line to use the newest one, {newest.number}."
+        what = (
+            f"“{text}” has no version {str(number)[:20]}. Remove this line to use the newest one, "
+            f"{newest.number}."
+        )
         faults.append(Fault(parsed.line("workflow_version"), what, "workflow_version"))
     return workflow_of(version or newest)

@@ -1,4 +1,6 @@
-"""What a liaison can still change about the schedule of a submitted request: a later deadline, a requested class."""
+"""What a liaison can still change about the schedule of a submitted request: a later deadline,
+a requested class.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -33,33 +35,49 @@ def reschedule(
 ) -> Request:
     """Postpone the deadline, request a class from the approvers, or both, with a reason.
 
-    A later deadline needs no new signatures, as in the form of the request. The class is set by an approver, who signs
-    for it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`, `StaleState`.
+    A later deadline needs no new signatures, as in the form of the request. The class is set by an
+    approver, who signs for it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
+    `StaleState`.
     """
     if not is_liaison_of(by, request):
         raise NotAllowed(f"Only liaisons of {request.experiment} can change its schedule.")
     lock_request(request, version)
     if request.state not in POSTPONABLE:
-        raise InvalidTransition(f"{request} is {state_words(request)}. Its schedule cannot be changed in this state.")
+        raise InvalidTransition(
+            f"{request} is {state_words(request)}. Its schedule cannot be changed in this state."
+        )
     problems = reason_problems(reason) | _schedule_problems(request, deadline, requested_class)
     if problems:
         raise InvalidFields(problems)
     if deadline is not None and deadline != request.deadline:
         content = replace(content_of(request), deadline=deadline)
-        request = save_draft(request=request, content=content, version=request.version, by=by, at=at, reason=reason)
+        request = save_draft(
+            request=request, content=content, version=request.version, by=by, at=at, reason=reason
+        )
     if requested_class is not None:
         data = {"requested": requested_class}
-        publish(kind="request.class_requested", target=request, by=by, at=at, reason=reason.strip(), data=data)
+        publish(
+            kind="request.class_requested",
+            target=request,
+            by=by,
+            at=at,
+            reason=reason.strip(),
+            data=data,
+        )
     return request
 
 
-def _schedule_problems(request: Request, deadline: date | None, requested_class: str | None) -> dict[str, list[str]]:
+def _schedule_problems(
+    request: Request, deadline: date | None, requested_class: str | None
+) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     is_moved = deadline is not None and deadline != request.deadline
     if not is_moved and requested_class is None:
         problems["deadline"] = ["Choose a later deadline, a class, or both."]
     if is_moved and request.deadline is None:
-        problems["deadline"] = ["The request has no deadline. A new one needs new signatures: edit the request."]
+        problems["deadline"] = [
+            "The request has no deadline. A new one needs new signatures: edit the request."
+        ]
     elif is_moved and deadline and request.deadline and deadline < request.deadline:
         problems["deadline"] = [
             f"Choose a date after {request.deadline:%-d %b %Y}. The deadline can only be postponed."
@@ -77,7 +95,9 @@ def _schedule_problems(request: Request, deadline: date | None, requested_class:
 
 
 def open_class_request(events: Iterable[Event]) -> Event | None:
-    """Return the newest request for a class that no approver has answered by setting the priority since."""
+    """Return the newest request for a class that no approver has answered by setting the
+    priority since.
+    """
     newest = None
     for event in events:
         if event.kind == "request.class_requested":

@@ -1,4 +1,6 @@
-"""The status of a request for its page: progress bar, summary, totals, and states of required services."""
+"""The status of a request for its page: progress bar, summary, totals,
+and states of required services.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,13 +31,21 @@ def steps_of(request: Request) -> list[Step]:
     """Return the steps of a request with its current one; a request that ended early ends there."""
     state = RequestState(request.state)
     if state in _ENDS:
-        passed = [("Draft", True), ("Approval", request.submitted_at), ("Queue", request.approved_at)]
+        passed = [
+            ("Draft", True),
+            ("Approval", request.submitted_at),
+            ("Queue", request.approved_at),
+        ]
         steps = [Step(label, "done") for label, reached in passed if reached]
         return [*steps, Step(state.label.capitalize(), "now")]
     place, note = _PLACES[state]
     labels = ("Draft", "Approval", "Queue", "Production", "Data quality", "Done")
     return [
-        Step(label, "done" if i < place else "now" if i == place else "ahead", note if i == place else "")
+        Step(
+            label,
+            "done" if i < place else "now" if i == place else "ahead",
+            note if i == place else "",
+        )
         for i, label in enumerate(labels)
     ]
 
@@ -69,14 +79,18 @@ class Status:
 
 
 def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Status:
-    """Return the status for this user; `to_sign` is whether the request waits for their signature."""
+    """Return the status for this user; `to_sign` is whether the request waits for their
+    signature.
+    """
     state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
     summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
     return Status(summary, next_step, last=last)
 
 
-def _status_texts(request: Request, state: RequestState, user: User, *, to_sign: bool) -> tuple[str, str]:
+def _status_texts(
+    request: Request, state: RequestState, user: User, *, to_sign: bool
+) -> tuple[str, str]:
     """Return the sentence on the state and that on what happens next."""
     attention = next(iter(request.attention.all()), None)
     if attention is not None and attention.kind != AttentionKind.LATE:
@@ -108,7 +122,10 @@ _STATUS_TEXTS = {
     RequestState.RUNNING: ("In production.", "Data quality review follows once its jobs finish."),
     RequestState.ON_HOLD: ("On hold.", "No new jobs start until the OPG releases it."),
     RequestState.COMPLETING: ("Jobs finished.", "Data quality review is next."),
-    RequestState.DATA_QUALITY: ("In data quality review.", "It is done once every check passes or is waived."),
+    RequestState.DATA_QUALITY: (
+        "In data quality review.",
+        "It is done once every check passes or is waived.",
+    ),
 }
 
 
@@ -119,7 +136,9 @@ def last_return(request: Request) -> Event | None:
 
 
 def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
-    """Return path and note of each line such as `Deadline: too late`, `Stage 2 memory: …` or `stages.1.jobs: …`."""
+    """Return path and note of each line such as `Deadline: too late`, `Stage 2 memory:
+    …` or `stages.1.jobs: …`.
+    """
     names: dict[str, str] = {}
     for path, label in fields_of(request):
         stage, _, title = label.rpartition(" › ")
@@ -164,4 +183,8 @@ def required_services(request: Request, at: datetime) -> list[RequiredService]:
         for service in stage.services.all():
             users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
     rows = board(at, days=0) if users else []
-    return [RequiredService(row, tuple(users[row.service.pk])) for row in rows if row.service.pk in users]
+    return [
+        RequiredService(row, tuple(users[row.service.pk]))
+        for row in rows
+        if row.service.pk in users
+    ]

@@ -10,7 +10,15 @@ from itertools import pairwise
 from typing import Annotated, Any, Self
 
 import re2
-from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as validated
 
 from apps.core.domain import quantities
@@ -134,10 +142,16 @@ TYPES: Mapping[str, ArgumentType] = {
     "count": ArgumentType("a whole number", "Integer, or text such as 20 M.", *_COUNT),
     "size": ArgumentType("a size", "In bytes, or text such as 4 GB.", *_SIZE),
     "duration": ArgumentType("a duration", "In seconds, or text such as 8 h.", *_DURATION),
-    "number": ArgumentType("a number", "Integer or decimal number.", _number, "{:.15g}".format, float),
-    "yes_no": ArgumentType("yes or no", "Boolean.", _yes_no, {True: "yes", False: "no"}.__getitem__, bool, "yes_no"),
+    "number": ArgumentType(
+        "a number", "Integer or decimal number.", _number, "{:.15g}".format, float
+    ),
+    "yes_no": ArgumentType(
+        "yes or no", "Boolean.", _yes_no, {True: "yes", False: "no"}.__getitem__, bool, "yes_no"
+    ),
     "lines": ArgumentType("lines", "One value per line.", _lines, "\n".join, _Lines, "lines"),
-    "services": ArgumentType("services", "Slugs of services.", _lines, "\n".join, _Lines, "services"),
+    "services": ArgumentType(
+        "services", "Slugs of services.", _lines, "\n".join, _Lines, "services"
+    ),
 }
 
 
@@ -145,8 +159,9 @@ TYPES: Mapping[str, ArgumentType] = {
 class Argument:
     """An argument as a workflow type declares it.
 
-    `minimum` and `maximum` apply to numbers, in the unit of the type; for text, `maximum` is its length in characters.
-    The form asks for a `shared` argument of stages once for all of them; a stage can differ.
+    `minimum` and `maximum` apply to numbers, in the unit of the type; for text, `maximum` is its
+    length in characters. The form asks for a `shared` argument of stages once for all of them; a
+    stage can differ.
     """
 
     name: Name
@@ -182,7 +197,10 @@ class Argument:
         try:
             re2.compile(self.pattern, options)
         except re2.error as error:
-            yield ("pattern",), f"Invalid regular expression: {error.args[0].decode(errors='replace')}."
+            yield (
+                ("pattern",),
+                f"Invalid regular expression: {error.args[0].decode(errors='replace')}.",
+            )
         else:
             if self.default is not None and (problem := self.problem(self.default)):
                 yield ("default",), problem
@@ -210,7 +228,11 @@ class Argument:
 
     def read(self, value: Any) -> Value | None:
         """Read a JSON value; types other than text also accept user input. Raises `ValueError`."""
-        return self.parse(value) if isinstance(value, str) and not self.kind.is_text else self._checked(value)
+        return (
+            self.parse(value)
+            if isinstance(value, str) and not self.kind.is_text
+            else self._checked(value)
+        )
 
     def _checked(self, value: Any) -> Value:
         if problem := self.problem(value):
@@ -219,7 +241,9 @@ class Argument:
         return checked
 
     def write(self, value: Value | None) -> str:
-        """Format a value so that `parse` reads the same value; a seed, which is no amount, without separators."""
+        """Format a value so that `parse` reads the same value; a seed, which is no amount,
+        without separators.
+        """
         if isinstance(value, int) and self.name.endswith("seed"):
             return str(value)
         return "" if value is None else self.kind.write(value)
@@ -270,8 +294,17 @@ class Argument:
 
     def schema(self) -> dict[str, Any]:
         kind = self.kind
-        bounds = {"maxLength": self.maximum} if kind.is_text else {"minimum": self.minimum, "maximum": self.maximum}
-        more = {"default": self.default, **bounds, "pattern": self.pattern, "enum": list(self.choices)}
+        bounds = (
+            {"maxLength": self.maximum}
+            if kind.is_text
+            else {"minimum": self.minimum, "maximum": self.maximum}
+        )
+        more = {
+            "default": self.default,
+            **bounds,
+            "pattern": self.pattern,
+            "enum": list(self.choices),
+        }
         description = f"{self.help} ({kind.description})" if self.help else kind.description
         schema = {"title": self.title, **kind.model.json_schema(), "description": description}
         return schema | {name: value for name, value in more.items() if value not in (None, "", [])}

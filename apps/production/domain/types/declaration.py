@@ -1,4 +1,6 @@
-"""Declarations of workflow types in YAML or JSON, read into a `Workflow`, with the place of every fault."""
+"""Declarations of workflow types in YAML or JSON, read into a `Workflow`,
+with the place of every fault.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, field, replace
@@ -29,14 +31,26 @@ from apps.production.domain.yaml_text import Fault, parse_yaml
 MAX_BYTES = 100_000
 MAX_ARGUMENTS, MAX_KINDS, MAX_WORDS, MAX_WORD = 100, 50, 200, 1_000
 _BUILTIN = Path(__file__).parent / "declarations"
-#: Placeholders of a command besides the arguments of its stage; filled in for each job at submission.
+#: Placeholders of a command besides the arguments of its stage; filled in for each job at
+#: submission.
 JOB_WORDS = frozenset(
-    {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
+    {
+        "request",
+        "stage",
+        "job_index",
+        "job_count",
+        "first_event",
+        "events_per_job",
+        "most_events",
+        "seed",
+        "files",
+    }
 )
 #: Words, and groups of words that are omitted together.
 Word = Annotated[str, Field(max_length=MAX_WORD)]
 Command = Annotated[
-    tuple[Word | Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS)], ...], Field(max_length=MAX_WORDS)
+    tuple[Word | Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS)], ...],
+    Field(max_length=MAX_WORDS),
 ]
 
 
@@ -57,14 +71,19 @@ def _few(arguments: Any) -> Any:
 def _of_request(argument: Any) -> Any:
     name = argument.get("name") if isinstance(argument, dict) else argument
     if isinstance(argument, str):
-        raise ValueError(f"{name!r} without a declaration is valid only in a stage, for one of: {', '.join(CORE)}.")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004
+            f"{name!r} without a declaration is valid only in a stage, for one of: "
+            f"{', '.join(CORE)}."
+        )
     if isinstance(name, str) and name in TAKEN:
         raise ValueError(f"{name!r} is reserved: every request has it.")
     return argument
 
 
 def _of_stage(argument: Any) -> Any:
-    """Complete the name of a built-in argument, alone or with other labels, to the whole argument."""
+    """Complete the name of a built-in argument, alone or with other labels,
+    to the whole argument.
+    """
     name = argument.get("name") if isinstance(argument, dict) else argument
     core = CORE.get(name) if isinstance(name, str) else None
     if isinstance(argument, str):
@@ -73,12 +92,16 @@ def _of_stage(argument: Any) -> Any:
 
 
 def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """Reject duplicate names, and types and limits that the column of a built-in argument cannot hold."""
+    """Reject duplicate names, and types and limits that the column of a built-in argument cannot
+    hold.
+    """
     raise_faults(_faults_of_arguments(arguments))
     return arguments
 
 
-def _faults_of_arguments(arguments: Sequence[Argument]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+def _faults_of_arguments(
+    arguments: Sequence[Argument],
+) -> Iterator[tuple[tuple[int | str, ...], str]]:
     seen: set[str] = set()
     for place, argument in enumerate(arguments):
         core = CORE.get(argument.name)
@@ -102,14 +125,21 @@ class _Declared:
     @cached_property
     def reader(self) -> SchemaValidator:
         own = [argument for argument in self.arguments if argument.name not in CORE]
-        read = {argument.name: core_schema.no_info_plain_validator_function(argument.read) for argument in own}
-        fields = {name: core_schema.typed_dict_field(validator, required=False) for name, validator in read.items()}
+        read = {
+            argument.name: core_schema.no_info_plain_validator_function(argument.read)
+            for argument in own
+        }
+        fields = {
+            name: core_schema.typed_dict_field(validator, required=False)
+            for name, validator in read.items()
+        }
         return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="forbid"))
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class StageType(_Declared):
-    """A kind of stage: its arguments in the order of the form, and the words of the command of its jobs.
+    """A kind of stage: its arguments in the order of the form,
+    and the words of the command of its jobs.
 
     A tuple of words in `command` is omitted if one of its arguments is empty.
     """
@@ -117,7 +147,9 @@ class StageType(_Declared):
     key: str = ""
     title: Annotated[str, Field(min_length=1)]
     help: str = ""
-    arguments: Annotated[tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...], BeforeValidator(_few)] = ()
+    arguments: Annotated[
+        tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...], BeforeValidator(_few)
+    ] = ()
     command: Command = ()
 
     @model_validator(mode="after")
@@ -126,7 +158,9 @@ class StageType(_Declared):
         return self
 
     def _faults(self) -> Iterator[tuple[tuple[int | str, ...], str]]:
-        yield from ((("arguments", *place), fault) for place, fault in _faults_of_arguments(self.arguments))
+        yield from (
+            (("arguments", *place), fault) for place, fault in _faults_of_arguments(self.arguments)
+        )
         if self.argument("name") is None:
             yield ("arguments",), "A stage requires the argument “name”, which its jobs carry."
         known = JOB_WORDS.union(argument.name for argument in self.arguments)
@@ -137,13 +171,19 @@ class StageType(_Declared):
     @property
     def command_shown(self) -> str:
         """The command as text, with optional words in brackets."""
-        return " ".join(word if isinstance(word, str) else f"[{' '.join(word)}]" for word in self.command)
+        return " ".join(
+            word if isinstance(word, str) else f"[{' '.join(word)}]" for word in self.command
+        )
 
 
 def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
     """Yield the faults of a word, text with `{argument}` in it, which no shell ever parses."""
     try:
-        names = [(name, spec, change) for _, name, spec, change in Formatter().parse(word) if name is not None]
+        names = [
+            (name, spec, change)
+            for _, name, spec, change in Formatter().parse(word)
+            if name is not None
+        ]
     except ValueError as error:
         yield f"{word!r}: {error}. Use {{{{ for a brace."
         return
@@ -163,7 +203,9 @@ class Workflow(_Declared):
     title: Annotated[str, Field(min_length=1)] = field(compare=False)
     help: str = field(default="", compare=False)
     arguments: Annotated[
-        tuple[Annotated[Argument, BeforeValidator(_of_request)], ...], BeforeValidator(_few), AfterValidator(_distinct)
+        tuple[Annotated[Argument, BeforeValidator(_of_request)], ...],
+        BeforeValidator(_few),
+        AfterValidator(_distinct),
     ] = ()
     stages: Annotated[tuple[StageType, ...], Field(validate_default=True)] = ()
     begins_with: Annotated[tuple[str, ...], Field(validate_default=True, max_length=MAX_KINDS)] = ()
@@ -182,12 +224,16 @@ class Workflow(_Declared):
         """Default to the first stage. The context also has the stages with faults."""
         known = list(info.context or keys)
         if unknown := [key for key in keys if key not in known]:
-            raise ValueError(f"There is no stage {unknown[0]!r}. Choose from: {', '.join(map(str, known))}.")
+            raise ValueError(
+                f"There is no stage {unknown[0]!r}. Choose from: {', '.join(map(str, known))}."
+            )
         return keys or tuple(stage.key for stage in info.data.get("stages", ())[:1])
 
     @property
     def takes_files(self) -> bool:
-        """Whether jobs are made of files as they arrive, as in keep-up, so that there is no number of jobs."""
+        """Whether jobs are made of files as they arrive, as in keep-up,
+        so that there is no number of jobs.
+        """
         return self.argument("cadence") is not None and self.argument("stop_on") is not None
 
     def stage(self, key: str) -> StageType:
@@ -205,14 +251,19 @@ _WORKFLOW = TypeAdapter(Workflow)
 def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     """Read a declaration in YAML or JSON. Raises `DeclarationError` with every fault."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
-    if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]):
+    if faults := parsed.faults or (
+        [] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]
+    ):
         raise DeclarationError([("declaration", str(fault)) for fault in faults])
     data = {**parsed.data, "key": key, "number": number}
     try:
         return _WORKFLOW.validate_python(data, context=data.get("stages"))
     except ValidationError as error:
         problems = [
-            (place or "declaration", f"{what} (line {parsed.lines[place]})" if place in parsed.lines else what)
+            (
+                place or "declaration",
+                f"{what} (line {parsed.lines[place]})" if place in parsed.lines else what,
+            )
             for place, whats in problems_of(error).items()
             for what in whats
         ]
@@ -220,7 +271,9 @@ def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
 
 
 def builtin_texts() -> dict[str, str]:
-    """Return the declarations that come with the portal by key of their type, the general one first."""
+    """Return the declarations that come with the portal by key of their type,
+    the general one first.
+    """
     paths = sorted(_BUILTIN.glob("*.yaml"), key=lambda path: (path.stem != "general", path.stem))
     return {path.stem: path.read_text(encoding="utf-8") for path in paths}
 

@@ -26,7 +26,11 @@ _WORDS = {
 
 
 def message_of(fault: Mapping[str, Any]) -> str:
-    return str(fault["ctx"]["error"]) if fault["type"] == "value_error" else _WORDS.get(fault["type"], fault["msg"])
+    return (
+        str(fault["ctx"]["error"])
+        if fault["type"] == "value_error"
+        else _WORDS.get(fault["type"], fault["msg"])
+    )
 
 
 def problems_of(error: ValidationError) -> Problems:
@@ -40,7 +44,9 @@ def problems_of(error: ValidationError) -> Problems:
 
 
 def raise_faults(faults: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
-    """Raise a `ValidationError` with several faults, each at its place below the field; do nothing without faults."""
+    """Raise a `ValidationError` with several faults, each at its place below the field;
+    do nothing without faults.
+    """
     details = []
     for place, message in faults:
         error = PydanticCustomError("refused", "{message}", {"message": message})

@@ -1,4 +1,6 @@
-"""Workflow types in the database: the built-in ones, new versions, and the current version of each."""
+"""Workflow types in the database: the built-in ones, new versions,
+and the current version of each.
+"""
 
 from datetime import datetime
 from functools import lru_cache
@@ -11,14 +13,24 @@ from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields
-from apps.production.domain.types.declaration import DeclarationError, Workflow, builtin_texts, read_declaration
+from apps.production.domain.types.declaration import (
+    DeclarationError,
+    Workflow,
+    builtin_texts,
+    read_declaration,
+)
 from apps.production.enums import PORTAL
 from apps.production.models import WorkflowType, WorkflowVersion
 
 
 @transaction.atomic
-def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principal, at: datetime) -> WorkflowVersion:
-    """Save a declaration as the next version unless it is unchanged. Raises `InvalidFields` with every fault."""
+def save_workflow(
+    *, workflow_type: WorkflowType, declaration: str, by: Principal, at: datetime
+) -> WorkflowVersion:
+    """Save a declaration as the next version unless it is unchanged.
+
+    Raises `InvalidFields` with every fault.
+    """
     WorkflowType.objects.select_for_update().get(pk=workflow_type.pk)
     newest = workflow_type.versions.order_by("-number").first()
     if newest is not None and newest.declaration == declaration:
@@ -27,7 +39,9 @@ def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principa
     try:
         workflow = read_declaration(declaration, key=workflow_type.key, number=number)
     except DeclarationError as error:
-        raise InvalidFields({"declaration": [f"{place}: {what}" for place, what in error.problems]}) from error
+        raise InvalidFields(
+            {"declaration": [f"{place}: {what}" for place, what in error.problems]}
+        ) from error
     version = WorkflowVersion.objects.create(
         type=workflow_type,
         number=number,
@@ -42,14 +56,18 @@ def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principa
 
 @transaction.atomic
 def load_builtin_workflows(*, at: datetime) -> None:
-    """Create the built-in types, and new versions of those changed by an upgrade, except locally edited ones."""
+    """Create the built-in types, and new versions of those changed by an upgrade,
+    except locally edited ones.
+    """
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
         newest = None if made else workflow_type.versions.order_by("-number").first()
         if made or (newest and newest.created_by == PORTAL and newest.declaration != text):
             title = read_declaration(text, key=key).title
             values = {"title": title, "declaration": text, "created_at": at, "created_by": PORTAL}
-            WorkflowVersion.objects.create(type=workflow_type, number=newest.number + 1 if newest else 1, **values)
+            WorkflowVersion.objects.create(
+                type=workflow_type, number=newest.number + 1 if newest else 1, **values
+            )
 
 
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
@@ -58,8 +76,14 @@ def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
 
 def visible_types(user: User) -> QuerySet[Any]:
     """Return the enabled types that this user can see, with the `title` of the newest version."""
-    newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
-    types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest)).exclude(title=None)
+    newest = (
+        WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
+    )
+    types = (
+        WorkflowType.objects.filter(enabled=True)
+        .annotate(title=Subquery(newest))
+        .exclude(title=None)
+    )
     scope = scope_of(user)
     if not scope.sees_all:
         types = types.filter(Q(experiment=None) | Q(experiment__in=scope.experiments))
@@ -91,7 +115,10 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
         version = versions.first()
     # One message, so that types of other experiments are not confirmed.
     if version is None or not types_for(experiment).filter(pk=version.type_id).exists():
-        what = f"The workflow type “{workflow.key[:40]}” does not exist in this version, or is not available."
+        what = (
+            f"The workflow type “{workflow.key[:40]}” does not exist in this version, or is not "
+            "available."
+        )
         raise InvalidFields({"workflow": [what]})
     return version
 

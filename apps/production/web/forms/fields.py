@@ -12,15 +12,23 @@ from apps.production.domain.types.fields import CORE, REQUEST
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
     """Return the form field of an argument; `read_plain` parses and checks its text."""
-    common: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    common: dict[str, Any] = {
+        "required": False,
+        "label": argument.title,
+        "help_text": argument.help,
+    }
     own = argument is REQUEST.get(argument.name) or argument.name in CORE
     match argument.kind.widget:
         case "services":
             unknown = {"invalid_choice": "Service “%(value)s” does not exist."}
-            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **common)
+            return forms.MultipleChoiceField(
+                choices=list(services), error_messages=unknown, **common
+            )
         case "choice":
             none = [] if own else [("", "–")]
-            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **common)
+            return forms.ChoiceField(
+                choices=[*none, *((choice, choice) for choice in argument.choices)], **common
+            )
         case "yes_no":
             return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **common)
         case "lines":
@@ -37,7 +45,9 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
 
 
 def known_kind(argument: Argument) -> str:
-    """Return the kind of values of earlier requests that a field offers while one types, or an empty text."""
+    """Return the kind of values of earlier requests that a field offers while one types,
+    or an empty text.
+    """
     if argument.type == "dataset":
         return "dataset"
     return argument.name if argument.name in COLUMNS else ""

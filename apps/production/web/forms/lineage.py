@@ -13,7 +13,9 @@ from apps.production.web.forms.moves import ReasonForm
 
 class SplitForm(ReasonForm):
     by = forms.ChoiceField(label="Split by")
-    size = forms.CharField(label="Size of a part", help_text="Examples: 500, 2 M. The last part gets the remainder.")
+    size = forms.CharField(
+        label="Size of a part", help_text="Examples: 500, 2 M. The last part gets the remainder."
+    )
     field_order = ("by", "size", "reason")
 
     def __init__(self, *args: Any, ways: dict[SplitUnit, int], **kwargs: Any) -> None:
@@ -42,7 +44,10 @@ class CombineForm(ReasonForm):
     version = None  # type: ignore[assignment]  # each request has its own
     chosen = _Keys(required=False)
     others = forms.CharField(
-        required=False, max_length=2_000, label="Other requests, by key", help_text="Example: NOVA-0219, NOVA-0223."
+        required=False,
+        max_length=2_000,
+        label="Other requests, by key",
+        help_text="Example: NOVA-0219, NOVA-0223.",
     )
     field_order = ("chosen", "others", "reason")
 
@@ -50,6 +55,10 @@ class CombineForm(ReasonForm):
         cleaned = super().clean() or {}
         named = re.findall(r"[^\s,;]+", cleaned.get("others", ""))
         cleaned["keys"] = list(dict.fromkeys([*cleaned.get("chosen", []), *named]))
-        if "chosen" in cleaned and "others" in cleaned and not 0 < len(cleaned["keys"]) < MAX_COMBINED:
+        if (
+            "chosen" in cleaned
+            and "others" in cleaned
+            and not 0 < len(cleaned["keys"]) < MAX_COMBINED
+        ):
             raise forms.ValidationError(f"Choose 1 to {MAX_COMBINED - 1} other requests.")
         return cleaned

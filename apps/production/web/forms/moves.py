@@ -32,7 +32,9 @@ class ReviewForm(ReasonForm):
 
 
 class SuccessorForm(ReasonForm):
-    successor = forms.CharField(max_length=24, help_text="Key of the request that replaces it, such as NOVA-0231.")
+    successor = forms.CharField(
+        max_length=24, help_text="Key of the request that replaces it, such as NOVA-0231."
+    )
     field_order = ("successor", "reason")
 
 
@@ -40,14 +42,20 @@ class PriorityForm(ReasonForm):
     """Class and number, with the reason; an empty field stays unchanged."""
 
     priority_class = forms.TypedChoiceField(
-        choices=[("", "not set"), *reversed(RequestedPriority.choices)], required=False, label="Class", empty_value=None
+        choices=[("", "not set"), *reversed(RequestedPriority.choices)],
+        required=False,
+        label="Class",
+        empty_value=None,
     )
     priority = forms.IntegerField(
         required=False,
         min_value=MIN_PRIORITY,
         max_value=MAX_PRIORITY,
         label="Number",
-        help_text=f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class. Higher numbers run sooner; the default is 5.",
+        help_text=(
+            f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class. Higher numbers run sooner; the "
+            "default is 5."
+        ),
     )
     field_order = ("priority_class", "priority", "reason")
 

@@ -32,16 +32,23 @@ class UndoForm(forms.Form):
 class SharesForm(forms.Form):
     """A weight per experiment and the reason, which a preview does not need."""
 
-    reason = forms.CharField(required=False, max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
+    reason = forms.CharField(
+        required=False, max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2})
+    )
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, rows: list[ShareRow], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._rows = rows
-        self.fields["reason"].help_text = "Required to save. Members of the experiments can read it."
+        self.fields[
+            "reason"
+        ].help_text = "Required to save. Members of the experiments can read it."
         for row in rows:
             self.fields[self.name_of(row)] = forms.IntegerField(
-                min_value=0, max_value=MAX_WEIGHT, initial=row.weight, label=f"Share of {row.experiment.name}"
+                min_value=0,
+                max_value=MAX_WEIGHT,
+                initial=row.weight,
+                label=f"Share of {row.experiment.name}",
             )
 
     @staticmethod

@@ -1,4 +1,6 @@
-"""The request form: fields, the formset of stages, moving rows without JavaScript, and conversion to content."""
+"""The request form: fields, the formset of stages, moving rows without JavaScript,
+and conversion to content.
+"""
 
 import re
 from collections.abc import Container, Iterable, Mapping
@@ -82,13 +84,21 @@ def writable_experiments(user: User) -> Any:
 
 
 def workflow_choices(user: User) -> list[tuple[str, str]]:
-    """Return key and title of the workflow types for the user's new requests, the general one first."""
-    types = visible_types(user).filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)))
-    return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
+    """Return key and title of the workflow types for the user's new requests,
+    the general one first.
+    """
+    types = visible_types(user).filter(
+        Q(experiment=None) | Q(experiment__in=writable_experiments(user))
+    )
+    return sorted(
+        types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1])
+    )
 
 
 def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Workflow:
-    """Return the newest version of the type of this key; the current or general one if the user cannot choose it."""
+    """Return the newest version of the type of this key;
+    the current or general one if the user cannot choose it.
+    """
     if current is not None and key == current.key:
         return current
     version = newest_version(key) if key in dict(workflow_choices(user)) else None
@@ -101,13 +111,21 @@ def is_marked(field: forms.BoundField) -> bool:
 
 
 class StageForm(TickedForm):
-    """A stage, with the arguments of its kind. A shared argument that is empty has the value of all stages."""
+    """A stage, with the arguments of its kind.
+
+    A shared argument that is empty has the value of all stages.
+    """
 
     kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.workflow, self.type = workflow, workflow.stage(self.data.get(self.add_prefix("kind"), ""))
+        self.workflow, self.type = (
+            workflow,
+            workflow.stage(self.data.get(self.add_prefix("kind"), "")),
+        )
         #: Whether the page shows its fields, not only its row.
         self.unfolds = False
         #: Its step, for the number of its problems.
@@ -132,7 +150,11 @@ class StageForm(TickedForm):
     def more_fields(self) -> list[forms.BoundField]:
         """Return the other fields of its own, which are folded."""
         apart = (*FIRST, *RESOURCES, "services")
-        return [field for field in self.visible_fields() if not (field.name in apart or self._is_shared(field))]
+        return [
+            field
+            for field in self.visible_fields()
+            if not (field.name in apart or self._is_shared(field))
+        ]
 
     def resource_fields(self) -> list[forms.BoundField]:
         """Return the fields of the table of resources."""
@@ -143,14 +165,20 @@ class StageForm(TickedForm):
         return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
 
     def is_open(self) -> bool:
-        """Whether something is to do in the folded fields: they are empty, wrong, or someone wrote about them."""
+        """Whether something is to do in the folded fields: they are empty, wrong,
+        or someone wrote about them.
+        """
         fields = self.more_fields()
         empty = (self._is_required(field) and not field.value() for field in fields)
         return any(empty) or any(field.errors or is_marked(field) for field in fields)
 
     def shared_fields(self) -> list[forms.BoundField]:
         """Return the fields to fill in where the stage differs from the others, except services."""
-        return [field for field in self.visible_fields() if self._is_shared(field) and field.name != "services"]
+        return [
+            field
+            for field in self.visible_fields()
+            if self._is_shared(field) and field.name != "services"
+        ]
 
     def has_shared(self) -> bool:
         """Whether all stages share something that this one has too."""
@@ -160,7 +188,9 @@ class StageForm(TickedForm):
         return "services" in self.fields and not self._is_shared(self["services"])
 
     def differs(self) -> bool:
-        """Whether the stage has a value of its own for what all stages share, or someone wrote about it."""
+        """Whether the stage has a value of its own for what all stages share,
+        or someone wrote about it.
+        """
         shared = (field for field in self.visible_fields() if self._is_shared(field))
         return any(field.value() or field.errors or is_marked(field) for field in shared)
 
@@ -173,13 +203,17 @@ class StageForm(TickedForm):
         return argument is not None and argument.shared
 
 
-StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True)
+StageFormSet = formset_factory(
+    StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True
+)
 
 
 class RequestForms:
     """Request form and stage forms as one, always bound to the input, so that no input is lost."""
 
-    def __init__(self, data: MultiValueDict[str, Any], *, workflow: Workflow, draft_of: User | None = None) -> None:
+    def __init__(
+        self, data: MultiValueDict[str, Any], *, workflow: Workflow, draft_of: User | None = None
+    ) -> None:
         self.data = data
         self.workflow = workflow
         services = list(Service.objects.values_list("slug", "name"))
@@ -196,14 +230,20 @@ class RequestForms:
         )
         self.shared = SharedForm(data, workflow=workflow, services=services)
         management = self.stages.management_form
-        self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
+        self.is_damaged = (
+            not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
+        )
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
         self.shared.is_valid()
         shared = self.shared.cleaned_data
         stages = [
-            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)} for form in self.stages.forms
+            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)}
+            for form in self.stages.forms
         ]
-        whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}), "stages": stages}
+        whole = {
+            **_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}),
+            "stages": stages,
+        }
         #: The input without unreadable values.
         self.content, problems = read_plain(whole, workflow)
         self.add_problems(problems)
@@ -211,7 +251,9 @@ class RequestForms:
         self.unreadable = self.errors()
 
     def errors(self) -> Problems:
-        """Return the errors of all fields and of the stages as a whole by path, in the order of the form."""
+        """Return the errors of all fields and of the stages as a whole by path,
+        in the order of the form.
+        """
         errors: Problems = {}
         stages = ((f"stages.{position}.", form) for position, form in enumerate(self.stages.forms))
         for prefix, form in [("", self.main), ("shared.", self.shared), *stages]:
@@ -222,7 +264,9 @@ class RequestForms:
         return errors | {"stages": [str(message) for message in general]} if general else errors
 
     def anchors(self) -> list[str]:
-        """Return the anchors of all fields in the order of the form, then that of the stages as a whole."""
+        """Return the anchors of all fields in the order of the form,
+        then that of the stages as a whole.
+        """
         return [*(form[name].auto_id for form in self._places for name in form.fields), "stages"]
 
     @cached_property
@@ -234,7 +278,12 @@ class RequestForms:
         return places
 
     def is_valid(self) -> bool:
-        return self.main.is_valid() and self.shared.is_valid() and self.stages.is_valid() and not self.is_damaged
+        return (
+            self.main.is_valid()
+            and self.shared.is_valid()
+            and self.stages.is_valid()
+            and not self.is_damaged
+        )
 
     def add_problems(self, problems: Problems) -> None:
         """Add problems to their fields, each once."""
@@ -242,20 +291,27 @@ class RequestForms:
             form, name = self._field(path)
             if form is None:
                 self.loose += [message for message in messages if message not in self.loose]
-            elif new := [message for message in messages if message not in form.errors.get(name, ())]:
+            elif new := [
+                message for message in messages if message not in form.errors.get(name, ())
+            ]:
                 form.add_error(name, new)
 
     def unfold(self, focus: int | None = None) -> None:
-        """Show the fields of the stages in which something is to do, and of the one with the `focus`.
+        """Show the fields of the stages in which something is to do,
+        and of the one with the `focus`.
 
         That is a problem, advice, a discussion; of the stages that are only incomplete, the first.
         """
         incomplete = next((form for form in self.stages.forms if not form.is_complete()), None)
         for position, form in enumerate(self.stages.forms):
             marked = any(
-                field.errors or is_marked(field) for field in form.visible_fields() if field.name not in RESOURCES
+                field.errors or is_marked(field)
+                for field in form.visible_fields()
+                if field.name not in RESOURCES
             )
-            form.unfolds = form is incomplete or marked or position == focus or len(self.stages.forms) == 1
+            form.unfolds = (
+                form is incomplete or marked or position == focus or len(self.stages.forms) == 1
+            )
 
     def place_of(self, path: str) -> tuple[str, str]:
         """Return anchor and label of a path; those of the stages if there is no field."""
@@ -300,10 +356,14 @@ class RequestForms:
         follows = argument is not None and argument.shared and not form[name].value()
         return (self.shared if follows else form), name
 
-    def switched(self, untouched: Iterable[RequestContent], begun: RequestContent) -> MultiValueDict[str, Any]:
-        """Return the input for this type: stages that were filled in are kept, others are those of `begun`.
+    def switched(
+        self, untouched: Iterable[RequestContent], begun: RequestContent
+    ) -> MultiValueDict[str, Any]:
+        """Return the input for this type: stages that were filled in are kept,
+        others are those of `begun`.
 
-        `begun` is the content of a new request of this type, `untouched` that of new requests of the previous type.
+        `begun` is the content of a new request of this type, `untouched` that of new requests of
+        the previous type.
         """
         rows = self._rows()
         shared, new = gather(_typed_stages(begun), self.workflow)
@@ -318,7 +378,8 @@ class RequestForms:
         return data
 
     def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
-        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0), and the row to focus.
+        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0),
+        and the row to focus.
 
         None for any other action or a damaged form.
         """
@@ -349,14 +410,18 @@ class RequestForms:
 
     def _with(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
         """Return the input with these stages, and with `new` values for missing fields."""
-        kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
+        kept = {
+            name: values for name, values in self.data.lists() if not name.startswith("stages-")
+        }
         return MultiValueDict(new | kept | _stage_data(rows))
 
 
 def _typed_in(
     form: forms.Form, own: Container[str], arguments: Iterable[Argument], shared: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the non-empty input as plain data, with what stages share; fields not in `own` are arguments."""
+    """Return the non-empty input as plain data, with what stages share;
+    fields not in `own` are arguments.
+    """
     form.is_valid()
     values: dict[str, Any] = {}
     for argument in arguments:
@@ -426,4 +491,6 @@ def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
 
 
 def _defaults(arguments: Iterable[Argument]) -> dict[str, Value]:
-    return {argument.name: argument.default for argument in arguments if argument.default is not None}
+    return {
+        argument.name: argument.default for argument in arguments if argument.default is not None
+    }

@@ -1,4 +1,6 @@
-"""The last sections of the request form: resources beside what past jobs used, and all that would be submitted."""
+"""The last sections of the request form: resources beside what past jobs used,
+and all that would be submitted.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +19,9 @@ from apps.production.web.forms.request import RequestForms
 
 @dataclass(frozen=True)
 class Review:
-    """What would be submitted, how large it is, and who would sign it; `outputs` are the datasets of each point."""
+    """What would be submitted, how large it is, and who would sign it;
+    `outputs` are the datasets of each point.
+    """
 
     experiment: Experiment | None
     content: RequestContent
@@ -55,11 +59,16 @@ def review_context(
         requesters |= production_request.requester_ids
     count = len(forms.stages.forms)
     figures = [*estimate.stages, *[None] * count]
-    stages = [*content.stages, *[StageContent()] * count]  # input of which nothing can be read is shown too
+    stages = [
+        *content.stages,
+        *[StageContent()] * count,
+    ]  # input of which nothing can be read is shown too
 
     prospects = {}
     if experiment and (production_request is None or production_request.approved_at is None):
-        prospects = prospects_of_draft(experiment, content, estimate, request=production_request, at=at)
+        prospects = prospects_of_draft(
+            experiment, content, estimate, request=production_request, at=at
+        )
     datasets = [stage.output_dataset for stage in content.stages]
     return {
         "prospects": prospects,
@@ -71,6 +80,8 @@ def review_context(
             stages=[(stage, texts_of_stage(content, stage)) for stage in content.stages],
             outputs=[(point, list(map(point.text, datasets))) for point in scan_of(content).points],
             estimate=estimate,
-            signers=signers_of(content, experiment=experiment, requesters=requesters, at=at) if experiment else [],
+            signers=signers_of(content, experiment=experiment, requesters=requesters, at=at)
+            if experiment
+            else [],
         ),
     }

@@ -1,4 +1,6 @@
-"""Values that are entered once for all stages, such as the release; a stage has a value of its own where it differs."""
+"""Values that are entered once for all stages, such as the release;
+a stage has a value of its own where it differs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,14 +21,18 @@ Row = dict[str, list[str]]
 class SharedForm(TickedForm):
     """What all stages share, whichever kind they have."""
 
-    def __init__(self, data: Any, *, workflow: Workflow, services: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, data: Any, *, workflow: Workflow, services: Iterable[tuple[str, str]]
+    ) -> None:
         super().__init__(data, prefix=PREFIX)
         for name, argument in shared_arguments(workflow).items():
             self.fields[name] = field_of(argument, services)
 
 
 def shared_arguments(workflow: Workflow) -> dict[str, Argument]:
-    """Return the shared arguments of the stages by name, each as the first kind of stage declares it."""
+    """Return the shared arguments of the stages by name,
+    each as the first kind of stage declares it.
+    """
     arguments: dict[str, Argument] = {}
     for kind in workflow.stages:
         for argument in kind.arguments:
@@ -45,8 +51,8 @@ def own_or_shared(own: Any, shared: Any) -> Any:
 def gather(rows: list[Row], workflow: Workflow) -> tuple[Row, list[Row]]:
     """Take the most frequent value of each shared argument out of the input of stages that have it.
 
-    Returns the shared input and the rows, which together mean what the rows meant. What a stage leaves empty is shared
-    only if all do, except services: a stage can say that it needs none.
+    Returns the shared input and the rows, which together mean what the rows meant. What a stage
+    leaves empty is shared only if all do, except services: a stage can say that it needs none.
     """
     shared: Row = {}
     left = [dict(row) for row in rows]

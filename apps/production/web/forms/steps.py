@@ -34,7 +34,9 @@ class Step:
 def steps_of(
     forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
 ) -> list[Step]:
-    """Return the steps in the order of the form, and give each stage its own; without `findings` no checks ran."""
+    """Return the steps in the order of the form, and give each stage its own;
+    without `findings` no checks ran.
+    """
     steps = {step.anchor: step for step in _steps(forms)}
     for finding in findings or ():
         step = steps[_section(forms, finding.path)]
@@ -47,7 +49,9 @@ def steps_of(
     for number, form in enumerate(forms.stages.forms, start=1):
         form.step = steps[f"stage-{number}"]
     last = steps[REVIEW]
-    last.is_checked = last.is_checked and not any(step.errors or step.empty for step in steps.values())
+    last.is_checked = last.is_checked and not any(
+        step.errors or step.empty for step in steps.values()
+    )
     return list(steps.values())
 
 
@@ -56,8 +60,18 @@ def _steps(forms: RequestForms) -> list[Step]:
         Step(f"stage-{number}", form["name"].value() or f"Stage {number}")
         for number, form in enumerate(forms.stages.forms, start=1)
     ]
-    resources = [Step(RESOURCES, "Resources")] if any(form.resource_fields() for form in forms.stages.forms) else []
-    return [Step(REQUEST, "Request"), Step(STAGES, "All stages"), *stages, *resources, Step(REVIEW, "Review")]
+    resources = (
+        [Step(RESOURCES, "Resources")]
+        if any(form.resource_fields() for form in forms.stages.forms)
+        else []
+    )
+    return [
+        Step(REQUEST, "Request"),
+        Step(STAGES, "All stages"),
+        *stages,
+        *resources,
+        Step(REVIEW, "Review"),
+    ]
 
 
 def _section(forms: RequestForms, path: str) -> str:

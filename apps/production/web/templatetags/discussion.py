@@ -24,7 +24,11 @@ def field_talk(context: Any, field: Any, position: int | None = None) -> str:
 def stage_talk(context: Any, position: int) -> str:
     """Render the threads about a stage and its fields."""
     path = f"stages.{position}"
-    threads = [thread for thread in context.get("threads", ()) if f"{thread.first.field}.".startswith(f"{path}.")]
+    threads = [
+        thread
+        for thread in context.get("threads", ())
+        if f"{thread.first.field}.".startswith(f"{path}.")
+    ]
     return _shown(context, threads)
 
 
@@ -38,5 +42,7 @@ def _shown(context: Any, threads: list[Any]) -> str:
         "count": len(threads),
         "first": (opened or threads)[0].first,
     }
-    html: str = context.template.engine.get_template("production/_field_talk.html").render(context.new(shown))
+    html: str = context.template.engine.get_template("production/_field_talk.html").render(
+        context.new(shown)
+    )
     return html

@@ -49,7 +49,9 @@ def jobs_at_once(jobs: float) -> str:
 
 @register.simple_tag
 def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> SafeString:
-    """What past jobs used, as a bar and in words; `value` is what is requested, also in the unit of the figures."""
+    """What past jobs used, as a bar and in words; `value` is what is requested,
+    also in the unit of the figures.
+    """
     write = _UNITS[unit]
     if not quantiles:
         return SafeString('<small class="soft">no past jobs</small>')

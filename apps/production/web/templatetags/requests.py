@@ -33,7 +33,9 @@ def ordinal(rank: int | None) -> str:
     """`1` as `1st`, `12` as `12th`."""
     if rank is None:
         return "–"
-    suffix = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    suffix = (
+        "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    )
     return f"{rank}{suffix}"
 
 
@@ -68,7 +70,9 @@ def details(event: Event) -> str:
         case "request.pass":
             return _warnings(event)
         case "request.moved":
-            return (" back to its score" if event.data.get("by_score") else " manually") + _ranks(event)
+            return (" back to its score" if event.data.get("by_score") else " manually") + _ranks(
+                event
+            )
         case "request.priority_set":
             return f" {f'{event.old} → ' if event.old else ''}{event.new}{_ranks(event)}"
         case "request.stage_accepted" | "request.stage_not_accepted":
@@ -123,14 +127,25 @@ def _ranks(event: Event) -> str:
     if old is None and new is None:
         return ""
     if old is None or new is None:
-        return f", {ordinal(new)} in the queue" if old is None else f", out of the queue ({ordinal(old)})"
-    return f", {ordinal(old)} → {ordinal(new)} in the queue" if old != new else f", still {ordinal(new)} in the queue"
+        return (
+            f", {ordinal(new)} in the queue"
+            if old is None
+            else f", out of the queue ({ordinal(old)})"
+        )
+    return (
+        f", {ordinal(old)} → {ordinal(new)} in the queue"
+        if old != new
+        else f", still {ordinal(new)} in the queue"
+    )
 
 
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
     """The first changes of an event, each with the name of its place."""
-    return [{**change, "place": place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
+    return [
+        {**change, "place": place(change["path"])}
+        for change in event.data.get("changes", [])[:SHOWN_CHANGES]
+    ]
 
 
 @register.filter
@@ -160,7 +175,9 @@ def places(paths: list[str]) -> str:
         stages.setdefault(field if before == "stages" and number else path, []).append(
             int(number) if before == "stages" and number else -1
         )
-    return " · ".join(_stages(numbers, field) for field, numbers in stages.items() if field or numbers != [-1])
+    return " · ".join(
+        _stages(numbers, field) for field, numbers in stages.items() if field or numbers != [-1]
+    )
 
 
 def _stages(numbers: list[int], field: str) -> str:

@@ -10,7 +10,12 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
+from apps.production.domain.approvals.delegations import (
+    delegate,
+    delegations_of,
+    may_delegate,
+    revoke_delegation,
+)
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
 from apps.production.enums import RequestState
@@ -33,7 +38,9 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             made = delegate(by=request.user, at=timezone.now(), **form.delegation())
-            messages.success(request, f"{made.to_user} can sign for you in this period, under their own name.")
+            messages.success(
+                request, f"{made.to_user} can sign for you in this period, under their own name."
+            )
     if form.errors:
         return _inbox(request, form)
     return redirect("production:inbox")
@@ -43,7 +50,9 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
 def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     delegation = get_object_or_404(delegations_of(request.user), pk=pk)
     revoke_delegation(delegation=delegation, by=request.user, at=timezone.now())
-    messages.success(request, f"{delegation.to_user} can no longer sign for {delegation.from_user}.")
+    messages.success(
+        request, f"{delegation.to_user} can no longer sign for {delegation.from_user}."
+    )
     return redirect("production:inbox")
 
 
@@ -57,7 +66,11 @@ def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> Http
         return redirect(production_request)
     with show_errors(request):
         moves.withdraw_signature(
-            request=production_request, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data
+            request=production_request,
+            signature=pk,
+            by=request.user,
+            at=timezone.now(),
+            **form.cleaned_data,
         )
         messages.success(request, f"Your signature on {production_request} is withdrawn.")
     return redirect(production_request)

@@ -1,4 +1,6 @@
-"""The list of campaigns; their requests are those of the request list with the filter of the campaign."""
+"""The list of campaigns; their requests are those of the request list with the filter of the
+campaign.
+"""
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse
@@ -14,13 +16,24 @@ from apps.production.models import Request
 from apps.production.permissions import visible_experiments
 
 PAGE_SIZE = 50
-_COLUMNS = ["Campaign", "Experiment", "Requests", "Open", "Done", "Need attention", "Jobs", "Completed jobs"]
+_COLUMNS = [
+    "Campaign",
+    "Experiment",
+    "Requests",
+    "Open",
+    "Done",
+    "Need attention",
+    "Jobs",
+    "Completed jobs",
+]
 _COLUMNS += ["Deadline", "Expected end"]
 
 
 @require_safe
 def campaigns(request: AuthenticatedRequest) -> HttpResponse:
-    """List campaigns with totals, `?experiment=` those of one experiment; `?format=csv` gives all as a file."""
+    """List campaigns with totals, `?experiment=` those of one experiment;
+    `?format=csv` gives all as a file.
+    """
     experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
     requests = Request.objects.visible_to(request.user)
@@ -42,9 +55,19 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
 
 def _bar(campaign: Campaign) -> str:
     sentence = f"{campaign.completed:,.0f} of {campaign.jobs:,} jobs completed"
-    return share_bar([Part("ok", campaign.completed, sentence)], sentence=sentence, whole=campaign.jobs)
+    return share_bar(
+        [Part("ok", campaign.completed, sentence)], sentence=sentence, whole=campaign.jobs
+    )
 
 
 def _cells(row: Campaign) -> list[object]:
-    counts: list[object] = [row.name, row.experiment, row.requests, row.open, row.done, row.attention, row.jobs]
+    counts: list[object] = [
+        row.name,
+        row.experiment,
+        row.requests,
+        row.open,
+        row.done,
+        row.attention,
+        row.jobs,
+    ]
     return [*counts, f"{row.completed:.0f}", row.deadline or "", row.expected_end or ""]

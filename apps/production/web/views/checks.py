@@ -55,9 +55,13 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, production_request):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
-    data = MultiValueDict({"experiment": [production_request.experiment.key]} | dict(request.POST.lists()))
+    data = MultiValueDict(
+        {"experiment": [production_request.experiment.key]} | dict(request.POST.lists())
+    )
     draft_of = request.user if production_request.state == RequestState.DRAFT else None
-    forms = RequestForms(data, workflow=form_workflow(request, production_request), draft_of=draft_of)
+    forms = RequestForms(
+        data, workflow=form_workflow(request, production_request), draft_of=draft_of
+    )
     return _panel(
         request,
         forms,
@@ -75,17 +79,26 @@ def form_workflow(request: AuthenticatedRequest, production_request: Request) ->
 
 
 def _panel(
-    request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, production_request: Request | None
+    request: AuthenticatedRequest,
+    forms: RequestForms,
+    experiment: Experiment,
+    production_request: Request | None,
 ) -> HttpResponse:
     report = check_form(forms, experiment, production_request, request.user)
-    context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {"replaces": True}
-    context |= review_context(forms, report.estimate, experiment, production_request, request.user, timezone.now())
+    context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {
+        "replaces": True
+    }
+    context |= review_context(
+        forms, report.estimate, experiment, production_request, request.user, timezone.now()
+    )
     context["shows_problems"] = "problems" in request.GET
     return render(request, "production/_checked.html", context)
 
 
 def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:
-    """Return the anchors of the fields that the user has visited; None for all, as after a submission."""
+    """Return the anchors of the fields that the user has visited; None for all,
+    as after a submission.
+    """
     anchors = sent.get("touched", ALL_TOUCHED).split()
     return None if ALL_TOUCHED in anchors else anchors
 
@@ -98,12 +111,15 @@ def chosen_experiment(forms: RequestForms, production_request: Request | None) -
 
 
 def check_form(
-    forms: RequestForms, experiment: Experiment | None, production_request: Request | None, user: User
+    forms: RequestForms,
+    experiment: Experiment | None,
+    production_request: Request | None,
+    user: User,
 ) -> CheckReport:
     """Return all problems of a form, those of its fields included, each once.
 
-    A value that cannot be read is reported as such, not as if the field was empty. Nothing else is checked of a form
-    without an experiment, or with damaged stages.
+    A value that cannot be read is reported as such, not as if the field was empty. Nothing else is
+    checked of a form without an experiment, or with damaged stages.
     """
     errors = []
     for path, messages in forms.errors().items():
@@ -111,16 +127,24 @@ def check_form(
     if experiment is None or forms.is_damaged:
         return CheckReport(tuple(errors), NO_ESTIMATE)
 
-    report = check_report(forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now())
+    report = check_report(
+        forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now()
+    )
     unreadable = {forms.place_of(path) for path in forms.unreadable}
-    findings = [finding for finding in report.findings if forms.place_of(finding.path) not in unreadable]
+    findings = [
+        finding for finding in report.findings if forms.place_of(finding.path) not in unreadable
+    ]
     order = list(Severity)
     unique = _one_per_place(forms, [*findings, *errors])
-    return replace(report, findings=tuple(sorted(unique, key=lambda finding: order.index(finding.severity))))
+    return replace(
+        report, findings=tuple(sorted(unique, key=lambda finding: order.index(finding.severity)))
+    )
 
 
 def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Return each problem of a field once: one of a field that stages share has one fix for all of them."""
+    """Return each problem of a field once: one of a field that stages share has one fix for all
+    of them.
+    """
     unique: dict[tuple[str, tuple[str, str]], Finding] = {}
     for finding in findings:
         key = finding.message, forms.place_of(finding.path)
@@ -131,7 +155,9 @@ def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable
     return unique.values()
 
 
-def without_untouched(forms: RequestForms, report: CheckReport, touched: Collection[str] | None) -> CheckReport:
+def without_untouched(
+    forms: RequestForms, report: CheckReport, touched: Collection[str] | None
+) -> CheckReport:
     """Return a report without the errors of fields that the user has still to fill in."""
     findings = [finding for finding in report.findings if not is_untouched(forms, finding, touched)]
     return replace(report, findings=tuple(findings))
@@ -151,7 +177,8 @@ def panel_context(
     experiment: Experiment | None,
     user: User,
 ) -> dict[str, Any]:
-    """Return the context of the panel, the list of problems and the steps: all show the same findings.
+    """Return the context of the panel, the list of problems and the steps:
+    all show the same findings.
 
     Fields to fill in that were not `touched` are listed as empty instead.
     """
@@ -164,23 +191,35 @@ def panel_context(
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
-        "groups": [(severity, len(rows), _lines(forms, rows)) for severity, rows in by_severity if rows],
+        "groups": [
+            (severity, len(rows), _lines(forms, rows)) for severity, rows in by_severity if rows
+        ],
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": report.estimate,
-        "advice": request_advice(content=forms.content, experiment=experiment, user=user, at=timezone.now()),
+        "advice": request_advice(
+            content=forms.content, experiment=experiment, user=user, at=timezone.now()
+        ),
         "steps": steps_of(forms, shown.findings, empty),
     }
 
 
 def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, str]]:
     """Return anchor and label of the field and message of each error, in the order of the form."""
-    problems = [(*forms.place_of(finding.path), finding.message) for finding in report.findings if finding.blocks]
+    problems = [
+        (*forms.place_of(finding.path), finding.message)
+        for finding in report.findings
+        if finding.blocks
+    ]
     position = {anchor: number for number, anchor in enumerate(forms.anchors())}
     return sorted(problems, key=lambda problem: position[problem[0]])
 
 
-def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:
-    """Return each finding with its fields; one message about several fields is one line unless it has a fix."""
+def _lines(
+    forms: RequestForms, findings: list[Finding]
+) -> list[tuple[Finding, list[tuple[str, str]]]]:
+    """Return each finding with its fields; one message about several fields is one line unless
+    it has a fix.
+    """
     lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
     for finding in findings:
         key = (finding.message, finding.path if finding.fix else "")

@@ -1,4 +1,6 @@
-"""The approver's desk: requests that wait for the user's signature, decided one by one or several at once."""
+"""The approver's desk: requests that wait for the user's signature,
+decided one by one or several at once.
+"""
 
 from typing import Any
 
@@ -26,26 +28,34 @@ _REFUSALS = {Verb.REQUEST_CHANGES: ReviewForm, Verb.REJECT: ReasonForm}
 
 @require_safe
 def desk(request: AuthenticatedRequest) -> HttpResponse:
-    """The desk with one request open: the first, or `?at=NOVA-0219`; `?about=deadline` opens a comment on a field."""
+    """The desk with one request open: the first, or `?at=NOVA-0219`;
+    `?about=deadline` opens a comment on a field.
+    """
     return _desk(request, chosen=request.GET.get("at", ""), about=request.GET.get("about"))
 
 
 @require_POST
 def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
-    """Approve with a priority, request changes or reject; then the next request of the desk is open."""
+    """Approve with a priority, request changes or reject;
+    then the next request of the desk is open.
+    """
     if verb not in {Verb.APPROVE, *_REFUSALS}:
         raise Http404
     production_request = request_or_404(request.user, key)
     at = timezone.now()
     if verb == Verb.APPROVE:
-        form: ReasonForm = ApprovalForm(request.POST, sets_priority=may_prioritise(request.user, production_request))
+        form: ReasonForm = ApprovalForm(
+            request.POST, sets_priority=may_prioritise(request.user, production_request)
+        )
     else:
         form = _REFUSALS[Verb(verb)](request.POST)
 
     following = _next_key(request, key)
     if form.is_valid():
         with show_errors(request, form):
-            SERVICES[Verb(verb)](request=production_request, by=request.user, at=at, **form.cleaned_data)
+            SERVICES[Verb(verb)](
+                request=production_request, by=request.user, at=at, **form.cleaned_data
+            )
             messages.success(request, move_message(production_request, verb))
             return _back(following)
     if form.errors:
@@ -74,14 +84,20 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
     return _back("")
 
 
-def _approve_as_requested(request: AuthenticatedRequest, row: DeskRow, version: str, at: Any) -> None:
+def _approve_as_requested(
+    request: AuthenticatedRequest, row: DeskRow, version: str, at: Any
+) -> None:
     production_request = row.request
-    sets = not production_request.priority_class and may_prioritise(request.user, production_request)
+    sets = not production_request.priority_class and may_prioritise(
+        request.user, production_request
+    )
     approve_request(
         request=production_request,
         by=request.user,
         at=at,
-        version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
+        version=int(version)
+        if version.isascii() and version.isdigit() and len(version) < 10
+        else 0,
         priority_class=production_request.requested_priority if sets else None,
     )
 
@@ -100,7 +116,11 @@ def _back(key: str) -> HttpResponse:
 
 
 def _desk(
-    request: AuthenticatedRequest, *, chosen: str, about: str | None = None, forms: dict[str, Any] | None = None
+    request: AuthenticatedRequest,
+    *,
+    chosen: str,
+    about: str | None = None,
+    forms: dict[str, Any] | None = None,
 ) -> HttpResponse:
     at = timezone.now()
     desk = desk_of(request.user, at=at)
@@ -110,10 +130,19 @@ def _desk(
     if row is None and desk.rows:
         row = desk.rows[0]
 
-    context: dict[str, Any] = {"desk": desk, "row": row, "is_chosen": bool(chosen) and row is not None, "about": about}
+    context: dict[str, Any] = {
+        "desk": desk,
+        "row": row,
+        "is_chosen": bool(chosen) and row is not None,
+        "about": about,
+    }
     if row is not None:
         sheet = sheet_of(row, user=request.user, at=at)
-        context |= {"sheet": sheet, "object": sheet.row.request, "forms": _forms(sheet, forms or {})}
+        context |= {
+            "sheet": sheet,
+            "object": sheet.row.request,
+            "forms": _forms(sheet, forms or {}),
+        }
         if about is not None:
             context["comment_form"] = CommentForm(fields=None)
     return render(request, "production/desk.html", context, status=400 if forms else 200)
@@ -123,7 +152,8 @@ def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
     """Return the forms of the three decisions; one that was submitted with its input and errors."""
     production_request = sheet.row.request
     level = {
-        "priority_class": production_request.priority_class or production_request.requested_priority,
+        "priority_class": production_request.priority_class
+        or production_request.requested_priority,
         "priority": production_request.priority,
     }
     version = {"version": production_request.version}
@@ -134,7 +164,9 @@ def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
     reject = sent.get(Verb.REJECT)
     return {
         "approve": approve
-        or ApprovalForm(initial=version | level, sets_priority=sheet.may_prioritise, auto_id="approve-%s"),
+        or ApprovalForm(
+            initial=version | level, sets_priority=sheet.may_prioritise, auto_id="approve-%s"
+        ),
         "changes": changes or ReviewForm(initial=version | {"reason": why}, auto_id="changes-%s"),
         "reject": reject or ReasonForm(initial=version, auto_id="reject-%s"),
     }

@@ -29,7 +29,9 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
     fields = discussion.fields_of(production_request)
     if request.method != "POST":
         about = sent.get("about", "")
-        form = CommentForm(fields=fields, initial={"field": about, "thread": thread.pk if thread else None})
+        form = CommentForm(
+            fields=fields, initial={"field": about, "thread": thread.pk if thread else None}
+        )
         return _page(request, production_request, form, thread)
 
     form = CommentForm(request.POST, fields=fields)
@@ -62,7 +64,9 @@ def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpRe
     if form.is_valid():
         with show_errors(request, form):
             text = form.cleaned_data["text"]
-            edited = discussion.edit_comment(comment=comment, text=text, by=request.user, at=timezone.now())
+            edited = discussion.edit_comment(
+                comment=comment, text=text, by=request.user, at=timezone.now()
+            )
             return _written(request, edited)
     return _page(request, production_request, form, comment, edited=True)
 
@@ -85,16 +89,21 @@ def change_comment(request: AuthenticatedRequest, key: str, number: int, verb: s
 
 
 def _comment(production_request: Request, number: int) -> Comment:
-    return get_object_or_404(production_request.comments.select_related("request", "by", "thread"), pk=number)
+    return get_object_or_404(
+        production_request.comments.select_related("request", "by", "thread"), pk=number
+    )
 
 
 def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") -> HttpResponse:
-    """Go to the comment, or `back`; name mentioned users who are not notified, not revealing whether they exist."""
+    """Go to the comment, or `back`; name mentioned users who are not notified,
+    not revealing whether they exist.
+    """
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}
     if missed := [name for name in named if name not in known]:
         messages.warning(
-            request, f"Not notified, because they do not have access to this request: {', '.join(missed)}."
+            request,
+            f"Not notified, because they do not have access to this request: {', '.join(missed)}.",
         )
     return redirect(back or made)
 

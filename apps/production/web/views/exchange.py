@@ -29,7 +29,9 @@ class ImportForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "mono"}),
         help_text="The format of “Download YAML” on the page of a request.",
     )
-    file = forms.FileField(required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes.")
+    file = forms.FileField(
+        required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes."
+    )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
@@ -50,7 +52,9 @@ class ImportForm(forms.Form):
 @require_safe
 def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
-    answer = HttpResponse(export_request(production_request), content_type="application/yaml; charset=utf-8")
+    answer = HttpResponse(
+        export_request(production_request), content_type="application/yaml; charset=utf-8"
+    )
     answer["Content-Disposition"] = f'attachment; filename="{production_request.key}.yaml"'
     return answer
 

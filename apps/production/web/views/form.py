@@ -41,7 +41,13 @@ from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
 from apps.production.models import Request
 from apps.production.permissions import may_edit
-from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
+from apps.production.web.forms.request import (
+    RequestForms,
+    blank,
+    chosen_workflow,
+    typed,
+    writable_experiments,
+)
 from apps.production.web.forms.review import review_context
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
@@ -76,7 +82,9 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
     workflow = chosen_workflow(request.user, sent.get("workflow", ""))
     number = number_in(request.GET, "template")
     if request.method != "POST" and number is not None:
-        template = get_object_or_404(templates_for(request.user).filter(experiment__in=experiments), pk=number)
+        template = get_object_or_404(
+            templates_for(request.user).filter(experiment__in=experiments), pk=number
+        )
         begun = content_from(template)
         for note in begun.notes[:20]:
             messages.warning(request, note)
@@ -94,30 +102,55 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Edit a request; `?check=1` runs the checks."""
     production_request = request_or_404(request.user, key)
     content = content_of(production_request)
-    closed = not may_edit(request.user, production_request) or not may_change(production_request.state, content)
-    if not may(request.user, Actor.LIAISON, production_request) or (request.method != "POST" and closed):
-        raise PermissionDenied("Only liaisons of the experiment can edit this request, and only in editable states.")
+    closed = not may_edit(request.user, production_request) or not may_change(
+        production_request.state, content
+    )
+    if not may(request.user, Actor.LIAISON, production_request) or (
+        request.method != "POST" and closed
+    ):
+        raise PermissionDenied(
+            "Only liaisons of the experiment can edit this request, and only in editable states."
+        )
     own = {"experiment": production_request.experiment.key, "workflow": content.workflow.key}
     if request.method == "POST":
-        data = MultiValueDict({name: [value] for name, value in own.items()} | dict(request.POST.lists()))
-        return FormPage(request, data, form_workflow(request, production_request), production_request).act()
+        data = MultiValueDict(
+            {name: [value] for name, value in own.items()} | dict(request.POST.lists())
+        )
+        return FormPage(
+            request, data, form_workflow(request, production_request), production_request
+        ).act()
     page = FormPage(
-        request, typed(content, version=production_request.version, **own), content.workflow, production_request
+        request,
+        typed(content, version=production_request.version, **own),
+        content.workflow,
+        production_request,
     )
-    return page.check(touched=touched_in(request.GET)) if "check" in request.GET else page.show(touched=())
+    return (
+        page.check(touched=touched_in(request.GET))
+        if "check" in request.GET
+        else page.show(touched=())
+    )
 
 
 def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
-    """Return a new request of a type, with the release, configurations and services of the last one."""
+    """Return a new request of a type, with the release,
+    configurations and services of the last one.
+    """
     last = last_request(experiment, workflow.key) if experiment else None
     return with_past_values(blank(workflow), last) if last else blank(workflow)
 
 
 class FormPage:
-    """The form of a request (a new one without `production_request`) and the actions of its buttons."""
+    """The form of a request (a new one without `production_request`) and the actions of its
+    buttons.
+    """
 
     def __init__(
-        self, request: AuthenticatedRequest, data: Any, workflow: Workflow, production_request: Request | None = None
+        self,
+        request: AuthenticatedRequest,
+        data: Any,
+        workflow: Workflow,
+        production_request: Request | None = None,
     ) -> None:
         self.request = request
         self.production_request = production_request
@@ -127,7 +160,9 @@ class FormPage:
         #: The type to switch to, and what it would leave out, until the user confirms it.
         self.switching: tuple[Workflow, list[LeftOut]] | None = None
         is_draft = production_request is None or production_request.state == RequestState.DRAFT
-        self.forms = RequestForms(data, workflow=workflow, draft_of=request.user if is_draft else None)
+        self.forms = RequestForms(
+            data, workflow=workflow, draft_of=request.user if is_draft else None
+        )
 
     def act(self) -> HttpResponse:
         """Run the action of the button."""
@@ -139,9 +174,9 @@ class FormPage:
         moved = self.forms.move_rows(action)
         if moved is not None:
             touched = touched_in(self.request.POST)
-            return FormPage(self.request, moved[0], self.forms.workflow, self.production_request).show(
-                focus=moved[1], touched=touched
-            )
+            return FormPage(
+                self.request, moved[0], self.forms.workflow, self.production_request
+            ).show(focus=moved[1], touched=touched)
         return self.check() if action == "check" else self._write(action)
 
     @cached_property
@@ -158,7 +193,9 @@ class FormPage:
 
     @cached_property
     def _fitted(self) -> Refit:
-        return fit(RequestForms(self.forms.data, workflow=self._before).content, self.forms.workflow)
+        return fit(
+            RequestForms(self.forms.data, workflow=self._before).content, self.forms.workflow
+        )
 
     def _switch(self, action: str) -> HttpResponse:
         """Show the input under the chosen type; if that leaves something out, ask first."""
@@ -175,11 +212,15 @@ class FormPage:
         return FormPage(self.request, switched, new, self.production_request).show(touched=())
 
     def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:
-        """Show the form with the findings of the checks: above it, beside the fields and in the panel."""
+        """Show the form with the findings of the checks: above it,
+        beside the fields and in the panel.
+        """
         experiment = self._experiment()
         report = check_form(self.forms, experiment, self.production_request, self.request.user)
         shown = without_untouched(self.forms, report, touched)
-        self.forms.add_problems(messages_of(finding for finding in shown.findings if finding.blocks))
+        self.forms.add_problems(
+            messages_of(finding for finding in shown.findings if finding.blocks)
+        )
         for finding in shown.of(Severity.WARNING):
             self.forms.add_advice(finding.path, finding.message)
         if experiment is None or self.forms.is_damaged:
@@ -209,7 +250,11 @@ class FormPage:
         at = timezone.now()
         experiment = self._experiment()
         is_signed = production_request is not None and production_request.state not in EDITABLE
-        own = own_version(production_request, self.request.user) if production_request and is_signed else 0
+        own = (
+            own_version(production_request, self.request.user)
+            if production_request and is_signed
+            else 0
+        )
         if report:
             estimate = report.estimate
         else:
@@ -231,7 +276,9 @@ class FormPage:
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
             **panel_context(forms, report, touched, experiment, self.request.user),
-            **review_context(forms, estimate, experiment, production_request, self.request.user, at),
+            **review_context(
+                forms, estimate, experiment, production_request, self.request.user, at
+            ),
             "touched": ALL_TOUCHED if touched is None else " ".join(touched),
             "taken": taken_names(production_request) if production_request else [],
             "threads": threads,
@@ -241,8 +288,8 @@ class FormPage:
     def _write(self, action: str) -> HttpResponse:
         """Save the input, apply a fix or submit.
 
-        If the input cannot be saved, the findings of the checks are shown too. A draft may be incomplete, so saving it
-        does not complain about fields that the user has still to fill in.
+        If the input cannot be saved, the findings of the checks are shown too. A draft may be
+        incomplete, so saving it does not complain about fields that the user has still to fill in.
         """
         version = self.production_request.version if self.production_request else 0
         saved = self._save(action)
@@ -252,7 +299,9 @@ class FormPage:
             may_be_incomplete = action != "submit" and (
                 self.production_request is None or self.production_request.state in EDITABLE
             )
-            return self.check(status=400, touched=touched_in(self.request.POST) if may_be_incomplete else None)
+            return self.check(
+                status=400, touched=touched_in(self.request.POST) if may_be_incomplete else None
+            )
         if saved.state not in EDITABLE:
             return self._changed(saved, version)
         if action == "submit":
@@ -262,11 +311,15 @@ class FormPage:
             self._report_fixes(saved)
             return redirect(f"{edit}?check=1&touched=#checks")
         renamed = " with new names for its output datasets" if action == RENAME else ""
-        messages.success(self.request, f"Saved {saved} as a draft{renamed}. It is not submitted yet.")
+        messages.success(
+            self.request, f"Saved {saved} as a draft{renamed}. It is not submitted yet."
+        )
         return redirect(edit)
 
     def _show_notes_of_return(self) -> Event | None:
-        """Show the notes of the user who requested changes beside their fields; return the event."""
+        """Show the notes of the user who requested changes beside their fields;
+        return the event.
+        """
         production_request = self.production_request
         if production_request is None or production_request.state != RequestState.CHANGES_REQUESTED:
             return None
@@ -278,7 +331,9 @@ class FormPage:
 
     def _report_fixes(self, saved: Request) -> None:
         if not self.applied:
-            messages.warning(self.request, f"This fix is no longer offered. Saved {saved} without it.")
+            messages.warning(
+                self.request, f"This fix is no longer offered. Saved {saved} without it."
+            )
             return
         labels = ", ".join(fix.label for fix in self.applied[:MOST_NAMED])
         more = len(self.applied) - MOST_NAMED
@@ -288,9 +343,13 @@ class FormPage:
         messages.success(self.request, f"Saved {saved} with {count}: {labels}.")
 
     def _autosave(self) -> JsonResponse:
-        """Save during typing and report the result as JSON; a change by another user is never overwritten."""
+        """Save during typing and report the result as JSON;
+        a change by another user is never overwritten.
+        """
         if self._left_out():
-            return JsonResponse({"problem": "Not saved yet. Switch the type first, or choose the one before."})
+            return JsonResponse(
+                {"problem": "Not saved yet. Switch the type first, or choose the one before."}
+            )
         saved = self._save("autosave")
         if self.conflict:
             return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})
@@ -309,7 +368,9 @@ class FormPage:
         )
 
     def _save(self, action: str) -> Request | None:
-        """Save the input; on failure return None, with problems in `forms` or the reason in `conflict`."""
+        """Save the input; on failure return None, with problems in `forms` or the reason in
+        `conflict`.
+        """
         if not self.forms.is_valid():
             return None
         try:
@@ -342,7 +403,10 @@ class FormPage:
         if self.production_request is None:
             return save_new(experiment=cleaned["experiment"], key=cleaned["form_key"], **arguments)
         return save_draft(
-            request=self.production_request, version=cleaned["version"] or 0, experiment=experiment, **arguments
+            request=self.production_request,
+            version=cleaned["version"] or 0,
+            experiment=experiment,
+            **arguments,
         )
 
     def _offered_fixes(self, action: str, experiment: Experiment) -> list[Fix]:
@@ -358,13 +422,17 @@ class FormPage:
         return chosen_experiment(self.forms, self.production_request)
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
-        """Report the effect of a change to a request past its draft that was at `version` before."""
+        """Report the effect of a change to a request past its draft that was at `version`
+        before.
+        """
         if not version:  # the form was submitted twice
             messages.info(self.request, f"{saved} is already submitted.")
         elif saved.version == version:
             messages.info(self.request, f"No changes to {saved}.")
         elif saved.state == RequestState.SUBMITTED:
-            messages.warning(self.request, f"Saved {saved}. It is checked again and needs new signatures.")
+            messages.warning(
+                self.request, f"Saved {saved}. It is checked again and needs new signatures."
+            )
         else:
             messages.success(self.request, f"Saved {saved}. Its signatures stay valid.")
         return redirect(saved)
@@ -373,7 +441,10 @@ class FormPage:
         try:
             submit_request(request=saved, by=self.request.user, at=timezone.now())
         except InvalidFields:
-            messages.warning(self.request, f"Saved {saved} as a draft, but did not submit it. Fix the errors first.")
+            messages.warning(
+                self.request,
+                f"Saved {saved} as a draft, but did not submit it. Fix the errors first.",
+            )
             return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
         except (StaleState, InvalidTransition) as error:
             messages.error(self.request, str(error))

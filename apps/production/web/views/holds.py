@@ -32,10 +32,16 @@ class HoldForm(forms.Form):
         help_text="Not needed with a request.",
     )
     request = forms.CharField(
-        required=False, max_length=24, help_text="To hold one stage, the key of its request. Example: NOVA-0231."
+        required=False,
+        max_length=24,
+        help_text="To hold one stage, the key of its request. Example: NOVA-0231.",
     )
     stage = forms.IntegerField(
-        required=False, min_value=1, max_value=10_000, label="Stage", help_text="Its number: 1, 2, …"
+        required=False,
+        min_value=1,
+        max_value=10_000,
+        label="Stage",
+        help_text="Its number: 1, 2, …",
     )
     reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
 
@@ -48,21 +54,30 @@ class HoldForm(forms.Form):
 def hold_list(request: AuthenticatedRequest) -> HttpResponse:
     """List the holds, newest first; POST places one."""
     user = request.user
-    form = HoldForm(user, request.POST if request.method == "POST" else None, initial=request.GET.dict())
+    form = HoldForm(
+        user, request.POST if request.method == "POST" else None, initial=request.GET.dict()
+    )
     if form.is_valid():
         with show_errors(request, form):
             cleaned = form.cleaned_data
             stage = holds.stage_named(user, key=cleaned.pop("request"), number=cleaned.pop("stage"))
             hold = holds.place_hold(stage=stage, by=user, at=timezone.now(), **cleaned)
-            messages.success(request, f"On hold: {holds.hold_subject(hold)}. No new jobs start; running jobs continue.")
+            messages.success(
+                request,
+                f"On hold: {holds.hold_subject(hold)}. No new jobs start; running jobs continue.",
+            )
             return redirect("production:holds")
     visible = holds.visible_holds(user)
     page = newest_first(visible, by="at", query=request.GET)
     context = {
         "page": page,
         "count": visible.count(),
-        "rows": [(hold, holds.hold_subject(hold), holds.may_lift(user, hold)) for hold in page.rows],
-        "requests": Request.objects.visible_to(user).filter(state=RequestState.ON_HOLD).order_by("-pk")[:PAGE_SIZE],
+        "rows": [
+            (hold, holds.hold_subject(hold), holds.may_lift(user, hold)) for hold in page.rows
+        ],
+        "requests": Request.objects.visible_to(user)
+        .filter(state=RequestState.ON_HOLD)
+        .order_by("-pk")[:PAGE_SIZE],
         "past": [(hold, holds.hold_subject(hold)) for hold in holds.past_holds(user)],
         "form": form if holds.may_hold_some(user) else None,
     }
@@ -73,6 +88,8 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
 def lift(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     hold = get_object_or_404(holds.visible_holds(request.user), pk=pk)
     with show_errors(request):
-        holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
+        holds.lift_hold(
+            hold=hold, by=request.user, at=timezone.now(), reason=request.POST.get("reason", "")
+        )
         messages.success(request, f"Hold lifted: {holds.hold_subject(hold)}.")
     return redirect("production:holds")

@@ -14,9 +14,13 @@ MAX_TEXT = 300
 
 @require_safe
 def known(request: AuthenticatedRequest) -> JsonResponse:
-    """Return the values of `?kind=` that contain `?text=`, from requests of the experiments of a liaison."""
+    """Return the values of `?kind=` that contain `?text=`,
+    from requests of the experiments of a liaison.
+    """
     kind, text = request.GET.get("kind", ""), request.GET.get("text", "")
     if kind not in COLUMNS or len(text) > MAX_TEXT:
         return JsonResponse({"values": []})
-    mine = Request.objects.visible_to(request.user).filter(experiment__in=writable_experiments(request.user))
+    mine = Request.objects.visible_to(request.user).filter(
+        experiment__in=writable_experiments(request.user)
+    )
     return JsonResponse({"values": known_values(mine, kind=kind, text=text)})

@@ -30,8 +30,16 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     content = content_of(production_request)
     counts = split_counts(content)
     refusal = links.refusal_to_rearrange(production_request) or refusal_to_split(content)
-    form = SplitForm(request.POST or None, ways=counts, reason_needed=production_request.state != RequestState.DRAFT)
-    context: dict[str, Any] = {"object": production_request, "refusal": refusal, "form": form if counts else None}
+    form = SplitForm(
+        request.POST or None,
+        ways=counts,
+        reason_needed=production_request.state != RequestState.DRAFT,
+    )
+    context: dict[str, Any] = {
+        "object": production_request,
+        "refusal": refusal,
+        "form": form if counts else None,
+    }
     if request.method != "POST" or refusal or not form.is_valid():
         return _form_page(request, "production/split.html", context)
 
@@ -41,14 +49,21 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     with show_errors(request, form):
         planned = links.plan_split(request=production_request, **how)
         if request.POST.get("do") != "split" or request.POST.get("seen") != seen:
-            rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
+            rows = [
+                (part.words.capitalize(), part.content.title, part.content)
+                for part in planned.parts
+            ]
             context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
             return render(request, "production/split.html", context)
 
         how |= {"reason": cleaned["reason"], "version": cleaned["version"]}
-        made = links.split_request(request=production_request, by=request.user, at=timezone.now(), **how)
+        made = links.split_request(
+            request=production_request, by=request.user, at=timezone.now(), **how
+        )
         names = ", ".join(part.key for part in made)
-        messages.success(request, f"Split {production_request} into {names}. Review and submit each draft.")
+        messages.success(
+            request, f"Split {production_request} into {names}. Review and submit each draft."
+        )
     if form.errors:
         return _form_page(request, "production/split.html", context)
     return redirect(production_request)
@@ -56,7 +71,9 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """List matching requests and why others do not match; preview the combined request; then create it."""
+    """List matching requests and why others do not match; preview the combined request;
+    then create it.
+    """
     production_request = _rearrangeable_request(request, key)
     refusal = links.refusal_to_rearrange(production_request)
     form = CombineForm(request.POST or None)
@@ -70,21 +87,31 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return _form_page(request, "production/combine.html", context)
 
     with show_errors(request, form):
-        others = _named(request, [other for other in form.cleaned_data["keys"] if other != production_request.key])
+        others = _named(
+            request,
+            [other for other in form.cleaned_data["keys"] if other != production_request.key],
+        )
         requests = [production_request, *others]
         planned = links.plan_combined(requests=requests)
         versions = {row.key: row.version for row in requests}
         seen = [f"{row.key}:{row.version}" for row in requests]
         if request.POST.get("do") != "combine" or request.POST.getlist("seen") != seen:
             rows = [(row.key, row.title, content_of(row)) for row in requests]
-            context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
+            context |= {
+                "rows": rows,
+                "notes": planned.notes,
+                "total": planned.content,
+                "seen": seen,
+            }
             return render(request, "production/combine.html", context)
 
         reason = form.cleaned_data["reason"]
         made = links.combine_requests(
             requests=requests, by=request.user, at=timezone.now(), reason=reason, versions=versions
         )
-        messages.success(request, f"Combined {len(requests)} requests into {made}. Review and submit the draft.")
+        messages.success(
+            request, f"Combined {len(requests)} requests into {made}. Review and submit the draft."
+        )
         return redirect(made)
     if form.errors:
         return _form_page(request, "production/combine.html", context)
@@ -97,22 +124,47 @@ def _offered(request: AuthenticatedRequest, production_request: Request) -> dict
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
     text = sent.get("text", "")[:200].replace("\0", "").strip()
     before = number_in(sent, "older") or 0 if sent.get("do") == "older" else 0
-    candidates = links.candidates_for(production_request, request.user, text=text, before=before, chosen=chosen)
-    return {"candidates": candidates.rows, "older": candidates.older, "before": before, "text": text, "chosen": chosen}
+    candidates = links.candidates_for(
+        production_request, request.user, text=text, before=before, chosen=chosen
+    )
+    return {
+        "candidates": candidates.rows,
+        "older": candidates.older,
+        "before": before,
+        "text": text,
+        "chosen": chosen,
+    }
 
 
 def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
-    """Return these requests in this order. Raises `InvalidFields` for those the user cannot see or combine."""
+    """Return these requests in this order.
+
+    Raises `InvalidFields` for those the user cannot see or combine.
+    """
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
     requests: dict[str, Request] = {row.key: row for row in rows}
     if unknown := [key for key in keys if key not in requests]:
-        raise InvalidFields({"others": [f"{key[:24]}: not found, or you do not have access." for key in unknown[:5]]})
+        raise InvalidFields(
+            {
+                "others": [
+                    f"{key[:24]}: not found, or you do not have access." for key in unknown[:5]
+                ]
+            }
+        )
     if drafts := [key for key in keys if not links.may_rearrange(request.user, requests[key])]:
-        raise InvalidFields({"others": [f"{key} is a draft. Only its liaisons can combine it." for key in drafts[:5]]})
+        raise InvalidFields(
+            {
+                "others": [
+                    f"{key} is a draft. Only its liaisons can combine it." for key in drafts[:5]
+                ]
+            }
+        )
     return [requests[key] for key in keys]
 
 
-def _form_page(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+def _form_page(
+    request: AuthenticatedRequest, template: str, context: dict[str, Any]
+) -> HttpResponse:
     """Show the form: empty, with its problems, or with the refusal."""
     status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
     return render(request, template, context, status=status)
@@ -121,5 +173,7 @@ def _form_page(request: AuthenticatedRequest, template: str, context: dict[str, 
 def _rearrangeable_request(request: AuthenticatedRequest, key: str) -> Request:
     production_request = request_or_404(request.user, key)
     if not links.may_rearrange(request.user, production_request):
-        raise PermissionDenied("Only liaisons of the experiment, and approvers once it is submitted, can do this.")
+        raise PermissionDenied(
+            "Only liaisons of the experiment, and approvers once it is submitted, can do this."
+        )
     return production_request

@@ -52,7 +52,9 @@ def queue(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Move a request to a rank, or show what that would change; problems show in its row, a conflict as a message."""
+    """Move a request to a rank, or show what that would change; problems show in its row,
+    a conflict as a message.
+    """
     production_request = _visible_request(request, key)
     previews = request.POST.get("do") == "preview"
     form = MoveForm(request.POST, previews=previews)
@@ -63,8 +65,12 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
             shifts = what_if.if_moved(production_request, to_rank=cleaned["to_rank"], at=at)
             return _queue(request, query=request.POST, changed=Change(key, "move", form, shifts))
         with show_errors(request, form):
-            old = manual_moves.move_request(request=production_request, by=request.user, at=at, **cleaned)
-            messages.success(request, f"{production_request} moved from rank {old} to {cleaned['to_rank']}.")
+            old = manual_moves.move_request(
+                request=production_request, by=request.user, at=at, **cleaned
+            )
+            messages.success(
+                request, f"{production_request} moved from rank {old} to {cleaned['to_rank']}."
+            )
     if form.errors:
         return _queue(request, query=request.POST, changed=Change(key, "move", form))
     return _back(request)
@@ -84,7 +90,9 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
             return _queue(request, query=request.POST, changed=Change(key, "level", form, shifts))
         with show_errors(request, form):
             set_priority(request=production_request, by=request.user, at=at, **cleaned)
-            messages.success(request, f"{production_request} has priority {production_request.level}.")
+            messages.success(
+                request, f"{production_request} has priority {production_request.level}."
+            )
     if form.errors:
         return _queue(request, query=request.POST, changed=Change(key, "level", form))
     return _back(request)
@@ -100,10 +108,16 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
             rank = manual_moves.undo_move(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
-            messages.success(request, f"Reset the position of {production_request}. It has rank {rank}.")
+            messages.success(
+                request, f"Reset the position of {production_request}. It has rank {rank}."
+            )
     if form.errors:
         messages.error(
-            request, f"{production_request} was not moved. {' '.join(map(str, form.errors.get('reason', ())))}"
+            request,
+            (
+                f"{production_request} was not moved. "
+                f"{' '.join(map(str, form.errors.get('reason', ())))}"
+            ),
         )
     return _back(request)
 
@@ -112,14 +126,20 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def share_page(request: AuthenticatedRequest) -> HttpResponse:
     """Show the shares; POST previews others (`do=preview`) or saves them."""
     if not (is_opg(request.user) or may_set_shares(request.user)):
-        raise PermissionDenied("Only the OPG can see all shares. Your requests show the share of your experiment.")
+        raise PermissionDenied(
+            "Only the OPG can see all shares. Your requests show the share of your experiment."
+        )
     if request.method == "POST" and not may_set_shares(request.user):
         raise PermissionDenied("Only approvers for all experiments and admins can set shares.")
 
     now = read_shares()
     state = queue_state()
     rows = shares.share_rows(now)
-    form = SharesForm(request.POST if request.method == "POST" else None, rows=rows, initial={"version": state.version})
+    form = SharesForm(
+        request.POST if request.method == "POST" else None,
+        rows=rows,
+        initial={"version": state.version},
+    )
     context: dict[str, Any] = {"form": form, "as_of": now.as_of, "days": now.used_days}
     previews = request.POST.get("do") == "preview"
     if form.is_valid():
@@ -143,7 +163,9 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "production/shares.html", context, status=status)
 
 
-def _queue(request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None) -> HttpResponse:
+def _queue(
+    request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None
+) -> HttpResponse:
     after, sees_all, now = number_in(query, "after") or 0, is_opg(request.user), read_shares()
     at = timezone.now()
     part = queue_lines(user=request.user, at=at, after=after)
@@ -153,7 +175,9 @@ def _queue(request: AuthenticatedRequest, *, query: Mapping[str, str], changed: 
         "part": part,
         "after": after,
         "changed": changed,
-        "shifts": what_if.visible_shifts(changed.shifts or (), request.user)[:MOST_SHIFTS] if changed else [],
+        "shifts": what_if.visible_shifts(changed.shifts or (), request.user)[:MOST_SHIFTS]
+        if changed
+        else [],
         "levels": RequestedPriority.choices,
         "history": queue_history(user=request.user),
         "sees_all": sees_all,

@@ -25,13 +25,25 @@ VIEWS = {
     "Need attention": "attention=yes",
     "Late": "attention=late&sort=deadline",
 }
-_COLUMNS = ["Request", "Title", "Campaign", "State", "Experiment", "Type", "Progress", "Deadline", "Expected end"]
+_COLUMNS = [
+    "Request",
+    "Title",
+    "Campaign",
+    "State",
+    "Experiment",
+    "Type",
+    "Progress",
+    "Deadline",
+    "Expected end",
+]
 _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
 @require_safe
 def request_list(request: AuthenticatedRequest) -> HttpResponse:
-    """List the requests that a user can see; `?sort=-deadline` orders them, `?format=csv` gives them all as a file."""
+    """List the requests that a user can see; `?sort=-deadline` orders them,
+    `?format=csv` gives them all as a file.
+    """
     visible = ordered(
         Request.objects.visible_to(request.user)
         .select_related("experiment", "created_by", "workflow__type")
@@ -40,16 +52,25 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     request_filter = RequestFilter(request.GET, queryset=visible, request=request)
     shown = request_filter.qs if request_filter.is_valid() else visible.none()
     orders = {order: order for order in (*ORDERS, *(f"-{name}" for name in ORDERS))}
-    sort = read_query(request, "sort", orders.get, expected=f"one of {', '.join(ORDERS)}") or "-created"
+    sort = (
+        read_query(request, "sort", orders.get, expected=f"one of {', '.join(ORDERS)}")
+        or "-created"
+    )
     by = ("-" if sort[0] == "-" else "") + ORDERS[sort.removeprefix("-")]
     if request.GET.get("format") == "csv" and request_filter.is_valid():
-        return csv_file("requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500)))
+        return csv_file(
+            "requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500))
+        )
 
     more_open = True
     is_filtered = True
     if request_filter.is_valid():
         cleaned = request_filter.form.cleaned_data
-        more_open = any(cleaned.get(name) for name in request_filter.form.fields if name not in request_filter.FIRST)
+        more_open = any(
+            cleaned.get(name)
+            for name in request_filter.form.fields
+            if name not in request_filter.FIRST
+        )
         is_filtered = any(value not in (None, "", []) for value in cleaned.values())
     context = {
         **views_context(request),
@@ -66,10 +87,24 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _cells(row: Request) -> list[object]:
-    texts: list[object] = [row.key, row.title, row.campaign, row.get_state_display(), row.experiment, row.workflow.type]
-    texts += [None if row.part_done is None else percent(row.part_done, 1), row.deadline, row.expected_end]
+    texts: list[object] = [
+        row.key,
+        row.title,
+        row.campaign,
+        row.get_state_display(),
+        row.experiment,
+        row.workflow.type,
+    ]
+    texts += [
+        None if row.part_done is None else percent(row.part_done, 1),
+        row.deadline,
+        row.expected_end,
+    ]
     texts += [row.get_requested_priority_display(), row.level, row.created_by]
-    return ["" if text is None else text for text in (*texts, row.created_at.isoformat(timespec="seconds"))]
+    return [
+        "" if text is None else text
+        for text in (*texts, row.created_at.isoformat(timespec="seconds"))
+    ]
 
 
 @require_safe
@@ -78,7 +113,10 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get
-    old, new = (read_query(request, name, by_number, expected="a version of this request") for name in ("old", "new"))
+    old, new = (
+        read_query(request, name, by_number, expected="a version of this request")
+        for name in ("old", "new")
+    )
     old = old or last_reviewed(production_request)
     context = {
         "object": production_request,

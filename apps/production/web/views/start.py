@@ -35,18 +35,30 @@ def start(request: AuthenticatedRequest) -> HttpResponse:
         "earlier": _earlier(request)[:MOST_REQUESTS],
         "text": request.GET.get("text", ""),
         "types": types,
-        "file_list_fault": file_list_fault() if any(workflow.takes_files for workflow in types) else "",
-        "templates": templates_for(request.user).filter(experiment__in=experiments)[:MOST_TEMPLATES],
+        "file_list_fault": file_list_fault()
+        if any(workflow.takes_files for workflow in types)
+        else "",
+        "templates": templates_for(request.user).filter(experiment__in=experiments)[
+            :MOST_TEMPLATES
+        ],
         "importing": importing,
     }
     return render(request, "production/start.html", context)
 
 
 def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:
-    """Return the matching submitted requests of the user's experiments: their own first, then the newest."""
-    mine = Case(When(created_by=request.user, then=Value(0)), default=Value(1), output_field=IntegerField())
-    of_experiments = Request.objects.visible_to(request.user).filter(experiment__in=writable_experiments(request.user))
-    request_filter = RequestFilter({"text": request.GET.get("text", "")}, queryset=of_experiments, request=request)
+    """Return the matching submitted requests of the user's experiments: their own first,
+    then the newest.
+    """
+    mine = Case(
+        When(created_by=request.user, then=Value(0)), default=Value(1), output_field=IntegerField()
+    )
+    of_experiments = Request.objects.visible_to(request.user).filter(
+        experiment__in=writable_experiments(request.user)
+    )
+    request_filter = RequestFilter(
+        {"text": request.GET.get("text", "")}, queryset=of_experiments, request=request
+    )
     matching = request_filter.qs if request_filter.is_valid() else of_experiments.none()
     return (
         matching.exclude(state=RequestState.DRAFT)

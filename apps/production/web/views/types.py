@@ -12,8 +12,13 @@ from apps.production.web.forms.request import workflow_choices, writable_experim
 @require_safe
 def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
-        "types": [(version, workflow_of(version)) for version in newest_versions(visible_types(request.user))],
-        "writable": dict(workflow_choices(request.user)) if writable_experiments(request.user).exists() else {},
+        "types": [
+            (version, workflow_of(version))
+            for version in newest_versions(visible_types(request.user))
+        ],
+        "writable": dict(workflow_choices(request.user))
+        if writable_experiments(request.user).exists()
+        else {},
     }
     return render(request, "production/workflows.html", context)
 
@@ -21,6 +26,8 @@ def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def workflow_page(request: AuthenticatedRequest, key: str) -> HttpResponse:
     version = get_object_or_404(newest_versions(visible_types(request.user)), type__key=key)
-    may_write = writable_experiments(request.user).exists() and key in dict(workflow_choices(request.user))
+    may_write = writable_experiments(request.user).exists() and key in dict(
+        workflow_choices(request.user)
+    )
     context = {"version": version, "workflow": workflow_of(version), "may_write": may_write}
     return render(request, "production/workflow.html", context)

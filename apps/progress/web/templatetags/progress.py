@@ -1,4 +1,6 @@
-"""Rows of the table of requests on the home page, and figures of reports with links to their jobs."""
+"""Rows of the table of requests on the home page,
+and figures of reports with links to their jobs.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
@@ -26,17 +28,29 @@ MOST_BARS = 8
 
 @register.simple_tag
 def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
-    """A row for each request with a bar for each stage. There may be a hundred bars, too many for a template loop."""
-    rows = (_row(request, list(stages)) for request, stages in groupby(progress, key=lambda row: row.request))
+    """A row for each request with a bar for each stage.
+
+    There may be a hundred bars, too many for a template loop.
+    """
+    rows = (
+        _row(request, list(stages))
+        for request, stages in groupby(progress, key=lambda row: row.request)
+    )
     return format_html_join("\n", "{}", ((row,) for row in rows))
 
 
 def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     rows = request.attention.all()
-    marks = format_html_join(" ", "{}", ((state(row.kind, row.get_kind_display()),) for row in rows))
+    marks = format_html_join(
+        " ", "{}", ((state(row.kind, row.get_kind_display()),) for row in rows)
+    )
     failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
     address = reverse("jobs:list") + failed.failed_address
-    more = format_html("<small>{} more</small>", len(stages) - MOST_BARS) if len(stages) > MOST_BARS else ""
+    more = (
+        format_html("<small>{} more</small>", len(stages) - MOST_BARS)
+        if len(stages) > MOST_BARS
+        else ""
+    )
     return format_html(
         '<tr><td><a class="t" href="{}"><span class="nowrap">{}</span> {}</a> {}</td>'
         '<td class="bars"><div class="stages">{}{}</div></td>'
@@ -47,7 +61,9 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
         marks,
         format_html_join("", "{}", ((_bar(row),) for row in stages[:MOST_BARS])),
         more,
-        format_html('<a href="{}">{}</a>', address, number(failed.failed)) if failed.failed else "0",
+        format_html('<a href="{}">{}</a>', address, number(failed.failed))
+        if failed.failed
+        else "0",
         _end(request),
     )
 
@@ -70,7 +86,9 @@ def _bar(row: StageProgress) -> SafeString:
     sentence = f"{name}: {done}, {number(row.sums.failed)} failed"
     bar = share_bar(parts, sentence=sentence, whole=whole)
     address = reverse("jobs:list") + row.sums.address
-    return format_html('<a href="{}" title="{}"><b>{}</b> {}{}</a>', address, sentence, share, name, bar)
+    return format_html(
+        '<a href="{}" title="{}"><b>{}</b> {}{}</a>', address, sentence, share, name, bar
+    )
 
 
 def _end(request: Request) -> SafeString:
@@ -86,7 +104,9 @@ def _end(request: Request) -> SafeString:
     if slack.days:
         days = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'}"
         difference = f"{days} late" if slack.is_late else f"{days} early"
-    return format_html('{}<br><small class="{}">{}</small>', day, "late" if slack.is_late else "", difference)
+    return format_html(
+        '{}<br><small class="{}">{}</small>', day, "late" if slack.is_late else "", difference
+    )
 
 
 @register.simple_tag(takes_context=True)
@@ -94,5 +114,9 @@ def behind(context: Context, row: Mapping[str, Any], name: str, figure: float, s
     """Link a figure of a row to its jobs; in a frozen report, say that the list is as of now."""
     if not figure:
         return shown
-    link = '<a href="{}" title="Jobs as of now">{}</a>' if context.get("digest") else '<a href="{}">{}</a>'
+    link = (
+        '<a href="{}" title="Jobs as of now">{}</a>'
+        if context.get("digest")
+        else '<a href="{}">{}</a>'
+    )
     return format_html(link, row["links"][name], shown)

@@ -33,7 +33,11 @@ class Command(BaseCommand):
             default=3600,
             help="seconds after which an open alert becomes stale unless repeated",
         )
-        add.add_argument("--pull-url", default="", help="address that its current state is fetched from every minute")
+        add.add_argument(
+            "--pull-url",
+            default="",
+            help="address that its current state is fetched from every minute",
+        )
         token = verbs.add_parser("token", help="create a token for a source and print it")
         token.add_argument("--slug", required=True)
         token.add_argument("--revoke-others", action="store_true")
@@ -57,18 +61,25 @@ class Command(BaseCommand):
             raise CommandError(f"Source “{options['slug']}” not found.")
         at = timezone.now()
         self._print_token(
-            source, add_token(source=source, by="monitoring_source", at=at, revoke_others=options["revoke_others"])
+            source,
+            add_token(
+                source=source, by="monitoring_source", at=at, revoke_others=options["revoke_others"]
+            ),
         )
 
     def _print_token(self, source: MonitoringSource, token: str) -> None:
         self.stderr.write(
-            f"URL for {source}: {settings.PORTAL_URL}/api/v1/feeds/{source.slug}/. Its token, shown only once:"
+            f"URL for {source}: {settings.PORTAL_URL}/api/v1/feeds/{source.slug}/. Its token, "
+            "shown only once:"
         )
         self.stdout.write(token)
 
     def _list(self, options: dict[str, Any]) -> None:
         for source in MonitoringSource.objects.all():
-            last_seen = f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
+            last_seen = (
+                f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
+            )
             self.stdout.write(
-                f"{source.slug}\t{source.feed}\tlast seen {last_seen}\t{source.services.count()} services"
+                f"{source.slug}\t{source.feed}\tlast seen "
+                f"{last_seen}\t{source.services.count()} services"
             )

@@ -1,4 +1,6 @@
-"""Marks of a service's last days or hours, built in Python because a template loop is too slow for a whole board."""
+"""Marks of a service's last days or hours, built in Python because a template loop is too slow
+for a whole board.
+"""
 
 from datetime import date
 from functools import lru_cache
@@ -22,7 +24,10 @@ def day_marks(row: Row) -> SafeString:
     """Render one mark per day or hour, linked to its incident, or to those of its day."""
     page = escape(row.service.get_absolute_url())
     marks = (
-        f'<a class="{sign(slot.state)}" href="{_address(page, slot)}" title="{_title(slot.summary)}" tabindex="-1"></a>'
+        (
+            f'<a class="{sign(slot.state)}" href="{_address(page, slot)}" '
+            f'title="{_title(slot.summary)}" tabindex="-1"></a>'
+        )
         for slot in row.slots
     )
     return mark_safe("".join(marks))  # noqa: S308 – signs and dates are the portal's own, the rest is escaped
@@ -31,7 +36,9 @@ def day_marks(row: Row) -> SafeString:
 @register.simple_tag
 def plain_marks(row: Row) -> SafeString:
     """Render the same marks without links, for readers who cannot follow them."""
-    marks = (f'<i class="{sign(slot.state)}" title="{_title(slot.summary)}"></i>' for slot in row.slots)
+    marks = (
+        f'<i class="{sign(slot.state)}" title="{_title(slot.summary)}"></i>' for slot in row.slots
+    )
     return mark_safe("".join(marks))  # noqa: S308 – signs are the portal's own, the rest is escaped
 
 
@@ -39,7 +46,8 @@ def plain_marks(row: Row) -> SafeString:
 def week_marks(service: Service, slots: list[Slot]) -> SafeString:
     """Render a row of hours for each day, linked as `day_marks` does.
 
-    Of an hour that comes twice, as clocks are set back, the worse one is shown; one that is left out stays empty.
+    Of an hour that comes twice, as clocks are set back, the worse one is shown; one that is left
+    out stays empty.
     """
     page = service.get_absolute_url()
     days: dict[date, dict[int, Slot]] = {}
@@ -51,7 +59,10 @@ def week_marks(service: Service, slots: list[Slot]) -> SafeString:
     rows = [
         (
             "today" if day == max(days) else f"{day:%a}",
-            {hour: Part(sign(slot.state), 1, slot.summary, _address(page, slot)) for hour, slot in hours.items()},
+            {
+                hour: Part(sign(slot.state), 1, slot.summary, _address(page, slot))
+                for hour, slot in hours.items()
+            },
         )
         for day, hours in days.items()
     ]

@@ -1,4 +1,6 @@
-"""A debug re-run as one tar: for jobs that the portal did not submit, from their archived script and environment."""
+"""A debug re-run as one tar: for jobs that the portal did not submit,
+from their archived script and environment.
+"""
 
 import math
 import re
@@ -20,7 +22,8 @@ from apps.jobs.models import Job
 from apps.submission.enums import HostChoice
 from apps.submission.models import DebugProfile
 
-#: Variables that the scheduler sets for each job; those of the original job would mislead the re-run.
+#: Variables that the scheduler sets for each job; those of the original job would mislead the
+#: re-run.
 _OF_JOB = re.compile(rb"SLURM_|SLURMD_|PBS_|_CONDOR_|TMPDIR$|OPSPORTAL_PHASE_TOKEN$")
 _MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
 _SHELL = re.compile(rb"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
@@ -35,13 +38,17 @@ ends with a NUL. Run it as {user}, or as somebody who may read the same files.
 The job writes to the places where the first one wrote. The portal shows it under the stage {stage}, which is in no
 statistics.
 """
-NO_SLURM = "\nsubmit.sh is for Slurm. The job ran under {scheduler}: submit script.sh with its own command.\n"
+NO_SLURM = (
+    "\nsubmit.sh is for Slurm. The job ran under {scheduler}: submit script.sh with its own "
+    "command.\n"
+)
 
 
 def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> bytes:
     """Return a tar with script, environment, README and the command that submits them.
 
-    Raises `InvalidTransition` if the script is not archived, `NotAllowed` without the right to see the environment.
+    Raises `InvalidTransition` if the script is not archived, `NotAllowed` without the right to see
+    the environment.
     """
     archived = archived_job_for(job)
     if archived is None:
@@ -49,7 +56,9 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
     if archived.open_conflict:
         raise InvalidTransition(archived.open_conflict)
     if not sees_environment(by, archived):
-        raise NotAllowed("Only liaisons, approvers and admins of the experiment can download environments.")
+        raise NotAllowed(
+            "Only liaisons, approvers and admins of the experiment can download environments."
+        )
     try:
         script = read_blob(archived.script)
         environment = read_blob(archived.environment)
@@ -63,7 +72,9 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
         profile=profile.name,
         user=job.user or "the user of the job",
         traced=", with set -x" if traced else "",
-        masked=f"\nSecrets are not archived. Set these first: {', '.join(masked)}\n" if masked else "",
+        masked=f"\nSecrets are not archived. Set these first: {', '.join(masked)}\n"
+        if masked
+        else "",
         stage=f"{job.stage}{DEBUG_STAGE}" if job.stage else "–",
     )
     if job.cluster.scheduler != "slurm":
@@ -77,7 +88,9 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
     return tar_of(f"debug-{safe_name(job.job_id)}", files.items(), at)
 
 
-def _variables(environment: bytes, profile: DebugProfile, job: Job) -> tuple[list[tuple[bytes, bytes]], list[str]]:
+def _variables(
+    environment: bytes, profile: DebugProfile, job: Job
+) -> tuple[list[tuple[bytes, bytes]], list[str]]:
     """Return the variables of the re-run, and the names of those whose values are masked."""
     captured, masked = captured_variables(environment)
     variables = dict(captured)
@@ -90,7 +103,9 @@ def _variables(environment: bytes, profile: DebugProfile, job: Job) -> tuple[lis
 
 
 def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], list[str]]:
-    """Return the variables of a captured job without those of its scheduler, and the names of masked ones."""
+    """Return the variables of a captured job without those of its scheduler,
+    and the names of masked ones.
+    """
     values = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
     variables = []
     masked = []
@@ -103,14 +118,21 @@ def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], l
 
 
 def masked_variables(archived: ArchivedJob) -> list[str]:
-    """Return the names of masked variables as `captured_variables` does, without reading the environment."""
-    return [name for name in archived.masked_names if not _OF_JOB.match(name.encode(errors="replace"))]
+    """Return the names of masked variables as `captured_variables` does,
+    without reading the environment.
+    """
+    return [
+        name for name in archived.masked_names if not _OF_JOB.match(name.encode(errors="replace"))
+    ]
 
 
 def _traced(script: bytes) -> bytes:
     """Return a shell script with `set -x` after its head, where schedulers read their options."""
     lines = script.split(b"\n")
-    head = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith(b"#")), len(lines))
+    head = next(
+        (n for n, line in enumerate(lines) if line.strip() and not line.startswith(b"#")),
+        len(lines),
+    )
     return b"\n".join([*lines[:head], b"set -x  # debug re-run", *lines[head:]])
 
 
@@ -122,13 +144,17 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
     if job.time_limit_seconds:
         options.append(f"--time={math.ceil(job.time_limit_seconds * profile.time_factor / 60)}")
     if job.requested_memory_bytes:
-        options.append(f"--mem={math.ceil(job.requested_memory_bytes * profile.memory_factor / 2**20)}M")
+        options.append(
+            f"--mem={math.ceil(job.requested_memory_bytes * profile.memory_factor / 2**20)}M"
+        )
     where = {HostChoice.SAME: "nodelist", HostChoice.OTHER: "exclude"}.get(HostChoice(profile.host))
     if where and job.host:
         options.append(f"--{where}={job.host}")
     named = {"account": job.account, "partition": job.partition}
     options += [f"--{name}={value}" for name, value in named.items() if value]
-    arguments = shlex.join(archived.arguments.split())  # as accounting has them: words without quotes
+    arguments = shlex.join(
+        archived.arguments.split()
+    )  # as accounting has them: words without quotes
     command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
     return f'#!/bin/sh\nset -eu\ncd -- "$(dirname -- "$0")"\n{command}\n'
 
@@ -136,7 +162,10 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
 def tar_of(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:
     """Return a tar of files in one directory."""
     modified_at = int(at.timestamp())
-    members = (TarMember(f"{directory}/{name}", content, _mode_of(name), modified_at) for name, content in files)
+    members = (
+        TarMember(f"{directory}/{name}", content, _mode_of(name), modified_at)
+        for name, content in files
+    )
     return b"".join(write_tar(members))
 
 

@@ -1,7 +1,8 @@
 """Debug re-runs: one job again with more output, its changes shown before it is submitted.
 
-The portal submits the job of a request itself, as an array of one job. It writes to separate datasets and is not part
-of production or statistics. For any other job the portal offers a bundle of its archived script and environment.
+The portal submits the job of a request itself, as an array of one job. It writes to separate
+datasets and is not part of production or statistics. For any other job the portal offers a bundle
+of its archived script and environment.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,12 @@ from apps.submission.domain.assignment import check_cluster
 from apps.submission.domain.keepup import files_of_jobs
 from apps.submission.domain.plan import locked, next_number
 from apps.submission.domain.scripts import Overlay, plan_stage
-from apps.submission.domain.submissions import check_may_submit, index_of, publish_event, submission_of
+from apps.submission.domain.submissions import (
+    check_may_submit,
+    index_of,
+    publish_event,
+    submission_of,
+)
 from apps.submission.enums import HostChoice, Purpose
 from apps.submission.models import DebugProfile, Submission
 
@@ -40,7 +46,9 @@ TRACE = DebugProfile(name="trace", description="Prints every command of the scri
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A debug re-run before it is submitted: its row, the lines of both scripts, and options with old and new value."""
+    """A debug re-run before it is submitted: its row, the lines of both scripts,
+    and options with old and new value.
+    """
 
     submission: Submission
     rows: Sequence[Row]
@@ -54,15 +62,21 @@ def profiles_for(job: Job) -> list[DebugProfile]:
 
 
 def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
-    """Return the newest debug re-runs of a job, each with its job if already collected, in two queries."""
-    rows = Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
+    """Return the newest debug re-runs of a job, each with its job if already collected,
+    in two queries.
+    """
+    rows = (
+        Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
+    )
     runs = list(rows.order_by("-pk")[:MOST_SHOWN])
     since = min((run.sent_at for run in runs if run.sent_at), default=None)
     if since is None:
         return [(run, None) for run in runs]
 
     spools = [run.spool_id for run in runs if run.spool_id]
-    jobs = Job.objects.filter(cluster=job.cluster_id, spool_id__in=spools, submitted_at__gte=since - SKEW)
+    jobs = Job.objects.filter(
+        cluster=job.cluster_id, spool_id__in=spools, submitted_at__gte=since - SKEW
+    )
     jobs = jobs.select_related("cluster").order_by("submitted_at", "attempt")
     job_by_spool_id = {rerun_job.spool_id: rerun_job for rerun_job in jobs}
     return [(run, job_by_spool_id.get(run.spool_id)) for run in runs]
@@ -81,7 +95,8 @@ def debugged_by(job: Job) -> Job | None:
 def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Preview:
     """Return what a debug re-run of a job of the portal would submit. Changes nothing.
 
-    Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if it cannot run.
+    Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if
+    it cannot run.
     """
     origin, index, request = _origin(job, by)
     run = _debug_run(job, profile, origin, index, request, by, at)
@@ -94,14 +109,27 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
 
 
 @transaction.atomic
-def start_debug_run(*, job: Job, profile: DebugProfile, by: User, at: datetime, reason: str = "") -> Submission:
-    """Plan a debug re-run, which goes before other jobs whatever the state of its request. Raises as `preview`."""
+def start_debug_run(
+    *, job: Job, profile: DebugProfile, by: User, at: datetime, reason: str = ""
+) -> Submission:
+    """Plan a debug re-run, which goes before other jobs whatever the state of its request.
+
+    Raises as `preview`.
+    """
     reason = checked_reason(reason, needed=False)
     origin, index, request = _origin(job, by)
     run = _debug_run(job, profile, origin, index, locked(request), by, at)
     run.save(force_insert=True)
 
-    publish_event("submission.planned", run, at, by=by, reason=reason, debug_of=job.job_id, profile=run.profile)
+    publish_event(
+        "submission.planned",
+        run,
+        at,
+        by=by,
+        reason=reason,
+        debug_of=job.job_id,
+        profile=run.profile,
+    )
     data = {"profile": run.profile, "submission": run.number}
     publish(kind="job.debug_planned", target=job, by=by, at=at, reason=reason, data=data)
     enqueue("submission.send_to", cluster_id=run.cluster_id)
@@ -109,11 +137,15 @@ def start_debug_run(*, job: Job, profile: DebugProfile, by: User, at: datetime, 
 
 
 def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
-    """Return the array of a job, the number of the job, and the request, if the user may submit it."""
+    """Return the array of a job, the number of the job, and the request,
+    if the user may submit it.
+    """
     origin = submission_of(job)
     index = index_of(origin, job.job_id) if origin else None
     if origin is None or index is None:
-        raise InvalidTransition("The portal did not submit this job. Download its bundle to re-run it yourself.")
+        raise InvalidTransition(
+            "The portal did not submit this job. Download its bundle to re-run it yourself."
+        )
     request: Request = with_stages(Request.objects.filter(pk=origin.request_id)).get()
     check_may_submit(by, request)
     check_cluster(origin.cluster, request)
@@ -121,11 +153,21 @@ def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
 
 
 def _debug_run(
-    job: Job, profile: DebugProfile, origin: Submission, index: int, request: Request, by: User, at: datetime
+    job: Job,
+    profile: DebugProfile,
+    origin: Submission,
+    index: int,
+    request: Request,
+    by: User,
+    at: datetime,
 ) -> Submission:
     """Return the unsaved row: the same job of the stage, with the changes of the profile."""
     plan = plan_stage(
-        key=request.key, content=content_of(request), position=origin.position, purpose=Purpose.DEBUG, job=index
+        key=request.key,
+        content=content_of(request),
+        position=origin.position,
+        purpose=Purpose.DEBUG,
+        job=index,
     )
     files = {}
     if plan.takes_files:

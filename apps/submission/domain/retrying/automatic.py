@@ -1,4 +1,6 @@
-"""Automatic retries of jobs that failed because of a service, once it is up, a limited number of times."""
+"""Automatic retries of jobs that failed because of a service, once it is up,
+a limited number of times.
+"""
 
 import logging
 from datetime import datetime, timedelta
@@ -31,7 +33,8 @@ VERDICT_WITHIN = timedelta(days=1)
 def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
     """Plan retries of jobs on a cluster that failed because of a service which is up again.
 
-    A job is retried at most `retries` times, an option of the cluster. Raises `SchedulerError` for invalid options.
+    A job is retried at most `retries` times, an option of the cluster. Raises `SchedulerError` for
+    invalid options.
     """
     retries = options_of(cluster).retries
     if not retries or not cluster.submits:
@@ -59,7 +62,11 @@ def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
 @transaction.atomic
 def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | None:
     request = locked(submission.request)
-    submission = request.submissions.select_related("cluster").prefetch_related("retries").get(pk=submission.pk)
+    submission = (
+        request.submissions.select_related("cluster")
+        .prefetch_related("retries")
+        .get(pk=submission.pk)
+    )
     if request.state != RequestState.RUNNING or acceptance_of(request, submission.position):
         return None
     failed = set(failed_of(submission)) - reserved_indices(submission)
@@ -68,7 +75,9 @@ def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | N
         return None
     try:
         why = f"Service problem: try {_tries(submission) + 1}."
-        return plan_retry(submission=submission, request=request, indices=indices, by=PORTAL, at=at, reason=why)
+        return plan_retry(
+            submission=submission, request=request, indices=indices, by=PORTAL, at=at, reason=why
+        )
     except InvalidFields as error:
         log.warning("%s cannot be retried: %s", submission, error)
         return None
@@ -77,7 +86,9 @@ def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | N
 def _by_service(submission: Submission, now: Outlook) -> set[int]:
     """Return the numbers of the jobs that failed because of a service which is not down now."""
     verdicts = Verdict.objects.filter(
-        job__in=list(jobs_of(submission).values_list("pk", flat=True)), verdict=VerdictKind.SERVICE, advice=Advice.RETRY
+        job__in=list(jobs_of(submission).values_list("pk", flat=True)),
+        verdict=VerdictKind.SERVICE,
+        advice=Advice.RETRY,
     )
     indices = set()
     for job_id, service in verdicts.values_list("job__job_id", "service"):

@@ -109,7 +109,14 @@ def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
     move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
     waiting = RetryJob.objects.filter(batch=batch, state=RetryState.WAITING)
     jobs: int = waiting.update(state=RetryState.CANCELLED)
-    publish_of("retry.cancelled", batch, by=by, at=at, reason=checked_reason(reason, needed=False), jobs=jobs)
+    publish_of(
+        "retry.cancelled",
+        batch,
+        by=by,
+        at=at,
+        reason=checked_reason(reason, needed=False),
+        jobs=jobs,
+    )
     return jobs
 
 
@@ -128,14 +135,18 @@ def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
 def _locked(batch: RetryBatch, by: User) -> RetryBatch:
     locked_batch: RetryBatch = RetryBatch.objects.select_for_update().get(pk=batch.pk)
     if not may_change(by, locked_batch):
-        raise NotAllowed("Only approvers and shifters of all experiments in the batch can change it.")
+        raise NotAllowed(
+            "Only approvers and shifters of all experiments in the batch can change it."
+        )
     return locked_batch
 
 
 def visible_batches(user: User) -> QuerySet[RetryBatch]:
     """Return the batches with jobs that the user may see."""
     mine = RetryJob.objects.filter(job__in=Job.objects.visible_to(user))
-    return RetryBatch.objects.filter(pk__in=mine.values("batch")).select_related("group", "incident", "job__cluster")
+    return RetryBatch.objects.filter(pk__in=mine.values("batch")).select_related(
+        "group", "incident", "job__cluster"
+    )
 
 
 def may_change(user: User, batch: RetryBatch) -> bool:
@@ -180,10 +191,20 @@ def title_of(source: Source) -> str:
     return f"Job {source}"
 
 
-def publish_of(kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int) -> None:
+def publish_of(
+    kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int
+) -> None:
     """Publish an event of a batch in the timeline of its group, incident or job."""
     target = batch.source or batch
-    publish(kind=kind, target=target, by=by, at=at, new=batch.state, reason=reason, data={"batch": batch.pk, **data})
+    publish(
+        kind=kind,
+        target=target,
+        by=by,
+        at=at,
+        new=batch.state,
+        reason=reason,
+        data={"batch": batch.pk, **data},
+    )
 
 
 def latest_batches(source: Source, user: User) -> list[RetryBatch]:

@@ -1,7 +1,9 @@
-"""Retries of jobs that the portal did not submit, as one tar for their owners: archived scripts and environments.
+"""Retries of jobs that the portal did not submit, as one tar for their owners:
+archived scripts and environments.
 
-Nobody but the owner can submit as the owner, so the portal hands the jobs out. What runs, or may be started again by
-its scheduler, is not in the tar; and each submit.sh asks Slurm first, so that it never makes a second copy.
+Nobody but the owner can submit as the owner, so the portal hands the jobs out. What runs, or may be
+started again by its scheduler, is not in the tar; and each submit.sh asks Slurm first, so that it
+never makes a second copy.
 """
 
 import math
@@ -53,7 +55,8 @@ if id=$({command}); then echo "$id" > submitted; echo "{job}: $id"; else rmdir l
 
 
 def retry_bundle(*, verdicts: Iterable[Verdict], by: User, at: datetime) -> bytes:
-    """Return a tar with a directory for each job that can be retried, at most `MOST_JOBS`, and why others are left out.
+    """Return a tar with a directory for each job that can be retried, at most `MOST_JOBS`,
+    and why others are left out.
 
     Raises `InvalidTransition` if there is none.
     """
@@ -111,11 +114,16 @@ def _files_of(job: Job, archived: ArchivedJob) -> dict[str, bytes]:
     text = _submit_script(job, archived)
     if masked:
         names = ", ".join(safe_name(name) for name in masked)
-        check = f'echo "{safe_name(job.job_id)}: secrets are not archived, put them into environment: {names}" >&2\n'
+        check = (
+            f'echo "{safe_name(job.job_id)}: secrets are not archived, put them into environment: '
+            f'{names}" >&2\n'
+        )
         text = text.replace("set -eu\n", f"set -eu\n{check}", 1)
     return {
         f"{directory}/script.sh": script,
-        f"{directory}/environment": b"".join(name + b"=" + value + b"\0" for name, value in variables),
+        f"{directory}/environment": b"".join(
+            name + b"=" + value + b"\0" for name, value in variables
+        ),
         f"{directory}/submit.sh": text.encode(),
     }
 
@@ -132,6 +140,8 @@ def _submit_script(job: Job, archived: ArchivedJob) -> str:
         options.append(f"--mem={math.ceil(job.requested_memory_bytes / 2**20)}M")
     named = {"account": job.account, "partition": job.partition, "chdir": job.work_dir}
     options += [f"--{option}={value}" for option, value in named.items() if value]
-    arguments = shlex.join(archived.arguments.split())  # as accounting has them: words without quotes
+    arguments = shlex.join(
+        archived.arguments.split()
+    )  # as accounting has them: words without quotes
     command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
     return _SUBMIT.format(job=shlex.quote(safe_name(job.job_id)), name=name, command=command)

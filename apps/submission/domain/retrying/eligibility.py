@@ -1,4 +1,6 @@
-"""Which failed jobs can be retried, and why the others cannot: the dry run of a batch of retries."""
+"""Which failed jobs can be retried, and why the others cannot:
+the dry run of a batch of retries.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +18,13 @@ from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.statusboard.models import Incident
 from apps.submission.domain.retrying.owned import Foreign
-from apps.submission.domain.submissions import index_of, may_submit, may_submit_as_owner, read_ranges, sent_again
+from apps.submission.domain.submissions import (
+    index_of,
+    may_submit,
+    may_submit_as_owner,
+    read_ranges,
+    sent_again,
+)
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, LeftOut, Purpose, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
@@ -28,7 +36,9 @@ MOST_JOBS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Attempts that a job may have in all, and retried jobs that a stage may have; None for no limit."""
+    """Attempts that a job may have in all, and retried jobs that a stage may have;
+    None for no limit.
+    """
 
     attempts: int | None = None
     of_stage: int | None = None
@@ -36,7 +46,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A failed job that can be retried: its verdict, and its number in the array that the portal submitted it with.
+    """A failed job that can be retried: its verdict,
+    and its number in the array that the portal submitted it with.
 
     Without an array it is submitted as its owner, as the attempt of this number.
     """
@@ -67,13 +78,17 @@ class DryRun:
     def stages(self) -> list[tuple[str, str, int]]:
         """Return request, stage and number of eligible jobs, most first."""
         submissions = [candidate.submission for candidate in self.eligible if candidate.submission]
-        counts = Counter((submission.request.key, submission.stage_name) for submission in submissions)
+        counts = Counter(
+            (submission.request.key, submission.stage_name) for submission in submissions
+        )
         return [(key, stage, jobs) for (key, stage), jobs in counts.most_common()]
 
     @property
     def owners(self) -> list[tuple[str, str, int]]:
         """Return cluster, user and number of the jobs to submit as their owners, most first."""
-        jobs = [candidate.verdict.job for candidate in self.eligible if candidate.submission is None]
+        jobs = [
+            candidate.verdict.job for candidate in self.eligible if candidate.submission is None
+        ]
         counts = Counter((job.cluster.name, job.user) for job in jobs)
         return [(cluster, user, count) for (cluster, user), count in counts.most_common()]
 
@@ -88,7 +103,9 @@ class DryRun:
     @property
     def reasons(self) -> list[tuple[LeftOut, int]]:
         """Return the reasons with their numbers of jobs, in the order of their declaration."""
-        return [(reason, len(self.left_out[reason])) for reason in LeftOut if self.left_out.get(reason)]
+        return [
+            (reason, len(self.left_out[reason])) for reason in LeftOut if self.left_out.get(reason)
+        ]
 
 
 def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
@@ -126,7 +143,9 @@ def examine(
         if submission is None:
             reason = reason or known.obstacle_as_owner(verdict, limits, user)
             if reason is None:
-                dry_run.eligible.append(Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1))
+                dry_run.eligible.append(
+                    Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1)
+                )
             else:
                 dry_run.left_out[reason].append(verdict)
             continue
@@ -162,7 +181,9 @@ class _Known:
         rows = list(chain.from_iterable(self.submissions.values()))
         requests = {row.request_id for row in rows}
         self.sent_again = sent_again(requests)
-        self.parents = dict(Submission.objects.filter(request__in=requests).values_list("pk", "retry_of"))
+        self.parents = dict(
+            Submission.objects.filter(request__in=requests).values_list("pk", "retry_of")
+        )
         accepted = StageAcceptance.objects.filter(stage__request__in=requests)
         self.accepted = set(accepted.values_list("stage__request", "stage__position"))
         others = RetryJob.objects.filter(job__in=[job.pk for job in jobs], state__in=IN_BATCH)
@@ -184,7 +205,9 @@ class _Known:
     def reason(self, verdict: Verdict, submission: Submission | None) -> LeftOut | None:
         """Return why a job cannot be retried by any user; None if it can."""
         if verdict.later_state:
-            return LeftOut.SUCCEEDED if verdict.later_state == JobState.COMPLETED else LeftOut.RETRIED
+            return (
+                LeftOut.SUCCEEDED if verdict.later_state == JobState.COMPLETED else LeftOut.RETRIED
+            )
         if verdict.job_id in self.in_batch:
             return LeftOut.IN_BATCH
         if submission is None:
@@ -204,8 +227,12 @@ class _Known:
         }
         return next((reason for reason, applies in checks.items() if applies), None)
 
-    def obstacle_as_owner(self, verdict: Verdict, limits: Limits, user: User | None) -> LeftOut | None:
-        """Return why this user cannot retry a job as its owner within these limits; None if that can be done."""
+    def obstacle_as_owner(
+        self, verdict: Verdict, limits: Limits, user: User | None
+    ) -> LeftOut | None:
+        """Return why this user cannot retry a job as its owner within these limits;
+        None if that can be done.
+        """
         if user is not None and not may_submit_as_owner(user, verdict.experiment_id):
             return LeftOut.FORBIDDEN
         if limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts:
@@ -231,18 +258,30 @@ def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -
 
 def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
     """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
-    rows = Submission.objects.filter(spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT)
+    rows = Submission.objects.filter(
+        spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT
+    )
     arrays: dict[tuple[int, str], list[Submission]] = defaultdict(list)
-    rows = rows.select_related("request__experiment", "cluster").prefetch_related("retries").defer("script")
+    rows = (
+        rows.select_related("request__experiment", "cluster")
+        .prefetch_related("retries")
+        .defer("script")
+    )
     for row in rows:
         arrays[row.cluster_id, row.spool_id].append(row)
     return arrays
 
 
 def reserved_indices(submission: Submission) -> set[int]:
-    """Return the numbers of jobs of an array that wait in a batch of retries: they are not retried otherwise."""
+    """Return the numbers of jobs of an array that wait in a batch of retries:
+    they are not retried otherwise.
+    """
     waiting = RetryJob.objects.filter(state__in=IN_BATCH, submission=None).values("job")
-    jobs = list(Job.objects.filter(cluster=submission.cluster_id, spool_id=submission.spool_id, pk__in=waiting))
+    jobs = list(
+        Job.objects.filter(
+            cluster=submission.cluster_id, spool_id=submission.spool_id, pk__in=waiting
+        )
+    )
     arrays = arrays_with_ids_of(jobs)
     indices = set()
     for job in jobs:

@@ -10,7 +10,9 @@ from apps.submission.models import RetryJob
 
 
 def find_retry(verdict: Verdict) -> Job | None:
-    """Return the finished job that the portal submitted in place of a failed one, for users who see the failed one."""
+    """Return the finished job that the portal submitted in place of a failed one,
+    for users who see the failed one.
+    """
     job = verdict.job
     if not verdict.retried_as:
         return None
@@ -21,7 +23,9 @@ def find_retry(verdict: Verdict) -> Job | None:
 
 
 def find_retried_job(job: Job) -> Job | None:
-    """Return the failed job that this one retries, for users who see this one; None for other jobs."""
+    """Return the failed job that this one retries, for users who see this one;
+    None for other jobs.
+    """
     return _find_retried_task(job) or _find_job_retried_as_owner(job)
 
 
@@ -37,22 +41,32 @@ def _find_retried_task(job: Job) -> Job | None:
         return None
 
     job_id = f"{retry.retry_of.spool_id}_{indices.index(index)}"
-    return jobs_of(retry.retry_of).filter(job_id=job_id, experiment=job.experiment_id, user=job.user).first()
+    return (
+        jobs_of(retry.retry_of)
+        .filter(job_id=job_id, experiment=job.experiment_id, user=job.user)
+        .first()
+    )
 
 
 def _find_job_retried_as_owner(job: Job) -> Job | None:
-    rows = RetryJob.objects.filter(spool_id=job.spool_id, as_owner=True, job__cluster=job.cluster_id)
+    rows = RetryJob.objects.filter(
+        spool_id=job.spool_id, as_owner=True, job__cluster=job.cluster_id
+    )
     rows = rows.filter(job__experiment=job.experiment_id, job__user=job.user)
     row = rows.filter(sending_at__lte=job.submitted_at + SKEW).select_related("job__cluster").last()
     return row.job if row else None
 
 
 def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
-    """Return the finished jobs of retries as owners, by the primary key of the row, in one query."""
+    """Return the finished jobs of retries as owners, by the primary key of the row,
+    in one query.
+    """
     sent = {(row.job.cluster_id, row.spool_id): row for row in rows if row.spool_id}
     clusters = {cluster for cluster, _ in sent}
     spool_ids = {spool_id for _, spool_id in sent}
-    jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related("cluster")
+    jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related(
+        "cluster"
+    )
 
     retries: dict[int, Job] = {}
     for job in jobs.order_by("attempt"):

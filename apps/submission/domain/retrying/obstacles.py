@@ -1,4 +1,6 @@
-"""What retries wait for: services that are down, and announcements that advise against submitting."""
+"""What retries wait for: services that are down,
+and announcements that advise against submitting.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,7 +17,9 @@ from apps.submission.models import RetryBatch, RetryJob
 
 
 def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
-    """Return what retries wait for, by primary key of the job, without those that can be submitted. Few queries.
+    """Return what retries wait for, by primary key of the job, without those that can be submitted.
+
+    Few queries.
 
     Every retry waits while the service that made its job fail is down.
     """
@@ -35,7 +39,11 @@ def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, O
 def _obstacles_of_arrays(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
     """Return why jobs of the portal's arrays should not be submitted now, by primary key."""
     requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
-    stages = Stage.objects.filter(request__in=requests).select_related("request").prefetch_related("services")
+    stages = (
+        Stage.objects.filter(request__in=requests)
+        .select_related("request")
+        .prefetch_related("services")
+    )
     by_place: dict[tuple[int, int], Obstacle] = {}
     for stage in stages:
         obstacle = now.find_obstacle_of_stage(stage)
@@ -51,10 +59,13 @@ def _obstacles_of_arrays(candidates: Sequence[Candidate], now: Outlook) -> dict[
     return obstacles
 
 
-def obstacles_by_batch(batches: Iterable[RetryBatch], user: User, at: datetime) -> dict[int, list[Obstacle]]:
+def obstacles_by_batch(
+    batches: Iterable[RetryBatch], user: User, at: datetime
+) -> dict[int, list[Obstacle]]:
     """Return what batches wait for, by primary key, the obstacle of most jobs first. Few queries.
 
-    A batch waits while none of its jobs that the user may see and that are not released yet can be submitted.
+    A batch waits while none of its jobs that the user may see and that are not released yet can be
+    submitted.
     """
     releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
     now = outlook(at) if releasing else None
@@ -63,7 +74,11 @@ def obstacles_by_batch(batches: Iterable[RetryBatch], user: User, at: datetime) 
 
     rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = dict(rows.order_by().values_list("job__pk", "batch"))
-    verdicts = Verdict.objects.visible_to(user).filter(job__in=list(batch_of_job)).select_related("job__cluster")
+    verdicts = (
+        Verdict.objects.visible_to(user)
+        .filter(job__in=list(batch_of_job))
+        .select_related("job__cluster")
+    )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
     candidates = [Candidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
     obstacles = find_obstacles(candidates, now)

@@ -20,7 +20,8 @@ from apps.submission.domain.retrying.owned import jobs_ignoring_advice
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
 from apps.submission.models import RetryBatch
 
-#: How long the numbers of an offer are shown without another dry run: one of 5,000 jobs takes half a second.
+#: How long the numbers of an offer are shown without another dry run: one of 5,000 jobs takes half
+#: a second.
 SHOWN_SECONDS = 60
 
 
@@ -28,10 +29,10 @@ SHOWN_SECONDS = 60
 class RetryOffer:
     """The numbers of a dry run, and the services that are down now.
 
-    Of the `jobs` to retry, `as_owner` are submitted as their owners. `services` counts them by the services that they
-    wait for while one is down: the one that made them fail, and those that the stage of an owner's job needs. Only
-    their owners can submit again the jobs of the `bundle`; the page of the dry run lists most of them under
-    `bundle_list`. `left_out` are the others by reason.
+    Of the `jobs` to retry, `as_owner` are submitted as their owners. `services` counts them by the
+    services that they wait for while one is down: the one that made them fail, and those that the
+    stage of an owner's job needs. Only their owners can submit again the jobs of the `bundle`; the
+    page of the dry run lists most of them under `bundle_list`. `left_out` are the others by reason.
     """
 
     jobs: int
@@ -58,7 +59,9 @@ class RetryOffer:
 
     @property
     def waits_for(self) -> Disruption | None:
-        """Return the service that all jobs to retry wait for, or most of them; None if some can start now."""
+        """Return the service that all jobs to retry wait for, or most of them;
+        None if some can start now.
+        """
         if not self.jobs or sum(self.waits.values()) < self.jobs:
             return None
         most = max(self.waits, key=self.waits.__getitem__)
@@ -118,11 +121,17 @@ def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
 
 
 def _count_services(dry_run: DryRun, at: datetime) -> Counter[frozenset[str]]:
-    """Count the jobs to retry by the slugs, or names without case, of the services that they wait for."""
-    owned = [candidate.verdict.job for candidate in dry_run.eligible if candidate.submission is None]
+    """Count the jobs to retry by the slugs, or names without case,
+    of the services that they wait for.
+    """
+    owned = [
+        candidate.verdict.job for candidate in dry_run.eligible if candidate.submission is None
+    ]
     ignoring = jobs_ignoring_advice(owned, at)
     needed = services_needed_by([job for job in owned if job.pk not in ignoring])
-    slugs = dict(Service.objects.filter(pk__in=set().union(*needed.values())).values_list("pk", "slug"))
+    slugs = dict(
+        Service.objects.filter(pk__in=set().union(*needed.values())).values_list("pk", "slug")
+    )
 
     services: Counter[frozenset[str]] = Counter()
     for candidate in dry_run.eligible:

@@ -1,7 +1,9 @@
-"""Retries of jobs that the portal did not submit: once more as their owners, where the cluster allows that.
+"""Retries of jobs that the portal did not submit: once more as their owners,
+where the cluster allows that.
 
-What runs is what was archived: the script, its arguments, the environment without what the scheduler set. Each retry
-has a name of its own; the intent is committed before it is submitted, and after a crash its name is looked for first.
+What runs is what was archived: the script, its arguments, the environment without what the
+scheduler set. Each retry has a name of its own; the intent is committed before it is submitted, and
+after a crash its name is looked for first.
 """
 
 import logging
@@ -12,11 +14,22 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from apps.archive.domain.capture_hosts import trusted_hosts
-from apps.archive.domain.store.contents import DamagedContent, archived_job_for, archived_jobs_for, read_blob
+from apps.archive.domain.store.contents import (
+    DamagedContent,
+    archived_job_for,
+    archived_jobs_for,
+    read_blob,
+)
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobState, OwnedJob, SchedulerError, SubmissionRefused, SubmitsAsOwner
+from apps.clusters.schedulers.base import (
+    JobState,
+    OwnedJob,
+    SchedulerError,
+    SubmissionRefused,
+    SubmitsAsOwner,
+)
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.domain.attempts import RESTARTED, note_retries
 from apps.diagnosis.domain.facts import services_needed_by
@@ -33,7 +46,8 @@ log = logging.getLogger(__name__)
 
 #: So long a scheduler may take to start a job again itself.
 RESTART = timedelta(days=1)
-#: Tries to submit a job; the next one follows when no command of the last one can still be in progress.
+#: Tries to submit a job; the next one follows when no command of the last one can still be in
+#: progress.
 MOST_TRIES = 8
 #: Jobs per run and cluster; the next run continues.
 MOST_A_RUN = 50
@@ -51,7 +65,9 @@ def adapter_for_owners(cluster: Cluster) -> SubmitsAsOwner | None:
 
 
 class Foreign:
-    """The facts that decide whether jobs not submitted by the portal can be retried, read for all jobs at once."""
+    """The facts that decide whether jobs not submitted by the portal can be retried,
+    read for all jobs at once.
+    """
 
     def __init__(self, jobs: Iterable[Job], at: datetime) -> None:
         self.at = at
@@ -65,8 +81,12 @@ class Foreign:
         if mine:
             self.captured = archived_jobs_for(mine)
             self.trusted = trusted_hosts()
-            rows = RetryJob.objects.exclude(spool_id="").filter(spool_id__in={job.spool_id for job in mine})
-            self.retries = {(row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")}
+            rows = RetryJob.objects.exclude(spool_id="").filter(
+                spool_id__in={job.spool_id for job in mine}
+            )
+            self.retries = {
+                (row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")
+            }
 
     def reason(self, job: Job) -> LeftOut | None:
         """Return why a job cannot be submitted again as its owner; None if it can."""
@@ -89,7 +109,9 @@ class Foreign:
 
 
 def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut | None:
-    """Return why a capture may be another than the owner's job; `trusted` are the senders that are believed."""
+    """Return why a capture may be another than the owner's job;
+    `trusted` are the senders that are believed.
+    """
     if captured.caveat:
         return LeftOut.NO_SCRIPT
     if captured.open_conflict:
@@ -100,10 +122,12 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
 
 
 def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
-    """Return why jobs should not be submitted as their owners now, by primary key, where there is a reason.
+    """Return why jobs should not be submitted as their owners now, by primary key,
+    where there is a reason.
 
-    As for the portal's arrays: an announcement, or a service that is down and that the stage of the job needs; neither
-    while the request that the job names ignores advice. A fixed number of queries.
+    As for the portal's arrays: an announcement, or a service that is down and that the stage of the
+    job needs; neither while the request that the job names ignores advice. A fixed number of
+    queries.
     """
     if not (now.advice or now.down):
         return {}
@@ -130,17 +154,20 @@ def jobs_ignoring_advice(jobs: Iterable[Job], at: datetime) -> set[int]:
 
 
 def send_owned(*, cluster: Cluster, at: datetime) -> int:
-    """Submit released retries of a cluster as their owners, exactly once each; return how many. Not in a transaction.
+    """Submit released retries of a cluster as their owners, exactly once each; return how many.
 
-    Retries that should not be submitted now stay released, as planned arrays do. The caller holds the lock of the task
-    that submits to the cluster.
+    Not in a transaction.
+
+    Retries that should not be submitted now stay released, as planned arrays do. The caller holds
+    the lock of the task that submits to the cluster.
     """
     adapter = adapter_for_owners(cluster)
     if adapter is None:
         return 0
     rows = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
     obstacles = obstacles_as_owner([row.job for row in rows], outlook(at))
-    # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice is.
+    # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice
+    # is.
     rows = [row for row in rows if row.tries or row.job_id not in obstacles]
 
     sent = 0
@@ -173,7 +200,9 @@ def send_owned(*, cluster: Cluster, at: datetime) -> int:
 
 def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
     """Return the released retries of a cluster that have no ID yet."""
-    return RetryJob.objects.filter(job__cluster=cluster, as_owner=True, state=RetryState.RELEASED, spool_id="")
+    return RetryJob.objects.filter(
+        job__cluster=cluster, as_owner=True, state=RetryState.RELEASED, spool_id=""
+    )
 
 
 def _leave_out(row: RetryJob, why: str) -> None:
@@ -216,9 +245,13 @@ def owned_job(row: RetryJob) -> OwnedJob:
 @transaction.atomic
 def note_owned(*, cluster: Cluster) -> int:
     """Record the outcome of finished retries on verdicts; return how many changed."""
-    rows = RetryJob.objects.filter(job__cluster=cluster, as_owner=True, state=RetryState.RELEASED).exclude(spool_id="")
+    rows = RetryJob.objects.filter(
+        job__cluster=cluster, as_owner=True, state=RetryState.RELEASED
+    ).exclude(spool_id="")
     waiting = {row.spool_id: row for row in rows.select_related("job")}
-    jobs = Job.objects.filter(cluster=cluster, spool_id__in=waiting).exclude(state=JobState.REQUEUED)
+    jobs = Job.objects.filter(cluster=cluster, spool_id__in=waiting).exclude(
+        state=JobState.REQUEUED
+    )
     retries = {}
     for job in jobs.order_by("attempt"):
         row = waiting[job.spool_id]

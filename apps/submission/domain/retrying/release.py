@@ -36,16 +36,22 @@ STOP_FROM = 10
 def batches_to_advance() -> QuerySet[RetryBatch]:
     """Return the batches with jobs to release or to count."""
     open_jobs = RetryJob.objects.filter(state=RetryState.RELEASED).values("batch")
-    return RetryBatch.objects.filter(Q(state__in=[BatchState.RELEASING, BatchState.RELEASED]) | Q(pk__in=open_jobs))
+    return RetryBatch.objects.filter(
+        Q(state__in=[BatchState.RELEASING, BatchState.RELEASED]) | Q(pk__in=open_jobs)
+    )
 
 
 @transaction.atomic
 def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
-    """Count finished retries of a batch, and release its next step if it is due; return how many jobs.
+    """Count finished retries of a batch, and release its next step if it is due;
+    return how many jobs.
 
-    A step is one transaction. Jobs whose service is down, or which should not be submitted now, wait for a later step.
+    A step is one transaction. Jobs whose service is down, or which should not be submitted now,
+    wait for a later step.
     """
-    locked_batch = RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
+    locked_batch = (
+        RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
+    )
     if locked_batch is None:
         return 0
     counts = _count(locked_batch)
@@ -94,11 +100,17 @@ def _count(batch: RetryBatch) -> dict[str, int]:
 
 
 def _release(batch: RetryBatch, at: datetime) -> int:
-    """Plan the arrays of the next step; jobs that can no longer be retried are left out with the reason."""
+    """Plan the arrays of the next step; jobs that can no longer be retried are left out with the
+    reason.
+    """
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
-    dry_run = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch)
-    _leave_out(batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more")
+    dry_run = examine(
+        list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch
+    )
+    _leave_out(
+        batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more"
+    )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
@@ -129,11 +141,15 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     return batch.step - left
 
 
-def _release_of(batch: RetryBatch, request: Request, candidates: list[Candidate], at: datetime) -> int:
+def _release_of(
+    batch: RetryBatch, request: Request, candidates: list[Candidate], at: datetime
+) -> int:
     """Plan retries of these jobs of a request; return how many."""
     request = locked(request)
     # Another process may have planned a retry of these jobs before the request was locked.
-    dry_run = examine([candidate.verdict for candidate in candidates], limits=Limits(), at=at, batch=batch)
+    dry_run = examine(
+        [candidate.verdict for candidate in candidates], limits=Limits(), at=at, batch=batch
+    )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
@@ -156,11 +172,22 @@ def _release_of(batch: RetryBatch, request: Request, candidates: list[Candidate]
 
 
 def _plan(
-    batch: RetryBatch, submission: Submission, request: Request, members: list[Candidate], at: datetime
+    batch: RetryBatch,
+    submission: Submission,
+    request: Request,
+    members: list[Candidate],
+    at: datetime,
 ) -> Submission:
     indices = sorted(candidate.index for candidate in members)
     why = batch.reason or f"Retry batch {batch.pk}."
-    return plan_retry(submission=submission, request=request, indices=indices, by=batch.created_by, at=at, reason=why)
+    return plan_retry(
+        submission=submission,
+        request=request,
+        indices=indices,
+        by=batch.created_by,
+        at=at,
+        reason=why,
+    )
 
 
 def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
@@ -176,6 +203,12 @@ def _mark_group(batch: RetryBatch, at: datetime) -> None:
     try:
         with transaction.atomic():
             why = f"Retry batch {batch.pk}."
-            change_status(group=batch.group, status=GroupStatus.RETRIED, by=batch.created_by, at=at, reason=why)
+            change_status(
+                group=batch.group,
+                status=GroupStatus.RETRIED,
+                by=batch.created_by,
+                at=at,
+                reason=why,
+            )
     except (InvalidTransition, StaleState) as error:
         log.info("%s: %s", batch, error)

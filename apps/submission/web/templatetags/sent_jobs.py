@@ -17,7 +17,9 @@ _ENDING = {Verb.CANCEL, Verb.SUPERSEDE}
 def numbers_of_jobs(ranges: str) -> str:
     """`3,17-19` as `3, 17–19`, cut after `MOST_RANGES`."""
     parts = ranges.split(",", MOST_RANGES)
-    return ", ".join(parts[:MOST_RANGES]).replace("-", "–") + (", …" if len(parts) > MOST_RANGES else "")
+    return ", ".join(parts[:MOST_RANGES]).replace("-", "–") + (
+        ", …" if len(parts) > MOST_RANGES else ""
+    )
 
 
 @register.simple_tag
@@ -25,7 +27,10 @@ def sent_jobs_note(request: Request, verb: str) -> str:
     """What a move does to submitted jobs; empty if nothing, or if there are none."""
     if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
         return ""
-    jobs = f"{flight.jobs:,} submitted job{'' if flight.jobs == 1 else 's'} on {' and '.join(flight.clusters)}"
+    jobs = (
+        f"{flight.jobs:,} submitted job{'' if flight.jobs == 1 else 's'} on "
+        f"{' and '.join(flight.clusters)}"
+    )
     if verb in _ENDING:
         return f"{jobs} will be cancelled."
     if flight.can_hold:

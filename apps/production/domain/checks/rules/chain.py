@@ -14,7 +14,9 @@ CONSTANTS = ("geometry",)
 
 
 def sources(content: RequestContent) -> list[int | None]:
-    """Return, for each stage, the position of the earlier stage it reads; None if it reads something else."""
+    """Return, for each stage, the position of the earlier stage it reads;
+    None if it reads something else.
+    """
     writers: dict[str, int] = {}
     positions: list[int | None] = []
     for position, stage in enumerate(content.stages):
@@ -28,7 +30,9 @@ def sources(content: RequestContent) -> list[int | None]:
 
 
 def links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
-    """Yield each pair of stages where the second reads the output of the first, with their positions."""
+    """Yield each pair of stages where the second reads the output of the first,
+    with their positions.
+    """
     for position, source in enumerate(sources(content)):
         if source is not None:
             yield source, content.stages[source], position, content.stages[position]
@@ -42,7 +46,8 @@ def chain(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if stage.output_dataset and stage.output_dataset in writers:
             other = writers[stage.output_dataset] + 1
             yield Problem(
-                f"stages.{position}.output_dataset", f"Stage {other} already writes this dataset. Choose another name."
+                f"stages.{position}.output_dataset",
+                f"Stage {other} already writes this dataset. Choose another name.",
             )
         writers.setdefault(stage.output_dataset, position)
     for position, stage in enumerate(content.stages):
@@ -51,12 +56,21 @@ def chain(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if writer == position:
             yield Problem(path, "A stage cannot read its own output.")
         elif writer > position:
-            yield Problem(path, f"Stage {writer + 1} writes this dataset later. Move it up or read another dataset.")
+            yield Problem(
+                path,
+                (
+                    f"Stage {writer + 1} writes this dataset later. Move it up or read another "
+                    "dataset."
+                ),
+            )
     for position, (before, stage) in enumerate(pairwise(content.stages), start=1):
         if not stage.input_dataset and not before.output_dataset:
             yield Problem(
                 f"stages.{position}.input_dataset",
-                f"This stage has nothing to read. Set its input, or the output of stage {position}.",
+                (
+                    "This stage has nothing to read. Set its input, or the output of stage "
+                    f"{position}."
+                ),
             )
 
 
@@ -65,11 +79,17 @@ def counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No stage has more jobs than events, or reads more events than its source stage writes."""
     for path, stage in stages(content):
         if stage.events and stage.jobs and stage.jobs > stage.events:
-            yield Problem(f"{path}.jobs", f"More jobs than events ({stage.events:,}). Reduce the number of jobs.")
+            yield Problem(
+                f"{path}.jobs",
+                f"More jobs than events ({stage.events:,}). Reduce the number of jobs.",
+            )
     for position, (before, stage) in enumerate(pairwise(content.stages), start=1):
         reads_before = stage.input_dataset in ("", before.output_dataset)
         if reads_before and stage.events and before.events and stage.events > before.events:
-            yield Problem(f"stages.{position}.events", f"Stage {position} writes only {before.events:,} events.")
+            yield Problem(
+                f"stages.{position}.events",
+                f"Stage {position} writes only {before.events:,} events.",
+            )
 
 
 @rule(Severity.ERROR)
@@ -80,7 +100,9 @@ def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if writes and reads and writes != reads:
             path = f"stages.{position}.arguments.input_type"
             fix = Fix(f"Read {writes}", {path: writes})
-            yield Problem(path, f"Stage {source + 1} writes {writes}, but this stage reads {reads}.", fix)
+            yield Problem(
+                path, f"Stage {source + 1} writes {writes}, but this stage reads {reads}.", fix
+            )
 
 
 @rule(Severity.WARNING)
@@ -94,7 +116,8 @@ def event_totals(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             path = f"stages.{position}.events"
             yield Problem(
                 path,
-                f"Stage {source + 1} writes {writes:,} events, but this stage reads {stage.events:,}: "
+                f"Stage {source + 1} writes {writes:,} events, but this stage reads "
+                f"{stage.events:,}: "
                 f"{writes - stage.events:,} events would be unused.",
                 Fix(f"Read {field_text('events', writes)}", {path: writes}),
             )
@@ -109,7 +132,9 @@ def generation_has_no_input(content: RequestContent, facts: Facts) -> Iterator[P
             fix = Fix("Clear the input", {path: ""})
             yield Problem(path, "A generation stage reads no dataset. Clear the input.", fix)
         elif stage.kind in GENERATORS and position:
-            yield Problem(f"stages.{position}.kind", "A generation stage must come first. Move it up.")
+            yield Problem(
+                f"stages.{position}.kind", "A generation stage must come first. Move it up."
+            )
 
 
 @rule(Severity.ERROR)
@@ -134,7 +159,11 @@ def same_release(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for path, stage in stages(content):
         if stage.release and stage.release != releases[0]:
             fix = Fix(f"Use {releases[0]}", {f"{path}.release": releases[0]})
-            yield Problem(f"{path}.release", f"The first stage uses {releases[0]}. Is this release intended?", fix)
+            yield Problem(
+                f"{path}.release",
+                f"The first stage uses {releases[0]}. Is this release intended?",
+                fix,
+            )
 
 
 @rule(Severity.WARNING)
@@ -148,4 +177,6 @@ def same_geometry(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             if value and value != first:
                 field = f"{path}.arguments.{name}"
                 fix = Fix(f"Use {first}", {field: first})
-                yield Problem(field, f"An earlier stage uses {first}, but this stage uses {value}.", fix)
+                yield Problem(
+                    field, f"An earlier stage uses {first}, but this stage uses {value}.", fix
+                )

@@ -3,14 +3,25 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Rule, Severity, rule, stage_rule, stages
+from apps.production.domain.checks.base import (
+    Facts,
+    Fix,
+    Problem,
+    Rule,
+    Severity,
+    rule,
+    stage_rule,
+    stages,
+)
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import at_point, scan_of
 
 
 def at_each_point(whole: Rule) -> Rule:
-    """Make a rule look at the datasets of each point of a scan; each field has at most one problem."""
+    """Make a rule look at the datasets of each point of a scan;
+    each field has at most one problem.
+    """
 
     def check_points(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         points = scan_of(content).points
@@ -32,7 +43,10 @@ def at_each_point(whole: Rule) -> Rule:
 def output_unique(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """No other request writes to the same dataset."""
     if key := facts.written_by.get(stage.output_dataset):
-        yield Problem("output_dataset", f"{key} writes to this dataset. If you add to it, say so in the purpose.")
+        yield Problem(
+            "output_dataset",
+            f"{key} writes to this dataset. If you add to it, say so in the purpose.",
+        )
 
 
 @rule(Severity.WARNING)
@@ -49,7 +63,10 @@ def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     dataset = (facts.datasets or {}).get(stage.output_dataset)
     if dataset:
         holds = "" if dataset.events is None else f" with {dataset.events:,} events"
-        yield Problem("output_dataset", f"This dataset already exists{holds}. The output would be added to it.")
+        yield Problem(
+            "output_dataset",
+            f"This dataset already exists{holds}. The output would be added to it.",
+        )
 
 
 @at_each_point
@@ -59,11 +76,19 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     own = {stage.output_dataset for stage in content.stages}
     for path, stage in stages(content):
         name = stage.input_dataset
-        if facts.datasets is not None and name and name not in own | facts.datasets.keys() | facts.written_by.keys():
+        if (
+            facts.datasets is not None
+            and name
+            and name not in own | facts.datasets.keys() | facts.written_by.keys()
+        ):
             why = "No dataset of this name is in the catalogue, and no request writes it."
             if name in facts.defining:
                 fault = facts.defining[name]
-                why = f"The portal could not define it yet: {fault}" if fault else "The portal will define it soon."
+                why = (
+                    f"The portal could not define it yet: {fault}"
+                    if fault
+                    else "The portal will define it soon."
+                )
             yield Problem(f"{path}.input_dataset", why)
 
 
@@ -72,7 +97,11 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset has files and events."""
     dataset = (facts.datasets or {}).get(stage.input_dataset)
-    if dataset and 0 in {dataset.files, dataset.events} and stage.input_dataset not in facts.written_by:
+    if (
+        dataset
+        and 0 in {dataset.files, dataset.events}
+        and stage.input_dataset not in facts.written_by
+    ):
         yield Problem("input_dataset", "This dataset is empty in the catalogue.")
 
 
@@ -92,4 +121,6 @@ def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 field = f"{path}.{name}"
                 unit = name.removeprefix("arguments.")
                 fix = Fix(f"Use {count:,}", {field: count})
-                yield Problem(field, f"The input dataset has {count:,} {unit} in the catalogue.", fix)
+                yield Problem(
+                    field, f"The input dataset has {count:,} {unit} in the catalogue.", fix
+                )

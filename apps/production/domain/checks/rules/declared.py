@@ -16,7 +16,11 @@ def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
         yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
     for path, stage in stages(content):
         for argument in content.workflow.stage(stage.kind).arguments:
-            here = f"{path}.{argument.name}" if argument.name in CORE else f"{path}.arguments.{argument.name}"
+            here = (
+                f"{path}.{argument.name}"
+                if argument.name in CORE
+                else f"{path}.arguments.{argument.name}"
+            )
             yield here, argument, stage.value(argument.name)
 
 
@@ -29,7 +33,11 @@ def text(content: RequestContent | StageContent, name: str) -> str:
 def number(content: RequestContent | StageContent, name: str) -> float | None:
     """Return a numeric argument greater than zero, or None."""
     value = content.arguments.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    return (
+        value
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        else None
+    )
 
 
 def runs(content: RequestContent | StageContent, name: str) -> Runs:

@@ -12,7 +12,9 @@ from apps.production.enums import RequestedPriority
 
 
 def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield each field of the request and its stages with a value of this type: path, definition, value."""
+    """Yield each field of the request and its stages with a value of this type: path, definition,
+    value.
+    """
     for name, argument in REQUEST.items():
         value = getattr(content, name)
         if isinstance(value, kind):
@@ -38,7 +40,11 @@ def stage_count(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The request does not exceed the maximum number of stages."""
     if len(content.stages) > MAX_STAGES:
         yield Problem(
-            "stages", f"A request has at most {MAX_STAGES} stages. This one has {len(content.stages):,}. Split it."
+            "stages",
+            (
+                f"A request has at most {MAX_STAGES} stages. This one has "
+                f"{len(content.stages):,}. Split it."
+            ),
         )
 
 
@@ -54,7 +60,9 @@ def number_ranges(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Choices and services exist."""
     if content.requested_priority not in RequestedPriority.values:
-        yield Problem("requested_priority", f"Choose one of: {', '.join(RequestedPriority.values)}.")
+        yield Problem(
+            "requested_priority", f"Choose one of: {', '.join(RequestedPriority.values)}."
+        )
     for path, stage in stages(content):
         for slug in stage.services:
             if slug not in facts.services:
@@ -64,14 +72,19 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.INVALID)
 def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The workflow type declares every stage and argument, and each value has the declared type."""
-    places: list[tuple[str, Any, Workflow | StageType]] = [("arguments", content.arguments, content.workflow)]
+    places: list[tuple[str, Any, Workflow | StageType]] = [
+        ("arguments", content.arguments, content.workflow)
+    ]
     for path, stage in stages(content):
         if content.workflow.knows(stage.kind):
-            places.append((f"{path}.arguments", stage.arguments, content.workflow.stage(stage.kind)))
+            places.append(
+                (f"{path}.arguments", stage.arguments, content.workflow.stage(stage.kind))
+            )
             continue
         kinds = ", ".join(kind.key for kind in content.workflow.stages)
         yield Problem(
-            f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”. Choose one of: {kinds}."
+            f"{path}.kind",
+            f"{content.workflow.title} has no stage “{stage.kind[:40]}”. Choose one of: {kinds}.",
         )
 
     for path, values, declared in places:
@@ -80,5 +93,6 @@ def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             problem = argument.problem(value) if argument and value not in ("", None) else ""
             if problem or argument is None:
                 yield Problem(
-                    f"{path}.{name[:40]}", problem or f"{content.workflow.title} has no argument “{name[:40]}”."
+                    f"{path}.{name[:40]}",
+                    problem or f"{content.workflow.title} has no argument “{name[:40]}”.",
                 )

@@ -35,14 +35,19 @@ def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def deadline_in_future(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The deadline is in the future."""
     if content.deadline and content.deadline <= facts.today:
-        yield Problem("deadline", f"The deadline is not in the future. Choose a date after {facts.today:%-d %b %Y}.")
+        yield Problem(
+            "deadline",
+            f"The deadline is not in the future. Choose a date after {facts.today:%-d %b %Y}.",
+        )
 
 
 @rule(Severity.ERROR)
 def priority_reason(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A priority above normal has a reason."""
     if content.requested_priority in ABOVE_NORMAL and not content.priority_reason.strip():
-        yield Problem("priority_reason", f"Give a reason for {content.requested_priority} priority.")
+        yield Problem(
+            "priority_reason", f"Give a reason for {content.requested_priority} priority."
+        )
 
 
 @rule(Severity.ERROR)
@@ -55,11 +60,16 @@ def stage_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             name = _NOT_IN_NAMES.sub("_", stage.name.strip()).lstrip("._-")
             yield Problem(
                 path,
-                "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their environment.",
+                (
+                    "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their "
+                    "environment."
+                ),
                 Fix(f"Use {name}", {path: name}) if name else None,
             )
         if stage.name and stage.name in first:
-            yield Problem(path, f"Stage {first[stage.name] + 1} already has this name. Choose another one.")
+            yield Problem(
+                path, f"Stage {first[stage.name] + 1} already has this name. Choose another one."
+            )
         first.setdefault(stage.name, position)
 
 
@@ -73,7 +83,10 @@ def shell_safe_names(stage: StageContent, facts: Facts) -> Iterator[Problem]:
             fixes = {name: plain}
             yield Problem(
                 name,
-                "Remove spaces, quotes and other special characters: this becomes one word of a command.",
+                (
+                    "Remove spaces, quotes and other special characters: this becomes one word of "
+                    "a command."
+                ),
                 Fix(f"Use {plain}", fixes) if _PLAIN.fullmatch(plain) else None,
             )
 
@@ -82,7 +95,9 @@ def shell_safe_names(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 def deadline_within_two_years(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The deadline is within two years."""
     if content.deadline and content.deadline > facts.today + FAR:
-        yield Problem("deadline", f"{content.deadline:%-d %b %Y} is more than two years away. Check the year.")
+        yield Problem(
+            "deadline", f"{content.deadline:%-d %b %Y} is more than two years away. Check the year."
+        )
 
 
 @rule(Severity.WARNING)
@@ -93,10 +108,22 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
-    begins, past_jobs, assumption = facts.estimate.begins, facts.estimate.past_jobs, facts.estimate.assumption
-    start = f", starting about {begins[1]:%-d %b %Y}" if begins else "" if facts.estimate.ends else ", starting today"
+    begins, past_jobs, assumption = (
+        facts.estimate.begins,
+        facts.estimate.past_jobs,
+        facts.estimate.assumption,
+    )
+    start = (
+        f", starting about {begins[1]:%-d %b %Y}"
+        if begins
+        else ""
+        if facts.estimate.ends
+        else ", starting today"
+    )
     start += f", {assumption}" if assumption else ""
-    pace = f"At the pace of {past_jobs:,} past jobs" if past_jobs else "By the time limits of its jobs"
+    pace = (
+        f"At the pace of {past_jobs:,} past jobs" if past_jobs else "By the time limits of its jobs"
+    )
     yield Problem(
         "deadline",
         f"{pace} it would finish between {early} and {late}, most likely on {likely}{start}. "
@@ -109,8 +136,13 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
 def purpose_informative(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The purpose is detailed enough for a decision, and does not repeat the title."""
     purpose = content.purpose.strip()
-    if purpose and (len(purpose) < SHORT_PURPOSE or purpose.casefold() == content.title.strip().casefold()):
-        yield Problem("purpose", "Add detail: which analysis, who needs the result, and what it replaces or extends.")
+    if purpose and (
+        len(purpose) < SHORT_PURPOSE or purpose.casefold() == content.title.strip().casefold()
+    ):
+        yield Problem(
+            "purpose",
+            "Add detail: which analysis, who needs the result, and what it replaces or extends.",
+        )
 
 
 @rule(Severity.WARNING)
@@ -135,7 +167,9 @@ def reason_without_priority(content: RequestContent, facts: Facts) -> Iterator[P
     if content.priority_reason.strip() and content.requested_priority not in ABOVE_NORMAL:
         fix = Fix("Request high priority", {"requested_priority": "high"})
         yield Problem(
-            "priority_reason", f"A reason is given, but the requested priority is {content.requested_priority}.", fix
+            "priority_reason",
+            f"A reason is given, but the requested priority is {content.requested_priority}.",
+            fix,
         )
 
 
@@ -144,5 +178,9 @@ def contact_is_member(content: RequestContent, facts: Facts) -> Iterator[Problem
     """The author of the request is still a liaison of the experiment."""
     if facts.former_contact:
         yield Problem(
-            "purpose", f"{facts.former_contact}, the author, is no longer a liaison. Name a contact in the purpose."
+            "purpose",
+            (
+                f"{facts.former_contact}, the author, is no longer a liaison. Name a contact in "
+                "the purpose."
+            ),
         )

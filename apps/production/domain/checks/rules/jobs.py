@@ -27,7 +27,9 @@ def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A job has at least ten events."""
     if stage.events and stage.jobs and stage.jobs <= stage.events < FEW_EVENTS * stage.jobs:
         per_job = stage.events / stage.jobs
-        yield Problem("jobs", f"Only {per_job:.3g} events per job. Check the numbers of events and jobs.")
+        yield Problem(
+            "jobs", f"Only {per_job:.3g} events per job. Check the numbers of events and jobs."
+        )
 
 
 @stage_rule(Severity.WARNING)
@@ -39,7 +41,10 @@ def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
             events = per_job * stage.jobs
             yield Problem(
                 "events",
-                f"{stage.jobs:,} jobs of {per_job:,} events make {events:,}, {remainder:,} fewer than requested.",
+                (
+                    f"{stage.jobs:,} jobs of {per_job:,} events make {events:,}, {remainder:,} "
+                    "fewer than requested."
+                ),
                 Fix(f"Request {events:,}", {"events": events}),
             )
 
@@ -52,7 +57,11 @@ def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         return
     file_bytes = round(size * stage.events / stage.jobs)
     if not SMALL_FILE <= file_bytes <= LARGE_FILE:
-        what = "small: use fewer jobs or add a merge" if file_bytes < SMALL_FILE else "large: use more jobs"
+        what = (
+            "small: use fewer jobs or add a merge"
+            if file_bytes < SMALL_FILE
+            else "large: use more jobs"
+        )
         about = round_size(round(file_bytes, -max(0, len(str(file_bytes)) - 3)))
         yield Problem("jobs", f"Each job writes about {about}, which is {what}.")
 
@@ -66,7 +75,10 @@ def merge_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         here = "arguments.target_bytes"
         yield Problem(
             here,
-            f"Files between {round_size(SMALL_MERGED)} and {round_size(LARGE_MERGED)} suit disk and tape best.",
+            (
+                f"Files between {round_size(SMALL_MERGED)} and {round_size(LARGE_MERGED)} suit "
+                "disk and tape best."
+            ),
             Fix(f"Use {round_size(best)}", {here: best}),
         )
 
@@ -76,7 +88,9 @@ def merge_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A merge has fewer jobs than input files."""
     files = number(stage, "files")
     if number(stage, "target_bytes") and files and stage.jobs and stage.jobs >= files:
-        yield Problem("jobs", f"{stage.jobs:,} jobs for {int(files):,} files merge nothing. Use fewer jobs.")
+        yield Problem(
+            "jobs", f"{stage.jobs:,} jobs for {int(files):,} files merge nothing. Use fewer jobs."
+        )
 
 
 @stage_rule(Severity.ERROR)
@@ -85,7 +99,9 @@ def files_for_every_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     files = number(stage, "files")
     if not number(stage, "target_bytes") and files and stage.jobs and stage.jobs > files:
         fix = Fix(f"Use {int(files):,} jobs", {"jobs": int(files)})
-        yield Problem("jobs", f"More jobs than files ({int(files):,}). Reduce the number of jobs.", fix)
+        yield Problem(
+            "jobs", f"More jobs than files ({int(files):,}). Reduce the number of jobs.", fix
+        )
 
 
 @stage_rule(Severity.ERROR)
@@ -96,12 +112,16 @@ def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     if facts.offers and not roomy:
         most = max(o.memory_bytes or 0 for o in facts.offers)
         fix = Fix(f"Use {round_size(most)}", {"memory_bytes": most})
-        yield Problem("memory_bytes", f"No cluster offers more than {round_size(most)} per job.", fix)
+        yield Problem(
+            "memory_bytes", f"No cluster offers more than {round_size(most)} per job.", fix
+        )
     elif roomy and all(wall > (o.wall_seconds or wall) for o in roomy):
         longest = max(o.wall_seconds or 0 for o in roomy)
         size = field_text("memory_bytes", memory) or "this memory"
         fix = Fix(f"Use {round_duration(longest)}", {"wall_seconds": longest})
-        yield Problem("wall_seconds", f"Jobs with {size} may run at most {round_duration(longest)}.", fix)
+        yield Problem(
+            "wall_seconds", f"Jobs with {size} may run at most {round_duration(longest)}.", fix
+        )
 
 
 @past_rule(Severity.WARNING)
@@ -111,7 +131,10 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
         enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
         yield Problem(
             "wall_seconds",
-            f"10% of {past.basis} took more than {round_duration(round(past.wall_most / 60) * 60)}.",
+            (
+                f"10% of {past.basis} took more than "
+                f"{round_duration(round(past.wall_most / 60) * 60)}."
+            ),
             Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough}),
         )
 
@@ -119,11 +142,19 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
 @past_rule(Severity.WARNING)
 def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at most four times the 90th percentile of past jobs."""
-    if stage.wall_seconds and past.wall_most and stage.wall_seconds > GENEROUS * max(past.wall_most, HOUR):
+    if (
+        stage.wall_seconds
+        and past.wall_most
+        and stage.wall_seconds > GENEROUS * max(past.wall_most, HOUR)
+    ):
         enough = ceil(past.wall_most * 1.5 / HOUR) * HOUR
         longest = round_duration(ceil(past.wall_most / 60) * 60)
         fix = Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough})
-        yield Problem("wall_seconds", f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.", fix)
+        yield Problem(
+            "wall_seconds",
+            f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.",
+            fix,
+        )
 
 
 @past_rule(Severity.WARNING)

@@ -24,7 +24,8 @@ def stop_in_future(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     stop = _stop(content)
     if stop and stop <= facts.today:
         yield Problem(
-            "arguments.stop_on", f"The stop date is not in the future. Choose a date after {facts.today:%-d %b %Y}."
+            "arguments.stop_on",
+            f"The stop date is not in the future. Choose a date after {facts.today:%-d %b %Y}.",
         )
 
 
@@ -34,14 +35,18 @@ def stop_by_deadline(content: RequestContent, facts: Facts) -> Iterator[Problem]
     stop = _stop(content)
     if stop and content.deadline and stop > content.deadline:
         fix = Fix(f"Use {stop:%-d %b %Y}", {"deadline": stop})
-        yield Problem("deadline", f"Keep-up processing runs until {stop:%-d %b %Y}, after the deadline.", fix)
+        yield Problem(
+            "deadline", f"Keep-up processing runs until {stop:%-d %b %Y}, after the deadline.", fix
+        )
 
 
 @rule(Severity.ERROR)
 def files_listed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The catalogue lists the files of keep-up processing that the portal submits."""
     if content.workflow.takes_files and facts.listing_fault:
-        yield Problem("stages.0.input_dataset", f"The files cannot be listed. {facts.listing_fault}")
+        yield Problem(
+            "stages.0.input_dataset", f"The files cannot be listed. {facts.listing_fault}"
+        )
 
 
 @rule(Severity.ERROR)
@@ -50,7 +55,9 @@ def split_complete(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     if text(content, "split") == "per N files" and not number(content, "files_per_job"):
         path = "arguments.files_per_job"
         yield Problem(
-            path, "Enter the number of files per job.", Fix("One file per job", {"arguments.split": "per file"})
+            path,
+            "Enter the number of files per job.",
+            Fix("One file per job", {"arguments.split": "per file"}),
         )
 
 
@@ -61,12 +68,17 @@ def job_cap_sufficient(content: RequestContent, facts: Facts) -> Iterator[Proble
     if not cap or not stop or stop <= facts.today:
         return
     seconds = (stop - facts.today).days * DAY
-    needed = sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in content.stages) / seconds
+    needed = (
+        sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in content.stages) / seconds
+    )
     if needed > cap:
         path, enough = "arguments.most_in_flight", int(needed) + 1
         yield Problem(
             path,
-            f"If jobs run to their wall time limit, {enough:,} must run at once to finish by the stop date.",
+            (
+                f"If jobs run to their wall time limit, {enough:,} must run at once to finish by "
+                "the stop date."
+            ),
             Fix(f"Allow {enough:,}", {path: enough}) if enough <= 100_000 else None,
         )
 

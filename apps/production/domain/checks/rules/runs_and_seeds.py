@@ -17,7 +17,10 @@ MAX_RUN = 10**12
 def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No other request of the experiment uses these run numbers for new events."""
     path, mine = f"arguments.{NEW_RUNS}", runs(content, NEW_RUNS)
-    free = 1 + max((last for other in facts.others for _, last in ranges(other.runs.get(NEW_RUNS, ""))), default=0)
+    free = 1 + max(
+        (last for other in facts.others for _, last in ranges(other.runs.get(NEW_RUNS, ""))),
+        default=0,
+    )
     last = free + mine[0][1] - mine[0][0] if mine else 0
     block = f"{free}-{last}" if len(mine) == 1 and last < MAX_RUN else ""
     for other, common in _same_runs(content, facts, NEW_RUNS):
@@ -27,10 +30,14 @@ def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Proble
 
 @rule(Severity.WARNING)
 def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No other request of the experiment processes these runs with the same release and configuration."""
+    """No other request of the experiment processes these runs with the same release and
+    configuration.
+    """
     first = content.stages[0] if content.stages else None
     alike = {
-        o.key for o in facts.others if first and (o.release, o.configuration) == (first.release, first.configuration)
+        o.key
+        for o in facts.others
+        if first and (o.release, o.configuration) == (first.release, first.configuration)
     }
     for argument in content.workflow.arguments:
         if argument.type == "runs" and argument.name != NEW_RUNS:
@@ -64,8 +71,16 @@ def seed_range(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     jobs = (content.stages[0].jobs if content.stages else None) or 0
     if first and first + jobs - 1 > MAX_SEED:
         path = "arguments.first_seed"
-        fix = Fix(f"Start with {MAX_SEED - jobs + 1:,}", {path: MAX_SEED - jobs + 1}) if jobs < MAX_SEED else None
-        yield Problem(path, f"The seed of job {jobs:,} would exceed {MAX_SEED:,}. Start with a lower seed.", fix)
+        fix = (
+            Fix(f"Start with {MAX_SEED - jobs + 1:,}", {path: MAX_SEED - jobs + 1})
+            if jobs < MAX_SEED
+            else None
+        )
+        yield Problem(
+            path,
+            f"The seed of job {jobs:,} would exceed {MAX_SEED:,}. Start with a lower seed.",
+            fix,
+        )
 
 
 @rule(Severity.ERROR)
@@ -76,12 +91,17 @@ def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         return
     last = first + (stage.jobs or 1) - 1
     taken = [o for o in facts.others if o.first_seed and o.configuration == stage.configuration]
-    clash = [o for o in taken if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1]
+    clash = [
+        o
+        for o in taken
+        if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1
+    ]
     free = max((o.first_seed + max(o.jobs, 1) for o in taken if o.first_seed), default=0)
     for other in clash:
         yield Problem(
             "arguments.first_seed",
-            f"{other.key} uses {other.jobs:,} seeds from {other.first_seed:,} with {stage.configuration}. "
+            f"{other.key} uses {other.jobs:,} seeds from {other.first_seed:,} with "
+            f"{stage.configuration}. "
             "The same events would be generated twice.",
             Fix(f"Start with {free:,}", {"arguments.first_seed": free}),
         )

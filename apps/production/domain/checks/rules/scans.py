@@ -9,7 +9,9 @@ from apps.production.domain.content.scan import scan_of, texts_naming
 
 @rule(Severity.ERROR)
 def scan_readable(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A parameter scan lists parameters and values, and the workflow type has a fixed number of jobs."""
+    """A parameter scan lists parameters and values,
+    and the workflow type has a fixed number of jobs.
+    """
     if content.scan.strip() and content.workflow.takes_files:
         yield Problem("scan", "A request that processes files as they arrive cannot be a scan.")
     for fault in scan_of(content).faults:
@@ -18,7 +20,9 @@ def scan_readable(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 
 @rule(Severity.ERROR)
 def scan_used(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Each parameter of a scan changes what a stage runs, and no stage names a parameter that is not listed."""
+    """Each parameter of a scan changes what a stage runs,
+    and no stage names a parameter that is not listed.
+    """
     parameters, used = scan_of(content).parameters, set[str]()
     if not parameters:
         return
@@ -29,7 +33,10 @@ def scan_used(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 yield Problem(f"{path}.{name}", f"The scan has no parameter “{unknown[:40]}”.")
     for name in parameters:
         if name not in used:
-            yield Problem("scan", f"No stage uses {name}. Write {{{name}}} in its configuration or an argument.")
+            yield Problem(
+                "scan",
+                f"No stage uses {name}. Write {{{name}}} in its configuration or an argument.",
+            )
 
 
 @rule(Severity.ERROR)
@@ -59,5 +66,10 @@ def scan_shares(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 field = f"{path}.{name}"
                 per_point = -(-total // count)
                 more = per_point * count
-                message = f"{total:,} {name} do not divide among {count} points. {name.capitalize()} are totals."
-                yield Problem(field, message, Fix(f"Use {more:,}, {per_point:,} per point", {field: more}))
+                message = (
+                    f"{total:,} {name} do not divide among {count} points. {name.capitalize()} "
+                    "are totals."
+                )
+                yield Problem(
+                    field, message, Fix(f"Use {more:,}, {per_point:,} per point", {field: more})
+                )

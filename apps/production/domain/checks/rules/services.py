@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
+from apps.production.domain.checks.base import (
+    Facts,
+    Fix,
+    Problem,
+    Severity,
+    rule,
+    stage_rule,
+    stages,
+)
 from apps.production.domain.content.model import RequestContent, StageContent
 
 
@@ -28,7 +36,8 @@ def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 if last is None or window.starts_at <= datetime.combine(last, time.max, UTC):
                     yield Problem(
                         f"{path}.services",
-                        f"{service.name if service else slug}: “{window.title[:80]}” is scheduled from "
+                        f"{service.name if service else slug}: “{window.title[:80]}” is "
+                        "scheduled from "
                         f"{window.starts_at:%-d %b %H:%M} to {window.ends_at:%-d %b %H:%M} UTC.",
                     )
 
@@ -38,7 +47,12 @@ def usual_services(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The stage lists the services that most earlier stages of this name needed."""
     before = facts.stages_before.get(stage.name.casefold())
     for slug, times in sorted(before.services.items()) if before else ():
-        if before and before.requests >= 2 and times * 2 > before.requests and slug not in stage.services:
+        if (
+            before
+            and before.requests >= 2
+            and times * 2 > before.requests
+            and slug not in stage.services
+        ):
             yield Problem(
                 "services",
                 f"{times} of {before.requests} earlier stages named {stage.name} needed {slug}.",

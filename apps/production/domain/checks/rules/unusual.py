@@ -1,4 +1,6 @@
-"""Rules for figures that are far above those of past jobs and earlier requests: mostly a zero too many."""
+"""Rules for figures that are far above those of past jobs and earlier requests:
+mostly a zero too many.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,14 +19,18 @@ GB, TB = 10**9, 10**12
 
 @dataclass(frozen=True)
 class Scale:
-    """What is unusual: so many `times` the earlier figure, if that is at least `small`; else above `unknown`."""
+    """What is unusual: so many `times` the earlier figure, if that is at least `small`;
+    else above `unknown`.
+    """
 
     times: int
     small: float
     unknown: float
 
     def limit(self, earlier: float) -> float:
-        """Return the largest figure that is not unusual; `earlier` is 0 if there is nothing to compare with."""
+        """Return the largest figure that is not unusual;
+        `earlier` is 0 if there is nothing to compare with.
+        """
         return self.times * max(earlier, self.small) if earlier else self.unknown
 
 
@@ -43,12 +49,17 @@ def memory_fits_node(content: RequestContent, facts: Facts) -> Iterator[Problem]
     largest = max(facts.largest_node_bytes, offered)
     for path, stage in stages(content):
         if largest and (stage.memory_bytes or 0) > largest:
-            yield Problem(f"{path}.memory_bytes", f"The largest node known has {round_size(largest)} of memory.")
+            yield Problem(
+                f"{path}.memory_bytes",
+                f"The largest node known has {round_size(largest)} of memory.",
+            )
 
 
 @rule(Severity.WARNING)
 def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The memory is at most four times what past jobs used or, without past jobs, what earlier stages requested."""
+    """The memory is at most four times what past jobs used or, without past jobs,
+    what earlier stages requested.
+    """
     requested = max((stage.memory_bytes for stage in facts.earlier_stages), default=0)
     for position, (path, stage) in enumerate(stages(content)):
         past = facts.estimate.stages[position] if position < len(facts.estimate.stages) else None
@@ -63,14 +74,20 @@ def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem(f"{path}.memory_bytes", message, fix)
         else:
             message = f"No job of the experiment has used or requested more than {_size(earlier)}."
-            yield Problem(f"{path}.memory_bytes", message if earlier else _NOTHING_EARLIER.format("memory"))
+            yield Problem(
+                f"{path}.memory_bytes", message if earlier else _NOTHING_EARLIER.format("memory")
+            )
 
 
 @rule(Severity.WARNING)
 def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A stage has at most ten times the jobs of an earlier stage of its name, or else of any earlier stage."""
+    """A stage has at most ten times the jobs of an earlier stage of its name,
+    or else of any earlier stage.
+    """
     for path, stage in stages(content):
-        named = [earlier for earlier in facts.earlier_stages if earlier.name == stage.name.casefold()]
+        named = [
+            earlier for earlier in facts.earlier_stages if earlier.name == stage.name.casefold()
+        ]
         largest = max(named or facts.earlier_stages, key=lambda earlier: earlier.jobs, default=None)
         if (stage.jobs or 0) <= JOBS.limit(largest.jobs if largest else 0):
             continue
@@ -79,13 +96,16 @@ def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         else:
             what = f"stage {largest.name} of {largest.request}"
             yield Problem(
-                f"{path}.jobs", f"The largest earlier one, {what}, has {largest.jobs:,} jobs. Check the number."
+                f"{path}.jobs",
+                f"The largest earlier one, {what}, has {largest.jobs:,} jobs. Check the number.",
             )
 
 
 @rule(Severity.WARNING)
 def hours_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """All jobs at their time limit take at most ten times the hours of the largest earlier request."""
+    """All jobs at their time limit take at most ten times the hours of the largest earlier
+    request.
+    """
     earlier: dict[str, float] = defaultdict(float)
     for earlier_stage in facts.earlier_stages:
         earlier[earlier_stage.request] += earlier_stage.jobs * earlier_stage.wall_seconds / HOUR
@@ -103,14 +123,18 @@ def hours_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 
 @rule(Severity.WARNING)
 def disk_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The output of a stage is at most ten times as large as the largest earlier output of a stage of its name."""
+    """The output of a stage is at most ten times as large as the largest earlier output of a
+    stage of its name.
+    """
     for (path, stage), past in zip(stages(content), facts.estimate.stages, strict=False):
         earlier = facts.largest_outputs.get(stage.name.casefold(), 0)
         if not past.disk_bytes or past.disk_bytes.mid <= DISK.limit(earlier):
             continue
         message = f"The output would take {_size(past.disk_bytes.mid)}."
         if earlier:
-            message += f" The largest earlier one has {_size(earlier)}. Check events and size per event."
+            message += (
+                f" The largest earlier one has {_size(earlier)}. Check events and size per event."
+            )
         else:
             message += " " + _NOTHING_EARLIER.format("size")
         field = "arguments.output_event_bytes" if number(stage, "output_event_bytes") else "events"
@@ -124,12 +148,15 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     jobs = (content.stages[0].jobs if content.stages else None) or 0
     if not numbers or not jobs:
         return
-    earlier = [block.jobs / block.runs for block in facts.earlier_blocks if block.jobs and block.runs]
+    earlier = [
+        block.jobs / block.runs for block in facts.earlier_blocks if block.jobs and block.runs
+    ]
     least, most = min(earlier, default=1.0), max(earlier, default=0.0)
     if least / JOBS_PER_RUN.times <= jobs / numbers <= JOBS_PER_RUN.limit(most):
         return
     message = (
-        f"{numbers:,} run number{'s' if numbers != 1 else ''} for {jobs:,} jobs: {_per_run(jobs / numbers)} per run."
+        f"{numbers:,} run number{'s' if numbers != 1 else ''} for {jobs:,} jobs: "
+        f"{_per_run(jobs / numbers)} per run."
     )
     if earlier:
         span = _per_run(most) if least == most else f"{least:,.3g} to {_per_run(most)}"
@@ -137,7 +164,9 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     yield Problem(f"arguments.{NEW_RUNS}", f"{message} Check the block.")
 
 
-_NOTHING_EARLIER = "This {} is unusual, and the experiment has no earlier request to compare it with. Check it."
+_NOTHING_EARLIER = (
+    "This {} is unusual, and the experiment has no earlier request to compare it with. Check it."
+)
 
 
 def _hours(stage: StageContent) -> float:
