@@ -48,7 +48,7 @@ def test_log_of_a_running_task_is_followed(slurm, settings, tmp_path):
     path = slurm.jobs_dir / f"of-followed-{job_id}.log"
 
     def follow(text, before=None):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while text not in (path.read_text() if path.exists() else ""):
             assert time.monotonic() < deadline, slurm.scontrol("show", "job", array)
             time.sleep(0.1)

@@ -243,7 +243,7 @@ def test_three_stages_from_the_queue_to_done(
     ]
     # Nothing was reported of the last stage yet. The portal looks again each minute, as accounting
     # may come in parts.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while state() != "data_quality":
         assert time.monotonic() < deadline, "\n".join(map(str, jobs_of(request)))
         time.sleep(1)
