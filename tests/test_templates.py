@@ -154,3 +154,14 @@ def test_style_sheets_name_only_classes_that_pages_have() -> None:
                 name for each in selectors for name in re.findall(r"\.([a-zA-Z][\w-]*)", each)
             } - words
     assert {name for name in unknown if not _MADE.fullmatch(name)} == set()
+
+
+def test_style_sheets_and_scripts_have_no_long_lines() -> None:
+    static = ROOT / "static/opsportal"
+    long_lines = [
+        f"{path.relative_to(static)}:{number}"
+        for path in sorted((*static.rglob("*.css"), *static.rglob("*.js")))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert long_lines == []

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from apps.production.models import Comment, Request
+from tests.browser.conftest import wait_until_loaded
 from tests.factories.requests import request_in
 
 
@@ -47,6 +48,7 @@ def test_five_requests_are_decided_by_at_most_fifteen_keys(
         expect(page.locator(".desk-open h2")).to_contain_text(one.key)
         press("a", "Enter")
         expect(page.get_by_text(f"{one.key} is now “queued”.")).to_be_visible()
+        wait_until_loaded(page)  # keys of a page that is still loading do nothing
     expect(page.locator(".desk-open h2")).to_contain_text(waiting[5].key)
     press("r")
     page.keyboard.type("Deadline: too early")  # what is said is not a key of the desk

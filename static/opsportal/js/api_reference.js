@@ -1,4 +1,5 @@
-// Draws the OpenAPI schema with Swagger UI. Changes made from the page carry the session's CSRF token.
+// Draws the OpenAPI schema with Swagger UI. Changes made from the page carry the session's CSRF
+// token.
 const place = document.getElementById("reference");
 const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers"));
 

@@ -1,15 +1,20 @@
-// The approver's desk: keys go through the list and open the decisions; a request opens beside the list, whose ticks stay.
+// The approver's desk: keys go through the list and open the decisions; a request opens beside the
+// list, whose ticks stay.
 const list = document.querySelector(".desk-list");
 const links = () => [...(list?.querySelectorAll("a[data-key]") ?? [])];
 const current = () => links().findIndex((link) => link.hasAttribute("aria-current"));
 const WIDE = window.matchMedia("(min-width: 901px)");
 
 const open = (link) => {
-  for (const each of links()) each.removeAttribute("aria-current");
+  for (const other of links()) other.removeAttribute("aria-current");
   link.setAttribute("aria-current", "true");
   link.scrollIntoView({ block: "nearest" });
   history.replaceState(null, "", link.href);
-  htmx.ajax("GET", link.href, { target: "#desk-request", select: "#desk-request > *", swap: "innerHTML" });
+  htmx.ajax("GET", link.href, {
+    target: "#desk-request",
+    select: "#desk-request > *",
+    swap: "innerHTML",
+  });
 };
 
 list?.addEventListener("click", (event) => {
@@ -33,9 +38,10 @@ const keys = {
   x: () => links()[current()]?.closest("li").querySelector("input").click(),
 };
 
+const FIELDS = "input:not([type=checkbox]), textarea, select, [contenteditable]";
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+  const isTyping = event.target.closest(FIELDS);
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
   event.preventDefault();
   keys[event.key]();
 });

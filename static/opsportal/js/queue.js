@@ -1,6 +1,7 @@
-// The queue: a row is dragged by its grip, or moved with Alt and the arrow keys. Either fills in the row's own form, and
-// asks for the reason: nothing moves before that is sent. Forms show what they would change as they are filled in.
-// Without this file the form is filled in by hand, and Preview shows its effect.
+// The queue: a row is dragged by its grip, or moved with Alt and the arrow keys. Either fills in
+// the row's own form, and asks for the reason: nothing moves before that is sent. Forms show what
+// they would change as they are filled in. Without this file the form is filled in by hand, and
+// Preview shows its effect.
 const rows = () => [...document.querySelectorAll("table.queue-list tr[data-rank]")];
 const rankOf = (row) => Number(row.dataset.rank);
 let dragged;
@@ -9,21 +10,22 @@ const EFFECTS = "details.move form, details.level form";
 const WAIT = 200;
 let timer;
 
-const preview = async (form) => {
-  const sent = new FormData(form);
-  sent.set("do", "preview");
-  try {
-    const answer = await fetch(form.action, { method: "POST", body: sent });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const shown = page.querySelector(`details[open] > form[action="${form.getAttribute("action")}"] .effects`);
-    form.querySelector(".effects").replaceChildren(...(shown?.childNodes ?? []));
-  } catch { /* sending the form says what is wrong */ }
+const preview = (form) => {
+  const effects = `details[open] > form[action="${form.getAttribute("action")}"] .effects > *`;
+  htmx.ajax("POST", form.action, {
+    source: form,
+    values: { do: "preview" },
+    target: form.querySelector(".effects"),
+    select: effects,
+    swap: "innerHTML",
+  });
 };
 
 const previewSoon = (form) => {
   clearTimeout(timer);
-  const filled = [...form.elements].every((field) => field.name === "reason" || field.checkValidity());
-  if (filled) timer = setTimeout(() => preview(form), WAIT);
+  const needed = [...form.elements].filter((field) => field.name !== "reason");
+  const isFilled = needed.every((field) => field.checkValidity());
+  if (isFilled) timer = setTimeout(() => preview(form), WAIT);
 };
 
 document.addEventListener("input", (event) => {
@@ -62,7 +64,7 @@ for (const grip of document.querySelectorAll("table.queue-list .grip")) {
   });
   grip.addEventListener("dragend", () => {
     dragged = undefined;
-    for (const each of rows()) each.classList.remove("drop-before", "drop-after");
+    for (const other of rows()) other.classList.remove("drop-before", "drop-after");
   });
 }
 

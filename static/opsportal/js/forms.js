@@ -1,0 +1,28 @@
+// What every form of a page does. Forms work without it.
+
+// A filter form sends only what is filled in, so that its address stays short.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[method=get]")) return;
+  for (const field of form.elements) {
+    if (field.name && field.value === "") field.disabled = true;
+  }
+  setTimeout(() => {
+    for (const field of form.elements) field.disabled = false;
+  });
+});
+
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+// A login in another tab changes the token that forms send. The cookie has the current one.
+window.formToken = () => /(?:^|; )csrftoken=([^;]*)/.exec(document.cookie)?.[1];
+document.addEventListener("submit", (event) => {
+  const field = event.target.querySelector("input[name=csrfmiddlewaretoken]");
+  if (field && formToken()) field.value = formToken();
+});
+document.addEventListener("htmx:configRequest", (event) => {
+  if (formToken()) event.detail.headers["X-CSRFToken"] = formToken();
+});
