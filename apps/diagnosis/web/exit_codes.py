@@ -26,4 +26,4 @@ def exit_codes(request: AuthenticatedRequest) -> HttpResponse:
         "may_edit": request.user.has_perm("diagnosis.change_exitcodemeaning"),
         "at": at,
     }
-    return render(request, "diagnosis/exit_codes.html", context)
+    return render(request, "diagnosis/known_errors/exit_codes.html", context)

@@ -57,5 +57,5 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
             return redirect("diagnosis:known-errors")
     status = 400 if form.errors or (done and done.faults) else 200
     return render(
-        request, "diagnosis/known_error_import.html", {"form": form, "done": done}, status=status
+        request, "diagnosis/known_errors/import.html", {"form": form, "done": done}, status=status
     )

@@ -72,7 +72,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         "may_propose": may_propose_known_errors(request.user),
         "may_edit": may_edit_catalogue(request.user),
     }
-    return render(request, "diagnosis/known_errors.html", context)
+    return render(request, "diagnosis/known_errors/list.html", context)
 
 
 @require_safe
@@ -100,7 +100,7 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
         "may_propose": may_propose_known_errors(request.user),
         "may_edit": may_edit_catalogue(request.user),
     }
-    return render(request, "diagnosis/known_error.html", context)
+    return render(request, "diagnosis/known_errors/detail.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -148,7 +148,7 @@ def _edit(
     may_edit = may_edit_catalogue(request.user)
     context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
     return render(
-        request, "diagnosis/known_error_form.html", context, status=400 if form.errors else 200
+        request, "diagnosis/known_errors/form.html", context, status=400 if form.errors else 200
     )
 
 
@@ -196,7 +196,7 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "problem": problem,
         "may_decide": is_open and may_edit_catalogue(request.user),
     }
-    return render(request, "diagnosis/known_error_change.html", context)
+    return render(request, "diagnosis/known_errors/change.html", context)
 
 
 @require_POST

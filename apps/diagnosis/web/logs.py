@@ -82,7 +82,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         ),
     )
     if part:
-        return render(request, "diagnosis/_log_part.html", {"page": page, "job": job})
+        return render(request, "diagnosis/log/_part.html", {"page": page, "job": job})
     may_propose = may_propose_known_errors(request.user)
     context = {
         "page": page,
@@ -90,7 +90,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         "diagnosis": job_diagnosis(job, timezone.now()),
         "may_propose": may_propose,
     }
-    return render(request, "diagnosis/log.html", context)
+    return render(request, "diagnosis/log/log.html", context)
 
 
 def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
@@ -103,7 +103,7 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         before=before,
         at=at,
     )
-    template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
+    template = "diagnosis/log/_log.html" if before is None else "diagnosis/log/_lines.html"
     return render(request, template, {"log": view, "job": job})
 
 
@@ -131,7 +131,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         "every_line": every_line,
         "diagnosis": job_diagnosis(job, timezone.now()),
     }
-    return render(request, "diagnosis/log_compare.html", context)
+    return render(request, "diagnosis/log/compare.html", context)
 
 
 def _other(request: AuthenticatedRequest, text: str) -> Job | None:

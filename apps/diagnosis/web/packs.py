@@ -74,7 +74,7 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
     )
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
     context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}
-    return render(request, "diagnosis/packs.html", context, status=400 if form.errors else 200)
+    return render(request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200)
 
 
 @require_safe
@@ -95,7 +95,7 @@ def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "is_in_force": row == pack_in_force(row.experiment_id),
         "may_decide": is_open and may_edit_catalogue(request.user),
     }
-    return render(request, "diagnosis/pack.html", context)
+    return render(request, "diagnosis/known_errors/pack.html", context)
 
 
 @require_POST

@@ -46,7 +46,7 @@ def reclassifications(request: AuthenticatedRequest) -> HttpResponse:
             )
     context = {"form": form, "runs": Reclassification.objects.all()[:SHOWN]}
     return render(
-        request, "diagnosis/reclassifications.html", context, status=400 if form.errors else 200
+        request, "diagnosis/known_errors/reclassifications.html", context, status=400 if form.errors else 200
     )
 
 
@@ -67,4 +67,4 @@ def reclassification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "is_running": run.state in RECLASSIFYING,
         "may_apply": run.state == ReclassificationState.PREVIEWED and run.changed,
     }
-    return render(request, "diagnosis/reclassification.html", context)
+    return render(request, "diagnosis/known_errors/reclassification.html", context)

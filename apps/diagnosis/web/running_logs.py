@@ -26,6 +26,6 @@ def follow(request: AuthenticatedRequest, cluster: str, job_id: str) -> HttpResp
     stream = Stream.STDERR if request.GET.get("stream") == Stream.STDERR else Stream.STDOUT
     log = running_log(archived, job_id=job_id, stream=stream, before=before)
     notice = log.notice or request.GET.get("notice", "")  # once seen, it stays
-    template = "diagnosis/_running_log.html" if request.htmx else "diagnosis/running_log.html"
+    template = "diagnosis/log/_running_log.html" if request.htmx else "diagnosis/log/running_log.html"
     context = {"log": log, "notice": notice, "words": NOTICES.get(notice, "")}
     return render(request, template, {**context, "is_followed": "pause" not in request.GET})

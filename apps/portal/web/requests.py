@@ -112,12 +112,12 @@ def _page(
         request=production_request, user=request.user, at=timezone.now(), asked=asked, checks=checks
     )
     if form is None:
-        return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
+        return render(request, "portal/request/request.html", {**page, "form": _empty_form(page)})
     if page["step"] is None and not page["sets_priority"] and not page["reschedules"]:
         raise PermissionDenied
     if first := next((name for name in form.errors if name in form.fields), None):
         form.fields[first].widget.attrs["autofocus"] = True
-    return render(request, "portal/request.html", {**page, "form": form}, status=400)
+    return render(request, "portal/request/request.html", {**page, "form": form}, status=400)
 
 
 def _empty_form(page: dict[str, Any]) -> ReasonForm | None:

@@ -42,7 +42,7 @@ def _shown(context: Any, threads: list[Any]) -> str:
         "count": len(threads),
         "first": (opened or threads)[0].first,
     }
-    html: str = context.template.engine.get_template("production/_field_talk.html").render(
+    html: str = context.template.engine.get_template("production/desk/_field_talk.html").render(
         context.new(shown)
     )
     return html

@@ -50,7 +50,7 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
         "page": page,
         "rows": [(campaign, _bar(campaign)) for campaign in page.object_list],
     }
-    return render(request, "production/campaigns.html", context)
+    return render(request, "production/catalogue/campaigns.html", context)
 
 
 def _bar(campaign: Campaign) -> str:

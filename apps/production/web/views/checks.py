@@ -34,7 +34,7 @@ ALL_TOUCHED = "all"
 
 @require_safe
 def rule_list(request: AuthenticatedRequest) -> HttpResponse:
-    return render(request, "production/rules.html", {"groups": rules_by_severity()})
+    return render(request, "production/catalogue/rules.html", {"groups": rules_by_severity()})
 
 
 @require_POST
@@ -92,7 +92,7 @@ def _panel(
         forms, report.estimate, experiment, production_request, request.user, timezone.now()
     )
     context["shows_problems"] = "problems" in request.GET
-    return render(request, "production/_checked.html", context)
+    return render(request, "production/form/_checked.html", context)
 
 
 def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:

@@ -76,7 +76,7 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
         messages.error(request, "Tick the requests to approve.")
         return _back("")
     if "confirmed" not in request.POST:
-        return render(request, "production/desk_several.html", {"rows": rows, "ticked": ticked})
+        return render(request, "production/desk/several.html", {"rows": rows, "ticked": ticked})
     for row in rows:
         with show_errors(request):
             _approve_as_requested(request, row, ticked[row.request.key], at)
@@ -145,7 +145,7 @@ def _desk(
         }
         if about is not None:
             context["comment_form"] = CommentForm(fields=None)
-    return render(request, "production/desk.html", context, status=400 if forms else 200)
+    return render(request, "production/desk/desk.html", context, status=400 if forms else 200)
 
 
 def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:

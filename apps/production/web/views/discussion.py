@@ -117,4 +117,4 @@ def _page(
     edited: bool = False,
 ) -> HttpResponse:
     context = {"object": production_request, "form": form, "thread": thread, "edited": edited}
-    return render(request, "production/comment.html", context, status=400 if form.errors else 200)
+    return render(request, "production/desk/comment.html", context, status=400 if form.errors else 200)

@@ -81,4 +81,4 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
 def _page(request: AuthenticatedRequest, form: ImportForm, faults: list[Fault]) -> HttpResponse:
     status = 400 if faults or form.errors else 200
     context = {"form": form, "faults": faults[:SHOWN_FAULTS], "count": len(faults)}
-    return render(request, "production/import.html", context, status=status)
+    return render(request, "production/form/import.html", context, status=status)

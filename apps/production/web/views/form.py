@@ -283,7 +283,7 @@ class FormPage:
             "taken": taken_names(production_request) if production_request else [],
             "threads": threads,
         }
-        return render(self.request, "production/request_form.html", context, status=status)
+        return render(self.request, "production/form/form.html", context, status=status)
 
     def _write(self, action: str) -> HttpResponse:
         """Save the input, apply a fix or submit.

@@ -41,7 +41,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
         "form": form if counts else None,
     }
     if request.method != "POST" or refusal or not form.is_valid():
-        return _form_page(request, "production/split.html", context)
+        return _form_page(request, "production/request/split.html", context)
 
     cleaned = form.cleaned_data
     how: dict[str, Any] = {"by_what": SplitUnit(cleaned["by"]), "size": cleaned["size"]}
@@ -54,7 +54,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 for part in planned.parts
             ]
             context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
-            return render(request, "production/split.html", context)
+            return render(request, "production/request/split.html", context)
 
         how |= {"reason": cleaned["reason"], "version": cleaned["version"]}
         made = links.split_request(
@@ -65,7 +65,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
             request, f"Split {production_request} into {names}. Review and submit each draft."
         )
     if form.errors:
-        return _form_page(request, "production/split.html", context)
+        return _form_page(request, "production/request/split.html", context)
     return redirect(production_request)
 
 
@@ -82,9 +82,9 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         context |= _offered(request, production_request)
     if request.POST.get("do") in {"find", "older"} and not refusal:
         context["form"] = CombineForm(initial=request.POST.dict())
-        return render(request, "production/combine.html", context)
+        return render(request, "production/request/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
-        return _form_page(request, "production/combine.html", context)
+        return _form_page(request, "production/request/combine.html", context)
 
     with show_errors(request, form):
         others = _named(
@@ -103,7 +103,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 "total": planned.content,
                 "seen": seen,
             }
-            return render(request, "production/combine.html", context)
+            return render(request, "production/request/combine.html", context)
 
         reason = form.cleaned_data["reason"]
         made = links.combine_requests(
@@ -114,7 +114,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         )
         return redirect(made)
     if form.errors:
-        return _form_page(request, "production/combine.html", context)
+        return _form_page(request, "production/request/combine.html", context)
     return redirect(production_request)
 
 

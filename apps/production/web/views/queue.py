@@ -160,7 +160,7 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
             context |= {"shifts": shifts[:MOST_SHIFTS], "more": max(0, len(shifts) - MOST_SHIFTS)}
     context["may_set"] = may_set_shares(request.user)
     status = 400 if form.is_bound and (form.errors or not previews) else 200
-    return render(request, "production/shares.html", context, status=status)
+    return render(request, "production/queue/shares.html", context, status=status)
 
 
 def _queue(
@@ -189,7 +189,7 @@ def _queue(
         "against": reasons_against([row.request for row in part.rows], at),
     }
     is_wrong = changed is not None and changed.shifts is None
-    return render(request, "production/queue.html", context, status=400 if is_wrong else 200)
+    return render(request, "production/queue/queue.html", context, status=400 if is_wrong else 200)
 
 
 def _back(request: AuthenticatedRequest) -> HttpResponse:

@@ -123,4 +123,4 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
         "revisions": kept,
         "comparison": compare(production_request, old=old, new=new) if old else None,
     }
-    return render(request, "production/changes.html", context)
+    return render(request, "production/request/changes.html", context)

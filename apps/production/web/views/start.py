@@ -43,7 +43,7 @@ def start(request: AuthenticatedRequest) -> HttpResponse:
         ],
         "importing": importing,
     }
-    return render(request, "production/start.html", context)
+    return render(request, "production/form/start.html", context)
 
 
 def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:

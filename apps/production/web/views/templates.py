@@ -74,7 +74,7 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
         rows.append((template, experiment in mine, may_manage(request.user, experiment)))
     more = shown[PAGE - 1] if len(shown) > PAGE else None
     return render(
-        request, "production/templates.html", {"rows": rows, "more": more, "is_first": last is None}
+        request, "production/catalogue/templates.html", {"rows": rows, "more": more, "is_first": last is None}
     )
 
 
@@ -139,5 +139,5 @@ def _template(request: AuthenticatedRequest, number: int) -> RequestTemplate:
 def _name_page(request: AuthenticatedRequest, form: Any, title: str) -> HttpResponse:
     context = {"form": form, "title": title}
     return render(
-        request, "production/template_name.html", context, status=400 if form.errors else 200
+        request, "production/catalogue/template_name.html", context, status=400 if form.errors else 200
     )

@@ -20,7 +20,7 @@ def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
         if writable_experiments(request.user).exists()
         else {},
     }
-    return render(request, "production/workflows.html", context)
+    return render(request, "production/catalogue/workflows.html", context)
 
 
 @require_safe
@@ -30,4 +30,4 @@ def workflow_page(request: AuthenticatedRequest, key: str) -> HttpResponse:
         workflow_choices(request.user)
     )
     context = {"version": version, "workflow": workflow_of(version), "may_write": may_write}
-    return render(request, "production/workflow.html", context)
+    return render(request, "production/catalogue/workflow.html", context)
