@@ -15,6 +15,7 @@ from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
 from apps.diagnosis.domain.impact.recount import recount_impact
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
+from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from apps.submission.domain.retrying import batches, offers
@@ -103,6 +104,41 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
     for name, text in visit().items():
         assert "Retry 3 jobs" in text, name
         assert "Wait:" not in text, name
+
+
+def test_pages_wait_for_an_announcement_that_says_not_to_submit(
+    pages, outage, shifter, approver, nova, now
+):
+    visit = pages(shifter, owners=True)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    announcement = post_announcement(
+        title="<b>Power cut", by=approver, at=now, do_not_submit=True, experiments=[nova]
+    )
+    for name, text in visit().items():
+        assert "Start 3 jobs once “&lt;b&gt;Power cut” ends" in text, name
+        assert "Retry 3 jobs" not in text, name
+        assert (
+            name == "group"
+            or "“&lt;b&gt;Power cut” says not to submit" in text
+            or name == "retry page"
+        )
+
+    withdraw_announcement(announcement=announcement, by=approver, at=now, reason="Over.")
+    for name, text in visit().items():
+        assert "Retry 3 jobs" in text, name
+        assert "Power cut" not in text, name
+
+
+def test_offer_does_not_wait_for_an_announcement_to_another_experiment(
+    pages, outage, shifter, approver, dune, now
+):
+    visit = pages(shifter, owners=True)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    post_announcement(
+        title="Power cut", by=approver, at=now, do_not_submit=True, experiments=[dune]
+    )
+    for name, text in visit().items():
+        assert "Retry 3 jobs" in text, name
 
 
 def test_next_step_is_to_wait_while_the_service_is_down(pages, outage, shifter, now, browse):

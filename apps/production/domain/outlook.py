@@ -55,16 +55,6 @@ class Outlook:
         down = self._down_among(services)
         return Obstacle(disruption=down[0]) if down else None
 
-    def find_obstacle_of_stage(self, stage: Stage) -> Obstacle | None:
-        """Return why no jobs of a stage should be submitted now;
-        None also if its request ignores advice.
-        """
-        if self._is_ignored_by(stage.request):
-            return None
-        return self.find_obstacle(
-            stage.request.experiment_id, {service.pk for service in stage.services.all()}
-        )
-
     def _is_ignored_by(self, request: Request) -> bool:
         return request.ignores_advice_until is not None and request.ignores_advice_until > self.at
 

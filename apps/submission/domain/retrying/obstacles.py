@@ -4,58 +4,97 @@ and announcements that advise against submitting.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import User
+from apps.diagnosis.domain.facts import services_needed_by
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Stage
 from apps.submission.domain.retrying.eligibility import Candidate, array_of, arrays_with_ids_of
-from apps.submission.domain.retrying.owned import obstacles_as_owner
+from apps.submission.domain.retrying.owned import jobs_ignoring_advice
 from apps.submission.enums import BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the retry of a job depends on: announcements to its experiment or about its services,
+    by their primary keys, unless its request ignores advice, and the service that made it fail.
+    """
+
+    experiment: int | None
+    services: frozenset[int]
+    failed_service: str
+    ignores_advice: bool
+
+    def find_obstacle(self, now: Outlook) -> Obstacle | None:
+        """Return what the retry waits for, or None if it can be submitted.
+
+        Every retry waits while the service that made its job fail is down.
+        """
+        disruption = now.find_down(self.failed_service) if self.failed_service else None
+        if disruption:
+            return Obstacle(disruption=disruption)
+        if self.ignores_advice:
+            return None
+        return now.find_obstacle(self.experiment, self.services)
+
+
+def needs_by_job(candidates: Sequence[Candidate], at: datetime) -> dict[int, Needs]:
+    """Return what retries depend on, by primary key of the job, in a fixed number of queries."""
+    owned = [candidate.verdict.job for candidate in candidates if candidate.submission is None]
+    ignoring = jobs_ignoring_advice(owned, at)
+    services = services_needed_by(owned)
+    stages = _stages_of_arrays(candidates)
+
+    needs = {}
+    for candidate in candidates:
+        verdict, submission = candidate.verdict, candidate.submission
+        if submission is None:
+            needs[verdict.job_id] = Needs(
+                experiment=verdict.job.experiment_id,
+                services=frozenset(services[verdict.job_id]),
+                failed_service=verdict.service,
+                ignores_advice=verdict.job_id in ignoring,
+            )
+        else:
+            ignores_until = submission.request.ignores_advice_until
+            place = submission.request_id, submission.position
+            needs[verdict.job_id] = Needs(
+                experiment=submission.request.experiment_id,
+                services=stages.get(place, frozenset()),
+                failed_service=verdict.service,
+                ignores_advice=ignores_until is not None and ignores_until > at,
+            )
+    return needs
+
+
+def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], frozenset[int]]:
+    """Return the services that stages need, by request and position."""
+    requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
+    if not requests:
+        return {}
+    services: dict[tuple[int, int], set[int]] = defaultdict(set)
+    rows = Stage.objects.filter(request__in=requests, services__isnull=False)
+    for request, position, service in rows.values_list("request", "position", "services"):
+        services[request, position].add(service)
+    return {place: frozenset(pks) for place, pks in services.items()}
 
 
 def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
     Few queries.
-
-    Every retry waits while the service that made its job fail is down.
     """
     if not (now.advice or now.down):
         return {}
-    owned = [candidate.verdict.job for candidate in candidates if candidate.submission is None]
-    obstacles = _obstacles_of_arrays(candidates, now) | obstacles_as_owner(owned, now)
-
-    for candidate in candidates:
-        verdict = candidate.verdict
-        disruption = now.find_down(verdict.service) if verdict.service else None
-        if disruption:
-            obstacles[verdict.job_id] = Obstacle(disruption=disruption)
-    return obstacles
-
-
-def _obstacles_of_arrays(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
-    """Return why jobs of the portal's arrays should not be submitted now, by primary key."""
-    requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
-    stages = (
-        Stage.objects.filter(request__in=requests)
-        .select_related("request")
-        .prefetch_related("services")
-    )
-    by_place: dict[tuple[int, int], Obstacle] = {}
-    for stage in stages:
-        obstacle = now.find_obstacle_of_stage(stage)
-        if obstacle:
-            by_place[stage.request_id, stage.position] = obstacle
-
     obstacles = {}
-    for candidate in candidates:
-        if candidate.submission:
-            place = candidate.submission.request_id, candidate.submission.position
-            if place in by_place:
-                obstacles[candidate.verdict.job_id] = by_place[place]
+    for job, needs in needs_by_job(candidates, now.at).items():
+        obstacle = needs.find_obstacle(now)
+        if obstacle:
+            obstacles[job] = obstacle
     return obstacles
 
 
