@@ -7,6 +7,8 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
@@ -23,6 +25,7 @@ from apps.submission.domain.retrying.automatic import retry_by_verdict
 from apps.submission.domain.retrying.batches import (
     cancel_batch,
     counts_of,
+    default_step,
     dry_run,
     latest_batches,
     may_change,
@@ -30,7 +33,7 @@ from apps.submission.domain.retrying.batches import (
     resume_batch,
 )
 from apps.submission.domain.retrying.eligibility import Limits, reserved_indices
-from apps.submission.domain.retrying.release import advance_batch
+from apps.submission.domain.retrying.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
@@ -254,6 +257,23 @@ def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monk
     assert batch.state == "stopped"
     resume_batch(batch=batch, by=shifter, at=LATER)
     assert advance_batch(batch=batch, at=LATER) == 1
+
+
+@given(failed=st.integers(0, 60), succeeded=st.integers(0, 60))
+def test_batch_that_stops_would_stop_with_one_more_failure(failed, succeeded):
+    ended = failed + succeeded
+    stops = fails_again(failed=failed, ended=ended)
+    assert not (stops and ended < 5)
+    assert not (stops and failed <= 0.1 * ended)
+    if stops:
+        assert fails_again(failed=failed + 1, ended=ended + 1)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "step"), [(1, 5), (6, 5), (26, 6), (50, 10), (51, 11), (250, 50), (5000, 50)]
+)
+def test_default_step_leaves_jobs_that_a_stop_can_save(jobs, step):
+    assert default_step(jobs) == step
 
 
 def test_what_was_retried_meanwhile_is_left_out(running, end, group, shifter):

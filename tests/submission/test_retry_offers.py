@@ -209,3 +209,21 @@ def test_retry_as_owner_waits_for_a_service_that_its_stage_needs(pages, outage, 
 
     close_incident(incident=outage, by=shifter, at=now, reason="It answers.")
     assert advance_batch(batch=batch, at=now) == 3
+
+
+@pytest.mark.parametrize(("failed", "state"), [(5, "stopped"), (4, "stopped"), (3, "released")])
+def test_small_batch_stops_when_its_first_step_fails_again(
+    pages, outage, shifter, now, failed, state
+):
+    pages(shifter, owners=True, captured=6, others=0)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    batch = batches.plan_batch(source=FailureGroup.objects.get(), by=shifter, at=now)
+    assert advance_batch(batch=batch, at=now) == 5, "the sixth waits for the outcome"
+
+    released = list(batch.jobs.filter(state="released").values_list("job__pk", flat=True))
+    verdicts = Verdict.objects.filter(job__in=released)
+    verdicts.update(later_state="completed")
+    verdicts.filter(job__in=released[:failed]).update(later_state="failed")
+    advance_batch(batch=batch, at=now + timedelta(minutes=5))
+    batch.refresh_from_db()
+    assert batch.state == state

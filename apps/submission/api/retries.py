@@ -57,7 +57,13 @@ class SourceSerializer(serializers.Serializer[Any]):
 class BatchWriter(SourceSerializer):
     """A batch to plan."""
 
-    step = serializers.IntegerField(min_value=1, max_value=batches.MOST_STEP, default=batches.STEP)
+    step = serializers.IntegerField(
+        min_value=1,
+        max_value=batches.MOST_STEP,
+        default=None,
+        allow_null=True,
+        help_text="Default: a fifth of the jobs, at least 5 and at most 50.",
+    )
     pause_minutes = serializers.IntegerField(
         min_value=0, max_value=batches.MOST_PAUSE_MINUTES, default=batches.PAUSE_MINUTES
     )

@@ -19,7 +19,6 @@ from apps.submission.domain.retrying.batches import (
     MOST_PAUSE_MINUTES,
     MOST_STEP,
     PAUSE_MINUTES,
-    STEP,
 )
 from apps.submission.models import DebugProfile
 
@@ -129,10 +128,10 @@ class BatchForm(forms.Form):
 
     step = forms.IntegerField(
         label="Jobs per step",
+        required=False,
         min_value=1,
         max_value=MOST_STEP,
-        initial=STEP,
-        help_text="Released at a time.",
+        help_text="Released at a time. Empty: a fifth of the jobs, at least 5 and at most 50.",
     )
     pause_minutes = forms.IntegerField(
         label="Minutes between steps",

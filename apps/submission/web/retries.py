@@ -75,6 +75,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     limit_fields = form.cleaned_data if form.is_bound and form.is_valid() else {}
     limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
     dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
+    form.fields["step"].initial = batches.default_step(len(dry_run.eligible))
 
     lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
     shown = (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from math import ceil
 
 from django.db import connection, transaction
 from django.db.models import Count, QuerySet
@@ -30,8 +31,12 @@ from apps.submission.models import RetryBatch, RetryJob
 
 #: Lock of the one transaction that plans a batch: a job enters one batch only.
 _PLANNING_LOCK = 4_716_021
-#: Defaults of the limits of a batch.
+#: Largest and smallest default of the jobs of a step.
 STEP = 50
+FEWEST_IN_STEP = 5
+#: By default a batch has so many steps or more, so that it can stop before all its jobs are released.
+STEPS = 5
+#: Defaults of the other limits of a batch.
 PAUSE_MINUTES = 5
 ATTEMPTS = 3
 #: Largest values of the limits of a batch.
@@ -46,13 +51,18 @@ def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryR
     return examine(failed_jobs_of(source, user), limits=limits, user=user, at=at)
 
 
+def default_step(jobs: int) -> int:
+    """Return how many jobs a batch releases at a time unless its planner chooses."""
+    return min(STEP, max(FEWEST_IN_STEP, ceil(jobs / STEPS)))
+
+
 @transaction.atomic
 def plan_batch(
     *,
     source: Source,
     by: User,
     at: datetime,
-    step: int = STEP,
+    step: int | None = None,
     pause_minutes: int = PAUSE_MINUTES,
     attempts: int | None = ATTEMPTS,
     of_stage: int | None = None,
@@ -60,9 +70,10 @@ def plan_batch(
 ) -> RetryBatch:
     """Plan retries of all eligible failed jobs of a source, which are released in steps.
 
+    Without a `step`, it is chosen by the number of jobs.
     Raises `InvalidFields`, and `InvalidTransition` if there is nothing to retry.
     """
-    if not 1 <= step <= MOST_STEP:
+    if step is not None and not 1 <= step <= MOST_STEP:
         raise InvalidFields({"step": [f"Enter 1 to {MOST_STEP:,} jobs."]})
     reason = checked_reason(reason, needed=False)
     with connection.cursor() as cursor:
@@ -77,7 +88,7 @@ def plan_batch(
         incident=source if isinstance(source, Incident) else None,
         job=source if isinstance(source, Job) else None,
         title=title_of(source),
-        step=step,
+        step=step or default_step(len(preview.eligible)),
         pause_minutes=pause_minutes,
         reason=reason,
         created_at=at,

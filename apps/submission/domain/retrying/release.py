@@ -29,8 +29,11 @@ log = logging.getLogger(__name__)
 
 #: A batch stops if more than this share of its finished retries failed again.
 STOP_SHARE = 0.1
-#: A batch does not stop before so many retries have finished.
+#: That rule does not stop a batch before so many retries have finished.
 STOP_FROM = 10
+#: A batch stops earlier, after so many finished retries, if this share of them failed again.
+STOP_EARLY_SHARE = 0.8
+STOP_EARLY_FROM = 5
 
 
 def batches_to_advance() -> QuerySet[RetryBatch]:
@@ -39,6 +42,13 @@ def batches_to_advance() -> QuerySet[RetryBatch]:
     return RetryBatch.objects.filter(
         Q(state__in=[BatchState.RELEASING, BatchState.RELEASED]) | Q(pk__in=open_jobs)
     )
+
+
+def fails_again(*, failed: int, ended: int) -> bool:
+    """Return whether so many finished retries of a batch failed again that it stops."""
+    if ended >= STOP_FROM and failed > STOP_SHARE * ended:
+        return True
+    return ended >= STOP_EARLY_FROM and failed >= STOP_EARLY_SHARE * ended
 
 
 @transaction.atomic
@@ -58,8 +68,8 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
 
     failed = counts.get(RetryState.FAILED, 0)
     ended = failed + counts.get(RetryState.SUCCEEDED, 0)
-    fails_again = ended >= STOP_FROM and failed > STOP_SHARE * ended
-    if locked_batch.state == BatchState.RELEASING and locked_batch.stops and fails_again:
+    may_stop = locked_batch.state == BatchState.RELEASING and locked_batch.stops
+    if may_stop and fails_again(failed=failed, ended=ended):
         move(locked_batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
         publish_of("retry.stopped", locked_batch, by=PORTAL, at=at, failed=failed)
 
