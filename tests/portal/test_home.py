@@ -58,7 +58,7 @@ def test_home_says_how_many_have_no_verdict_yet(world, now, client, shifter):
     recompute_dirty_hours(at=world.job.ended_at)
     page = page_of(client, shifter, "/")
     assert "2 of 3 jobs" in page
-    assert "Log analysis pending" in page
+    assert "Logs are being read" in page
 
 
 def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):

@@ -5,14 +5,18 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
 from apps.diagnosis.domain.impact.recount import mark_incidents, recount_impact
-from apps.jobs.models import Collection
+from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.models import Collection, Job
 from apps.portal.pages.home_answers import MOST_BANDS, can_run, failures_by_hour
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
-from tests.factories import clusters, statusboard
+from tests.factories import clusters, jobs, statusboard
 from tests.factories.statusboard import service
+from tests.factories.verdicts import verdict
 from tests.pages import page_of, text_of
 
 
@@ -94,3 +98,41 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     Collection.objects.update(collected_until=now, last_error="")
     assert "No job failed in the last 24 hours" in page_of(client, shifter, "/")
     assert f"Jobs of {read.cluster.name}" not in page_of(client, shifter, "/")
+
+
+def page_text(client, user, address):
+    return " ".join(page_of(client, user, address).split())
+
+
+def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, other_liaison):
+    """The verdicts of a fresh site come minutes after its jobs."""
+    now = timezone.now()
+    jobs.store(clusters.cluster(), jobs.failed(5, ended_at=now), jobs.failed(6, ended_at=now))
+    assert "no verdict yet" not in page_text(client, shifter, "/failures/")
+
+    recompute_dirty_hours(at=now)
+    for address in ("/failures/", "/failures/jobs/", "/jobs/"):
+        text = page_text(client, shifter, address)
+        assert "2 jobs</b> of the last 24 hours did not complete and have no verdict yet" in text
+        assert "no verdict yet" not in page_text(client, other_liaison, address)
+    assert "No verdicts yet" in page_text(client, shifter, "/failures/")
+
+    for job in Job.objects.all():
+        verdict(job, at=now)
+    mark_dirty([hour_of(now)])
+    recount_dirty_hours()
+    assert "no verdict yet" not in page_text(client, shifter, "/failures/")
+
+
+def test_home_and_failures_say_that_jobs_are_being_counted(client, shifter):
+    ended_at = timezone.now() - timedelta(hours=2)
+    jobs.store(clusters.cluster(), jobs.failed(5, ended_at=ended_at))
+    for address in ("/", "/failures/"):
+        text = page_text(client, shifter, address)
+        assert "are being counted." in text
+        assert "No job failed" not in text
+        assert "No failures in this period" not in text
+
+    recompute_dirty_hours(at=ended_at)
+    for address in ("/", "/failures/"):
+        assert "are being counted." not in page_text(client, shifter, address)

@@ -34,6 +34,7 @@ from apps.diagnosis.filters import Failures
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
+from apps.jobs.domain.jobs import are_being_counted, behind
 from apps.jobs.domain.records import hour_of
 
 VIEWS = {
@@ -116,6 +117,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "core_seconds": sum(row.core_seconds for row in everything),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
+        "behind": behind(timezone.now()),
+        "being_counted": not rows and are_being_counted(timezone.now()),
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
     }

@@ -12,7 +12,9 @@ from django.db.models.lookups import Exact
 from apps.accounts.models import User
 from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
-from apps.jobs.models import SHORT_HOST, Collection, Job
+from apps.jobs.domain.records import hour_of
+from apps.jobs.enums import Counted
+from apps.jobs.models import SHORT_HOST, Collection, DirtyHour, Job
 
 #: Heartbeat with the as-of time of the totals.
 TOTALS_HEART = "job totals"
@@ -67,6 +69,15 @@ def behind(at: datetime) -> QuerySet[Collection]:
     """Return what is known of clusters whose accounting is not read as far as it should be."""
     late = Collection.objects.filter(cluster__collects=True, collected_until__lt=at - BEHIND)
     return late.select_related("cluster").order_by("cluster__name")
+
+
+def are_being_counted(at: datetime) -> bool:
+    """Return whether totals of the last 24 whole hours lack jobs that accounting already has."""
+    end = hour_of(at)
+    hours = DirtyHour.objects.filter(
+        counts=Counted.JOBS, hour__gte=end - timedelta(hours=24), hour__lt=end
+    )
+    return hours.exists()
 
 
 def totals_as_of() -> datetime | None:

@@ -18,7 +18,7 @@ from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
 from apps.diagnosis.domain.waits import waits_by_service
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.jobs import behind, totals_as_of
+from apps.jobs.domain.jobs import are_being_counted, behind, totals_as_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
@@ -99,6 +99,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "waste": wasted_hours(user, at=at),
         "as_of": totals_as_of(),
         "behind": behind(at),
+        "being_counted": are_being_counted(at),
         "your_turn": inbox_items(waiting.prefetch_related("attention")[:5], user, at),
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
@@ -163,7 +164,7 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
         )
     if waiting:
         url = f"{reverse('jobs:list')}?state=any_failure"
-        causes.append(Cause("Log analysis pending", waiting, "no verdict yet", "unknown", url))
+        causes.append(Cause("Logs are being read", waiting, "no verdict yet", "unknown", url))
     return {"causes": causes, "failed_jobs": decided + waiting, "all_jobs": jobs["all"] or 0}
 
 

@@ -12,6 +12,7 @@ from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg
+from apps.diagnosis.domain.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain.notifications import unread_count
 from apps.production.permissions import may_create
@@ -122,8 +123,8 @@ _OUTSIDE_OPG = {
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, queried only if a template uses them, links,
-    strip and unread notifications.
+    """Return the places and, queried only if a template uses them, links, strip, jobs whose logs
+    are being read, and unread notifications.
     """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
@@ -151,6 +152,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         ),
         "up": [place] if place and path != reverse(place[1]) else [],
         "page_links": SimpleLazyObject(lambda: _page_links(request, user)),
+        "log_backlog": SimpleLazyObject(lambda: log_backlog(user=user, at=timezone.now())),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
