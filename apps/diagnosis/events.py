@@ -45,6 +45,12 @@ declare(
         "had a proposed change rejected",
         _TO_AUTHOR,
     ),
+    EventKind(
+        "known_error.omitted",
+        "left the known error out of a log",
+        "was left out of a log: its pattern is too slow for it",
+        _TO_DECIDE,
+    ),
     EventKind("pack.proposed", "proposed the pack", "was proposed", _TO_DECIDE),
     EventKind("pack.applied", "approved the pack", "was approved", _TO_AUTHOR),
     EventKind("pack.rejected", "rejected the pack", "was rejected", _TO_AUTHOR),

@@ -185,6 +185,7 @@ class Message(models.Model):
 
 #: Pages of what a notification is about that has no column of its own.
 _PAGES = {
+    "diagnosis.knownerror": "diagnosis:known-error",
     "diagnosis.knownerrorchange": "diagnosis:known-error-change",
     "diagnosis.experimentpack": "diagnosis:pack",
 }

@@ -10,11 +10,21 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.core.models import Event
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.known_errors.changes import submit_change
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
+from apps.diagnosis.engine import scan_budget
 from apps.diagnosis.engine.catalogue import regex_fault
-from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, LogExcerpt, LogHarvest
+from apps.diagnosis.models import (
+    FailureGroup,
+    KnownError,
+    KnownErrorChange,
+    KnownErrorOmission,
+    LogExcerpt,
+    LogHarvest,
+)
 from tests.diagnosis import slow_expressions
 from tests.diagnosis.test_known_errors import NEW
 
@@ -192,3 +202,46 @@ def test_form_offers_only_experiments_with_a_role(client, nova, dune, liaison):
     page = client.get("/failures/known-errors/new/").content.decode()
     assert str(nova) in page
     assert str(dune) not in page
+
+
+@pytest.fixture
+def omitted(make_job, at, approver, monkeypatch):
+    """A job out of whose log a known error was left that is too slow for it."""
+    monkeypatch.setattr(scan_budget, "SECONDS", 0.1)
+    values = {**NEW, "regex": f"{slow_expressions.REGEX}#", "example": "ab" * 54 + "#"}
+    submit_change(known_error="GEO-GONE", values=values, by=approver, at=at, reason="Seen.")
+
+    def harvest(number):
+        job = make_job(number, log=slow_expressions.LOG)
+        queue_harvests(job_ids=[job.pk], at=at)
+        harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+        return job
+
+    return harvest
+
+
+def test_known_error_says_that_it_is_too_slow_until_its_pattern_changes(
+    client, omitted, approver, shifter, liaison, other_liaison, at
+):
+    omitted(1)
+    job = omitted(2)
+    html = " ".join(page(client, shifter, "known-error", "GEO-GONE").split())
+    assert "Left out of 2 log analyses" in html
+    assert f'href="{job.get_absolute_url()}"' in html
+    others = page(client, other_liaison, "known-error", "GEO-GONE")
+    assert "Left out of 2 log analyses" in others
+    assert job.get_absolute_url() not in others
+    assert "left out of 2 log analyses: too slow" in page(
+        client, liaison, "known-errors", q="GEO-GONE"
+    )
+    assert "Too slow for some logs" in page(client, approver, "known-errors")
+    assert "Too slow for some logs" not in page(client, liaison, "known-errors", q="GEO-GONE")
+    assert Event.objects.filter(kind="known_error.omitted").count() == 1, "not for each log"
+
+    change = {"by": approver, "at": at, "reason": "Simpler."}
+    submit_change(known_error="GEO-GONE", values={"owner": "alice"}, **change)
+    assert KnownErrorOmission.objects.get().analyses == 2
+    values = {"regex": "geometry gone", "example": "geometry gone"}
+    submit_change(known_error="GEO-GONE", values=values, **change)
+    assert not KnownErrorOmission.objects.exists()
+    assert "Left out of" not in page(client, shifter, "known-error", "GEO-GONE")

@@ -41,6 +41,7 @@ def test_slow_pattern_is_left_out_and_the_others_are_found_after_it(patterns, mo
     assert time.thread_time() - began < 5  # of 20 s
     ids = [hit.pattern.id for hit in found.hits if hit.pattern.id != "SLOW"]
     assert ids == ["FLOOD"] * 10 + ["LOST"] + ["FLOOD"] * 10
+    assert found.omitted == {"SLOW"}
     reasons = [
         reason.text for reason in found.verdict.reasons if reason.kind == ReasonKind.CATALOGUE
     ]

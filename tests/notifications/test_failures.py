@@ -11,6 +11,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
 from apps.diagnosis.domain.groups import assign_group
 from apps.diagnosis.domain.known_errors.changes import decide_change, submit_change
+from apps.diagnosis.domain.known_errors.omissions import count_omissions
 from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records import hour_of
@@ -143,3 +144,14 @@ def test_approvers_are_told_of_a_proposed_pack(nova, liaison, approver):
     deliver()
     assert told() == [(approver.username, Group.TURN)]
     assert Notification.objects.get().get_absolute_url() == proposed.get_absolute_url()
+
+
+def test_approvers_are_told_once_of_a_known_error_that_is_too_slow(liaison, approver, shifter):
+    values = KNOWN_ERROR | {"regex": "pool [0-9]+ is read-only", "example": "pool 7 is read-only"}
+    submit_change(known_error="POOL", values=values, by=approver, at=AT, reason="Seen twice.")
+    job = jobs.row(clusters.cluster(), 1, at=AT)
+    for _ in range(2):
+        count_omissions({job: ["POOL", "GONE"]}, at=AT)
+    deliver()
+    assert told() == [(approver.username, Group.TURN)]
+    assert Notification.objects.get().get_absolute_url() == "/failures/known-errors/POOL/"

@@ -4,7 +4,7 @@ what its harvest is going to store.
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -96,12 +96,14 @@ class ReadResult:
 class Content:
     """Excerpts, evidence and phases of a harvest, unsaved, and the stored excerpts that stay.
 
-    Without `phases`, those stay as they are stored.
+    Without `phases`, those stay as they are stored. `omitted` are the IDs of the known errors that
+    were too slow for the logs.
     """
 
     excerpts: Sequence[LogExcerpt]
     evidence: Sequence[Evidence]
     phases: Sequence[MarkedPhase] | None = None
+    omitted: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +283,9 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         harvest,
         _state_of(read),
         _joined(errors),
-        content=Content(excerpts, evidence_of(harvest, diagnosis), phases),
+        content=Content(
+            excerpts, evidence_of(harvest, diagnosis), phases, omitted=diagnosis.omitted
+        ),
         decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
         needs_survey=any(
             result.block and result.before and not result.before.reaches(result.block)

@@ -23,6 +23,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.analyses import Context, Outcome, analyse, analyse_whole, failure
 from apps.diagnosis.domain.decisions import store_verdicts
+from apps.diagnosis.domain.known_errors.omissions import count_omissions
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
@@ -232,10 +233,11 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     LogExcerpt.objects.bulk_create([row for row in excerpts if row.pk is None])
     evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
-    contents = ((outcome.harvest.job, outcome.content) for outcome in outcomes if outcome.content)
+    contents = {outcome.harvest.job: outcome.content for outcome in outcomes if outcome.content}
     store_log_phases(
-        {job: content.phases for job, content in contents if content.phases is not None}
+        {job: content.phases for job, content in contents.items() if content.phases is not None}
     )
+    count_omissions({job: content.omitted for job, content in contents.items()}, at=at)
     if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
 

@@ -172,10 +172,13 @@ class Verdict:
 class Findings:
     """Result of a classifier: known errors, which are ranked with all others,
     and reasons to show.
+
+    `omitted` are the IDs of the known errors that were too slow to search for in all of the block.
     """
 
     hits: tuple[Hit, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    omitted: tuple[str, ...] = ()
 
 
 class LogClassifier(Protocol):

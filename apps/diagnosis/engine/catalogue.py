@@ -213,17 +213,14 @@ class Catalogue:
         ]
         if common and not budget.is_stopped:
             self._scan_back(facts, block, hits, None if budget.skipped else matcher, common, budget)
-        return Findings(hits=hits.in_order(), reasons=self._reasons(budget))
-
-    def _reasons(self, budget: ScanBudget) -> tuple[Reason, ...]:
-        """Return which known errors were not searched in all of a block;
-        the log of the portal names them too.
-        """
         if not budget.skipped and not budget.is_stopped:
-            return ()
-        names = [self.patterns[index].id for index in sorted(budget.skipped)]
-        log.warning("known errors are too slow for a log: %s", ", ".join(names))
-        return (Reason(ReasonKind.CATALOGUE, wording.too_slow(names, stopped=budget.is_stopped)),)
+            return Findings(hits=hits.in_order())
+
+        omitted = tuple(self.patterns[index].id for index in sorted(budget.skipped))
+        log.warning("known errors are too slow for a log: %s", ", ".join(omitted))
+        too_slow = wording.too_slow(omitted, stopped=budget.is_stopped)
+        reason = Reason(ReasonKind.CATALOGUE, too_slow)
+        return Findings(hits=hits.in_order(), reasons=(reason,), omitted=omitted)
 
     def _scan(
         self, facts: JobFacts, block: Block, hits: Found, matcher: Matcher, budget: ScanBudget

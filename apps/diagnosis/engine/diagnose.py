@@ -35,10 +35,14 @@ HELD_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A verdict and all known errors found, in log order."""
+    """A verdict and all known errors found, in log order.
+
+    `omitted` are the IDs of the known errors that were too slow to search for in all of the logs.
+    """
 
     verdict: Verdict
     hits: tuple[Hit, ...]
+    omitted: frozenset[str] = frozenset()
 
     def by_weight(self) -> list[Hit]:
         """Return all known errors: first those among the reasons of the verdict, then the others,
@@ -107,7 +111,12 @@ def diagnose(
         reasons=all_reasons,
         searched=bool(blocks),
     )
-    return Diagnosis(verdict, tuple(hits))
+    omitted: set[str] = set()
+    for before in surveys.values():
+        omitted.update(before.omitted)
+    for finding in findings:
+        omitted.update(finding.omitted)
+    return Diagnosis(verdict, tuple(hits), frozenset(omitted))
 
 
 def _classify(name: str, classifier: LogClassifier, facts: JobFacts, block: Block) -> Findings:

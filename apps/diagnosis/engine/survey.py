@@ -23,12 +23,13 @@ BUDGET_SECONDS = 15.0
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Known errors before the end of a log, how many bytes of it were searched,
-    and how many lines these have.
+    how many lines these have, and the IDs of known errors that were too slow for it.
     """
 
     hits: tuple[Hit, ...] = ()
     read_bytes: int = 0
     lines: int = 0
+    omitted: frozenset[str] = frozenset()
 
     def reaches(self, end: Block) -> bool:
         """Return whether no bytes remain between the searched part and the block at the end of
@@ -72,10 +73,13 @@ def survey(
     deadline = time.monotonic() + budget_seconds
     stop = end.offset if limit_bytes is None else min(end.offset, end.begin + limit_bytes)
     kept: dict[str, _Kept] = {}
+    omitted: set[str] = set()
     offset, lines = end.begin, 0
     for data in _blocks(descriptor, end.begin, stop):
         block = Block(data, offset, end.file_bytes, lines + 1, end.stream, end.begin)
-        for hit in catalogue.classify(facts, block).hits:
+        findings = catalogue.classify(facts, block)
+        omitted.update(findings.omitted)
+        for hit in findings.hits:
             kept.setdefault(hit.pattern.id, _Kept()).add(hit)
         offset += len(data)
         lines += newlines(data)
@@ -86,7 +90,8 @@ def survey(
         for pattern in kept.values()
         for hit in (*pattern.first, *pattern.last)
     )
-    return Survey(tuple(sorted(hits, key=lambda hit: hit.offset)), offset - end.begin, lines)
+    in_order = tuple(sorted(hits, key=lambda hit: hit.offset))
+    return Survey(in_order, offset - end.begin, lines, frozenset(omitted))
 
 
 def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:

@@ -2,7 +2,12 @@
 
 from apps.diagnosis.models.causes import CauseAnalysis
 from apps.diagnosis.models.exit_codes import ExitCodeMeaning
-from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.models.known_errors import (
+    CatalogueState,
+    KnownError,
+    KnownErrorChange,
+    KnownErrorOmission,
+)
 from apps.diagnosis.models.packs import ExperimentPack
 from apps.diagnosis.models.posted_logs import PostedLog
 from apps.diagnosis.models.reclassification import Reclassification
@@ -36,6 +41,7 @@ __all__ = [
     "ImpactGroup",
     "KnownError",
     "KnownErrorChange",
+    "KnownErrorOmission",
     "LogExcerpt",
     "LogHarvest",
     "PostedLog",

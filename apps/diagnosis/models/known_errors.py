@@ -104,6 +104,26 @@ class KnownError(models.Model):
         return reverse("diagnosis:known-error", args=[self.pk])
 
 
+class KnownErrorOmission(models.Model):
+    """How often a known error was left out of the search of a log, for which it was too slow.
+
+    One row for each known error at most; it is deleted when the expression changes.
+    """
+
+    known_error = models.OneToOneField(
+        KnownError, on_delete=models.CASCADE, primary_key=True, related_name="omission"
+    )
+    analyses = models.PositiveIntegerField(default=0, help_text="Number of log analyses.")
+    since = models.DateTimeField()
+    last_at = models.DateTimeField()
+    last_job = models.BigIntegerField(
+        default=0, help_text="Primary key of the newest job; its record may be dropped since."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.known_error_id}: {self.analyses}"
+
+
 class KnownErrorChange(models.Model):
     """A change of a known error: proposed, applied as a version, or rejected.
 

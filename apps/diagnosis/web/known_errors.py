@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core import charts
 from apps.core.domain.expression_runs import TooCostly
@@ -30,9 +31,10 @@ from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.domain.pattern_preview import Preview, preview_pattern
 from apps.diagnosis.enums import ADVICE_OF, CATEGORY_OF_CORRECTION, ChangeState, Role, VerdictKind
 from apps.diagnosis.filters import KnownErrors
-from apps.diagnosis.models import KnownError, KnownErrorChange
+from apps.diagnosis.models import KnownError, KnownErrorChange, KnownErrorOmission
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
 from apps.diagnosis.web.known_error_form import KnownErrorForm
+from apps.jobs.models import Job
 
 PAGE_SIZE = 50
 
@@ -44,7 +46,7 @@ def _proposals() -> QuerySet[KnownErrorChange]:
 @require_safe
 def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     """List known errors with the jobs of 30 days, those with most jobs first."""
-    chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment"))
+    chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment", "omission"))
     by_id = figures.figures_of(request.user, at=timezone.now())
 
     def most_jobs_first(known_error: KnownError) -> tuple[int, str]:
@@ -69,6 +71,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         "page": page,
         "rows": rows,
         "proposals": _proposals(),
+        "omissions": KnownErrorOmission.objects.select_related("known_error").order_by("-last_at"),
         "may_propose": may_propose_known_errors(request.user),
         "may_edit": may_edit_catalogue(request.user),
     }
@@ -78,7 +81,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     """Show one known error: its text, its jobs of 30 days, proposals and history."""
-    row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
+    row = get_object_or_404(KnownError.objects.select_related("experiment", "omission"), pk=pk)
     at = timezone.now()
     error_figures = figures.figures_of(request.user, at=at, only=[pk]).get(pk)
     days = figures.days_until(at)
@@ -96,11 +99,19 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
             ticks=charts.edge_ticks(bins),
         ),
         "history": figures.history_of(pk),
+        "omitting_job": _omitting_job(row, request.user),
         "since": days[0],
         "may_propose": may_propose_known_errors(request.user),
         "may_edit": may_edit_catalogue(request.user),
     }
     return render(request, "diagnosis/known_errors/detail.html", context)
+
+
+def _omitting_job(row: KnownError, user: User) -> Job | None:
+    """Return the newest job out of whose log a known error was left, if the user may see it."""
+    if not hasattr(row, "omission"):
+        return None
+    return Job.objects.visible_to(user).filter(pk=row.omission.last_job).first()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

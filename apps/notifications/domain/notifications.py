@@ -12,11 +12,12 @@ from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.diagnosis.domain.groups import visible_groups
-from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange
+from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownError, KnownErrorChange
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
 from apps.notifications.domain.recipients import (
     concerned_by,
+    concerned_by_catalogue,
     concerned_by_failures,
     concerned_by_hold,
     concerned_by_proposal,
@@ -83,6 +84,8 @@ def notify(*, event: Event) -> int:
     if isinstance(target, Hold):
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
+    if isinstance(target, KnownError):
+        return _notify(event, concerned_by_catalogue(event), ())
     if isinstance(target, KnownErrorChange | ExperimentPack):
         return _notify(event, concerned_by_proposal(event, target), ())
     columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}

@@ -121,13 +121,21 @@ def concerned_by_proposal(
     event: Event, proposal: KnownErrorChange | ExperimentPack
 ) -> dict[int, Group]:
     """Return who decides on a proposed known error or pack, and its author, with their group."""
-    deciders = Membership.objects.filter(role__in=[Role.APPROVER, Role.ADMIN], experiment=None)
-    reasons: dict[int, set[Audience]] = {}
-    for pk in deciders.values_list("user_id", flat=True):
-        reasons.setdefault(pk, set()).add(Audience.APPROVERS)
+    reasons = _editors_of_catalogue()
     for pk in User.objects.filter(username=proposal.by).values_list("pk", flat=True):
         reasons.setdefault(pk, set()).add(Audience.REQUESTER)
     return _groups(event, reasons)
+
+
+def concerned_by_catalogue(event: Event) -> dict[int, Group]:
+    """Return who may change known errors, with their group."""
+    return _groups(event, _editors_of_catalogue())
+
+
+def _editors_of_catalogue() -> dict[int, set[Audience]]:
+    """Return the approvers and admins of the OPG as the approvers of a change."""
+    editors = Membership.objects.filter(role__in=[Role.APPROVER, Role.ADMIN], experiment=None)
+    return {pk: {Audience.APPROVERS} for pk in editors.values_list("user_id", flat=True)}
 
 
 def _liaisons_of_all(experiments: set[int | None]) -> set[int]:

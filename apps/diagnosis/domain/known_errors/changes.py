@@ -15,6 +15,7 @@ from apps.core.domain.expression_runs import TooCostly
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.diagnosis.domain.known_errors.expressions import catalogue_fault, expression_faults
+from apps.diagnosis.domain.known_errors.omissions import forget_omissions
 from apps.diagnosis.enums import CHANGE_MOVES, ChangeState
 from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
@@ -264,6 +265,8 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
             continue
         row.version, row.shipped = (old.version + 1, old.shipped) if old else (1, None)
         row.save()
+        if old and old.regex != row.regex:
+            forget_omissions(row.pk)
         change = KnownErrorChange.objects.create(
             known_error=row.pk,
             version=row.version,
@@ -322,13 +325,16 @@ def _save_row(row: KnownError, *, by: Principal) -> int:
 
     Raises `InvalidFields` if the catalogue would not compile with it.
     """
-    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped").first() or {
+    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped", "regex").first() or {
         "version": 0,
         "shipped": None,
+        "regex": "",
     }
     row.version = old["version"] + 1
     row.shipped = row.shipped or old["shipped"]
     row.save()
+    if row.regex != old["regex"]:
+        forget_omissions(row.pk)
     if row.enabled:
         _check_catalogue(by)
     return row.version

@@ -1,0 +1,45 @@
+"""Known errors that were left out of logs because they are too slow for them."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from django.db.models import F
+
+from apps.core.domain.events import publish
+from apps.diagnosis.models import KnownError, KnownErrorOmission
+from apps.jobs.models import Job
+
+PORTAL = "opsportal"
+
+
+def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> None:
+    """Count analyses of jobs' logs that left known errors out, given by their IDs,
+    in the caller's transaction.
+
+    The first one since the expression was changed notifies the approvers.
+    """
+    analyses: Counter[str] = Counter()
+    last_jobs: dict[str, Job] = {}
+    for job, known_errors in omissions.items():
+        for known_error in set(known_errors):
+            analyses[known_error] += 1
+            last_jobs[known_error] = job
+    if not analyses:
+        return
+
+    rows = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # locked in one order by all
+    for row in rows:
+        _, is_first = KnownErrorOmission.objects.get_or_create(
+            known_error=row, defaults={"since": at, "last_at": at}
+        )
+        KnownErrorOmission.objects.filter(known_error=row).update(
+            analyses=F("analyses") + analyses[row.pk], last_at=at, last_job=last_jobs[row.pk].pk
+        )
+        if is_first:
+            publish(kind="known_error.omitted", target=row, by=PORTAL, at=at)
+
+
+def forget_omissions(known_error: str) -> None:
+    """Start again with a known error whose expression has changed."""
+    KnownErrorOmission.objects.filter(known_error=known_error).delete()
