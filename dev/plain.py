@@ -22,7 +22,7 @@ MOST_PER_1000_LINES = {
     "nested comprehensions": 1.2,
     "conditional expressions": 18.2,
     "tuple assignments": 8.6,
-    "lines over 100 columns": 1.3,
+    "lines over 100 columns": 0.1,
 }
 MOST_VAGUE_NAMES = 0
 

@@ -15,6 +15,8 @@ class RedisCache(redis.RedisCache):
         from redis.retry import Retry
 
         one_retry = Retry(NoBackoff(), 1)
-        client: RedisCacheClient
-        client = self._class(self._servers, retry=one_retry, **self._options)  # type: ignore[attr-defined]
+        servers = self._servers  # type: ignore[attr-defined]
+        options = self._options  # type: ignore[attr-defined]
+        client_class = self._class  # type: ignore[attr-defined]
+        client: RedisCacheClient = client_class(servers, retry=one_retry, **options)
         return client

@@ -219,7 +219,8 @@ class Environment(BaseModel):
     )
     TIME_WINDOWS: str = Field(
         default="weekend=Sat-Sun 0-24; lunch=Mon-Fri 12-13; day=Mon-Fri 8-18; night=*",
-        description="Time windows of the statistics in TIME_ZONE: the first that has an hour gets it.",
+        description="Time windows of the statistics in TIME_ZONE: the first that has an hour "
+        "gets it.",
     )
     LOG_LEVEL: str = Field(
         default="INFO",
@@ -258,7 +259,8 @@ class Environment(BaseModel):
     )
     JOB_ARCHIVE: Path | None = Field(
         default=None,
-        description="Directory of the archived months of job records. Default: `VAR_DIR/job-months`.",
+        description="Directory of the archived months of job records. Default: "
+        "`VAR_DIR/job-months`.",
     )
     DATASET_CATALOGUE: str = Field(
         default="",
@@ -298,7 +300,8 @@ class Environment(BaseModel):
     )
     ARCHIVE_SINKS: Urls = Field(
         default=["store:"],
-        description="Where workers archive captured jobs: URLs separated by blanks; see docs/archive.md.",
+        description="Where workers archive captured jobs: URLs separated by blanks; see "
+        "docs/archive.md.",
     )
     ARCHIVE_INTAKE_MAX_BYTES: int = Field(
         default=4 * 1024**3,
@@ -365,9 +368,11 @@ class Environment(BaseModel):
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=(
-            r"(?i)(token|passw(or)?d|passphrase|secret|credential|authorization|cookie|(^|_)jwt$|git(hub|lab)?_pat$"
+            r"(?i)(token|passw(or)?d|passphrase|secret|credential|authorization|cookie|(^|_)jwt$"
+            r"|git(hub|lab)?_pat$"
             r"|(api|access|private|encryption|signing|masking|master)_?key"
-            r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)_?(pass|pwd)$)"
+            r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root"
+            r"|smtp|sql|user)_?(pass|pwd)$)"
         ),
         description=(
             "Regular expression of names of environment variables whose values are masked before "
@@ -405,7 +410,8 @@ class Environment(BaseModel):
     )
     SSO_CREATE_USERS: bool = Field(
         default=True,
-        description="Make an account at the first login by single sign-on. Else an admin makes it before.",
+        description="Make an account at the first login by single sign-on. Else an admin makes "
+        "it before.",
     )
     OIDC_ISSUER: str = Field(
         default="",
@@ -508,7 +514,8 @@ class Environment(BaseModel):
     API_MAX_BYTES_PER_HOUR: int = Field(
         default=512 * 1024**2,
         ge=10 * 1024**2,
-        description="Bytes that a user may send in an hour with calls of the API that change something.",
+        description="Bytes that a user may send in an hour with calls of the API that change "
+        "something.",
     )
     MAX_PHASE_TOKENS_PER_HOUR: int = Field(
         default=5_000,
@@ -528,7 +535,8 @@ class Environment(BaseModel):
     )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,
-        description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can read it.",
+        description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can "
+        "read it.",
     )
     PUBLIC_STATUS: bool = Field(
         default=False,

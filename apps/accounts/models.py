@@ -89,7 +89,8 @@ class Experiment(models.Model):
             models.UniqueConstraint(
                 Lower("key"),
                 name="experiment_key_once",
-                violation_error_message="An experiment has this key already: upper and lower case are the same.",
+                violation_error_message="An experiment has this key already: upper and lower "
+                "case are the same.",
             ),
         ]
 

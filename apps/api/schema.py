@@ -42,14 +42,16 @@ _KEY = {
     "in": "header",
     "name": "Idempotency-Key",
     "schema": {"type": "string", "maxLength": 257},
-    "description": "A text unique to this change. Repeating the call with it makes the change once.",
+    "description": "A text unique to this change. Repeating the call with it makes the change "
+    "once.",
 }
 
 _IF_MATCH = {
     "in": "header",
     "name": "If-Match",
     "schema": {"type": "string"},
-    "description": "The ETag you have read. Nothing is changed if the resource has another one now.",
+    "description": "The ETag you have read. Nothing is changed if the resource has another one "
+    "now.",
 }
 _IF_NONE_MATCH = {
     "in": "header",
@@ -95,7 +97,8 @@ class AnyOfExtension(DjangoFilterExtension):
     def resolve_filter_field(
         self, auto_schema: Any, model: Any, filterset_class: Any, field_name: str, filter_field: Any
     ) -> list[dict[str, Any]]:
-        parameters: list[dict[str, Any]] = super().resolve_filter_field(  # type: ignore[no-untyped-call]
+        parameters: list[dict[str, Any]]
+        parameters = super().resolve_filter_field(  # type: ignore[no-untyped-call]
             auto_schema, model, filterset_class, field_name, filter_field
         )
         if issubclass(filterset_class, AnyOf) and filterset_class.may_repeat(field_name):

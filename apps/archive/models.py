@@ -128,7 +128,8 @@ class ArchivedJob(models.Model):
         default=0, help_text="Number of the tasks that failed or, if none did, were interrupted."
     )
     caveat = models.CharField(max_length=200, blank=True)
-    sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001  null: stored before senders were
+    #: Null in rows that are older than this column.
+    sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001
     conflict = models.CharField(max_length=400, blank=True)
     conflict_version = models.IntegerField(
         default=0

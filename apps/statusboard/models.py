@@ -67,11 +67,13 @@ class MonitoringSource(models.Model):
     heartbeat_timeout_seconds = models.PositiveIntegerField(
         "heartbeat timeout",
         default=900,
-        help_text="Time without a heartbeat after which its services become unknown, such as 15 min.",
+        help_text="Time without a heartbeat after which its services become unknown, "
+        "such as 15 min.",
     )
     lease_seconds = models.PositiveIntegerField(
         default=3600,
-        help_text="Time after which an open alert becomes stale unless it is repeated, such as 1 h.",
+        help_text="Time after which an open alert becomes stale unless it is repeated, "
+        "such as 1 h.",
     )
     mapping = models.JSONField(
         default=dict, blank=True, help_text="Where values are in its payloads: feed json only."

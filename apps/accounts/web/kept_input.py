@@ -9,7 +9,8 @@ from django.shortcuts import render
 
 #: Fields that pages fill in by themselves: counts of rows, versions, buttons.
 _TECHNICAL = re.compile(
-    r"(_FORMS|^(action|after|checked|do|form_key|next|older|only|seen|seen_rank|shown_workflow|touched|until|version(-\d+)?))$"
+    r"(_FORMS|^(action|after|checked|do|form_key|next|older|only|seen|seen_rank|shown_workflow"
+    r"|touched|until|version(-\d+)?))$"
 )
 
 

@@ -219,7 +219,8 @@ class _View:
         if not settings.OIDC_ISSUER:
             raise Http404
         try:
-            answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
+            answer: HttpResponseBase
+            answer = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
         except REFUSALS as error:
             why = json.dumps(f"{type(error).__name__}: {error}"[:300])
             logger.warning(

@@ -49,17 +49,23 @@ ASKED_AMONG = 50_000
 _FACTS = """
     WITH submission AS (
         SELECT id, cluster_id, job_id, submitted_at,
-            CASE conflict WHEN '' THEN submitted_at - lag(submitted_at) OVER same END AS after_another,
-            CASE conflict WHEN '' THEN lead(submitted_at) OVER same - submitted_at END AS before_another
+            CASE conflict WHEN '' THEN submitted_at - lag(submitted_at) OVER same END
+                AS after_another,
+            CASE conflict WHEN '' THEN lead(submitted_at) OVER same - submitted_at END
+                AS before_another
         FROM archive_archivedjob
-        WHERE (cluster_id, job_id) IN (SELECT cluster_id, job_id FROM archive_archivedjob WHERE id = ANY(%s))
+        WHERE (cluster_id, job_id) IN (
+            SELECT cluster_id, job_id FROM archive_archivedjob WHERE id = ANY(%s)
+        )
         WINDOW same AS (PARTITION BY cluster_id, job_id ORDER BY submitted_at)
     ), task AS (
         SELECT DISTINCT ON (submission.id, job.job_id) submission.id AS archived, job.*
         FROM submission JOIN jobs_job job ON job.cluster_id = submission.cluster_id
             AND job.spool_id = submission.job_id
-            AND job.submitted_at >= submission.submitted_at - least(make_interval(secs => %s), after_another / 2)
-            AND job.submitted_at <= submission.submitted_at + least(make_interval(secs => %s), before_another / 2)
+            AND job.submitted_at
+                >= submission.submitted_at - least(make_interval(secs => %s), after_another / 2)
+            AND job.submitted_at
+                <= submission.submitted_at + least(make_interval(secs => %s), before_another / 2)
         WHERE submission.id = ANY(%s)
         ORDER BY submission.id, job.job_id, job.submitted_at DESC, job.attempt DESC
     )

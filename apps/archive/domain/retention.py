@@ -25,8 +25,10 @@ BATCH = 500
 
 _USED = """
     EXISTS (SELECT FROM archive_archivedjob job WHERE job.script_id = content.id AND {which})
-    OR EXISTS (SELECT FROM archive_archivedjob job WHERE job.environment_id = content.id AND {which})
-    OR EXISTS (SELECT FROM archive_archivedjob job WHERE job.description_id = content.id AND {which})"""
+    OR EXISTS (
+        SELECT FROM archive_archivedjob job WHERE job.environment_id = content.id AND {which})
+    OR EXISTS (
+        SELECT FROM archive_archivedjob job WHERE job.description_id = content.id AND {which})"""
 _OF_CLUSTER = _USED.format(which="job.cluster_id = %(cluster)s")
 _OF_ANY = _USED.format(which="true")
 _SIZE = (

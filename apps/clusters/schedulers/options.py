@@ -71,7 +71,8 @@ def read_options(values: Any) -> SubmissionOptions:
 def check_log_options(options: Any) -> None:
     """Raises `ValueError` unless the options are as they are documented in docs/security.md."""
     if not isinstance(options, dict):
-        raise ValueError("Write an object: names with values.")  # noqa: TRY004 -- one kind for all problems
+        # `ValueError` also for a wrong type: callers handle one kind of error.
+        raise ValueError("Write an object: names with values.")  # noqa: TRY004
     if not isinstance(options.get(LOG_RIGHTS, False), bool):
         raise ValueError(f"{LOG_RIGHTS}: write true or false.")  # noqa: TRY004
     url = options.get(LOG_URL, "")

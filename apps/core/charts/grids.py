@@ -30,8 +30,8 @@ def heat_map(
         lines.append(format_html('<tr><th scope="row">{}</th>{}</tr>', name, inner))
     return format_html(
         '<div class="scroll" tabindex="0" role="region" aria-label="{1}"><table class="heat{0}">'
-        "<caption "
-        'class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead><tbody>{3}</tbody></table></div>',
+        '<caption class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead>'
+        "<tbody>{3}</tbody></table></div>",
         "" if with_values else " hours",
         sentence,
         head,

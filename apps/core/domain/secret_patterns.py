@@ -29,13 +29,15 @@ def _compile(pattern: bytes) -> "re2._Regexp":
 #: With these begin tokens of letters and digits, such as those of GitHub, Hugging Face, npm and
 #: Grafana.
 _PREFIXES = (
-    rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_|rubygems_|sntryu_"
+    rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_"
+    rb"|rubygems_|sntryu_"
     rb"|shippo_[a-z]{4}_|ntn_|EZ[AT]K|EAA[MC]|pnu_)"
 )
 #: With these begin tokens of other characters too, such as those of GitLab, Google, Vault, PyPI and
 #: OpenShift.
 _PREFIXES_OF_ANY = (
-    rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza|hv[sb]\.|pypi-Ag|dckr_pat_"
+    rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza"
+    rb"|hv[sb]\.|pypi-Ag|dckr_pat_"
     rb"|glsa_|sha256~|ABSK|PMAK-|sntrys_|sq0atp-|pscale_[a-z]+_|xkeysib-|HRKU-AA|p8e-)"
 )
 #: Secrets by their form.
@@ -47,27 +49,28 @@ SECRET_VALUES = _compile(
     rb"|\bsk-[A-Za-z]{2,10}[0-9]{0,2}-[A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9]{32,}"
     rb"|xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,}|hooks\.slack\.com/[a-z]+/[A-Za-z0-9+/]{20,}"
     rb"|\b[rs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{30,}"
-    rb"|\b(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b|AGE-SECRET-KEY-1[A-Z0-9]{50,}|\b[0-9]{5,16}:AA[A-Za-z0-9_-]{33}\b"
+    rb"|\b(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b|AGE-SECRET-KEY-1[A-Z0-9]{50,}"
+    rb"|\b[0-9]{5,16}:AA[A-Za-z0-9_-]{33}\b"
     rb"|\bMDA[a-z][A-Za-z0-9_-]{60,}"  # a macaroon, as dCache gives them
 )
 _FORMS = (
-    rb"://|eyJ|PRIVATE KEY|xox[a-z]|hooks\.slack|\b[rs]k[-_]|\bSG\.|A3T|A[KSBC][IC]A|AGE-SECRET|[0-9]:AA|\bMDA|"
-    + _PREFIXES
-    + rb"|"
-    + _PREFIXES_OF_ANY
+    rb"://|eyJ|PRIVATE KEY|xox[a-z]|hooks\.slack|\b[rs]k[-_]|\bSG\.|A3T|A[KSBC][IC]A|AGE-SECRET"
+    rb"|[0-9]:AA|\bMDA|" + _PREFIXES + rb"|" + _PREFIXES_OF_ANY
 )
 
 _KEYS = (
-    rb"(?:access|account|api|auth|client|consumer|database|db|deploy|encryption|license|masking|master|private|security"
+    rb"(?:access|account|api|auth|client|consumer|database|db|deploy|encryption|license|masking"
+    rb"|master|private|security"
     rb"|service|shared|signing|storage)[_.-]?key"
 )
 _WORDS = (
-    rb"passw(?:or)?d|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon|x-(?:amz|goog)-signature|"
-    + _KEYS
+    rb"passw(?:or)?d|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon"
+    rb"|x-(?:amz|goog)-signature|" + _KEYS
 )
 # These end a name: `PROCESSING_PASS` and `PWD` are no secrets.
 _ENDS = (
-    rb"(?:auth|cert|database|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)"
+    rb"(?:auth|cert|database|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root"
+    rb"|smtp|sql|user)"
     rb"[_.-]?(?:pass|pwd)|(?:^|[\s\"'{,;&?(_])jwt|git(?:hub|lab)?_pat|\bcreds|_creds|_auth"
 )
 _NAME = rb"(?:(?:" + _WORDS + rb")[A-Za-z0-9_-]*|(?:" + _ENDS + rb"))"
@@ -102,8 +105,8 @@ _SPECIAL = _compile(
 )
 #: Cheap: without it no line has a secret.
 SECRET_HINT = _compile(
-    _FORMS + rb"|(?i:passw|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon|-signature"
-    rb"|sshpass|curl|[?&]sig=|bearer|" + _KEYS + rb"|" + _ENDS + rb")"
+    _FORMS + rb"|(?i:passw|passphrase|passcode|secret|token|credential|authorization|cookie"
+    rb"|macaroon|-signature|sshpass|curl|[?&]sig=|bearer|" + _KEYS + rb"|" + _ENDS + rb")"
 )  # fmt: skip
 _KEY_BEGIN = re.compile(rb"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
 _KEY_END = re.compile(rb"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
@@ -124,13 +127,16 @@ NAMES_OF_PATHS = re.compile(
 HARMLESS_NAMES = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
 #: Names of what is known about a secret.
 _ABOUT = re.compile(
-    r"(?i)[_-]?(ids?|names?|len|length|size|type|count|limit|ttl|age|lifetime|exp|expir[a-z]{1,8}(?:_in|_at|_on)?|ur[il]"
-    r"|endpoint|version|issuer|audience|scopes?|kind|format|policy|manager|provider|class|fields?|header|index"
+    r"(?i)[_-]?(ids?|names?|len|length|size|type|count|limit|ttl|age|lifetime|exp"
+    r"|expir[a-z]{1,8}(?:_in|_at|_on)?|ur[il]"
+    r"|endpoint|version|issuer|audience|scopes?|kind|format|policy|manager|provider|class"
+    r"|fields?|header|index"
     r"|prefix|algorithm|method|attempts?)$"
 )
 #: A path that no secret looks like, whatever its name.
 _SYSTEM_PATH = re.compile(
-    rb"/(?:afs|cvmfs|data|dev|eos|etc|home|opt|pnfs|root|run|scratch|srv|tmp|usr|var)(?:/[\w.@~-]+)+"
+    rb"/(?:afs|cvmfs|data|dev|eos|etc|home|opt|pnfs|root|run|scratch|srv|tmp|usr"
+    rb"|var)(?:/[\w.@~-]+)+"
 )
 _PASSWORD = re.compile(r"(?i)pass|pwd")
 #: Longer numbers may be a secret, except as a password, where all may.
@@ -138,22 +144,25 @@ _LONGEST_NUMBER = 3
 _PLURAL = re.compile(r"(?i)(token|cookie|credential|secret)s$")
 #: Stands for a secret, but is none, such as `$PASSWORD`.
 PLACEHOLDER = re.compile(
-    rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\w*\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?|\W+|\[\w*\]"
+    rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\w*\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?"
+    rb"|\W+|\[\w*\]"
     rb"|<masked:[0-9a-f]{16}>"
 )
 #: Code in the lines of a traceback, such as `token = os.environ["X"]` and
 #: `password=get_password()`.
 _CODE = re.compile(
-    rb":|(?:self|cls|os|args|config|settings|options|request|kwargs)(?:\.\w|\[)|[A-Za-z_][\w.]*\(|[A-Z]\w+\["
+    rb":|(?:self|cls|os|args|config|settings|options|request|kwargs)(?:\.\w|\[)"
+    rb"|[A-Za-z_][\w.]*\(|[A-Z]\w+\["
 )
 _WORDS_OF_MESSAGES = frozenset(
     (
-        b"a absent accepted an and apikey are authentication authorization basic bearer bytes cannot could denied "
-        b"digest disabled empty enabled error expired failed failure false file for found from gsi has here "
-        b"idtoken idtokens in incorrect int invalid is it kerberos krb5 ldap mismatch missing munge must negotiate "
-        b"no none not null oauth off oidc ok on one only option optional or please refused rejected required "
-        b"revoked scitoken scitokens set ssl str string the tls token true undefined unknown unset unsupported use "
-        b"used using valid value was will with wrong x509 yes you your"
+        b"a absent accepted an and apikey are authentication authorization basic bearer bytes "
+        b"cannot could denied digest disabled empty enabled error expired failed failure false "
+        b"file for found from gsi has here idtoken idtokens in incorrect int invalid is it "
+        b"kerberos krb5 ldap mismatch missing munge must negotiate no none not null oauth off "
+        b"oidc ok on one only option optional or please refused rejected required revoked "
+        b"scitoken scitokens set ssl str string the tls token true undefined unknown unset "
+        b"unsupported use used using valid value was will with wrong x509 yes you your"
     ).split()
 )
 _WORD = re.compile(rb"[A-Za-z]?[a-z]+")

@@ -60,26 +60,42 @@ def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Noti
     yield from sorted(due, key=lambda notification: notification.due)
 
 
+def _labels(outage: Outage) -> dict[str, str]:
+    name = "ServiceDown"
+    severity = "critical"
+    host = outage.service
+    if outage.rack is not None:
+        name = "NodesLost"
+        severity = "warning"
+        host = f"rack{outage.rack + 1}"
+    elif outage.minor:
+        name = "ServiceSlow"
+        severity = "warning"
+    return {
+        "alertname": name,
+        "service": outage.service,
+        "severity": severity,
+        "instance": f"{host}.{DOMAIN}",
+    }
+
+
 def payload(notification: Notification, origin: int) -> dict[str, Any]:
     """Return the body that Alertmanager's webhook sends for a notification."""
-    outage, ended = notification.outage, None
-    labels = {"alertname": "Watchdog", "severity": "none"}
-    started, summary, group = origin, "The monitoring of the farm is alive", labels
-    if outage is not None:
-        is_rack = outage.rack is not None
-        labels = {
-            "alertname": "NodesLost"
-            if is_rack
-            else "ServiceSlow"
-            if outage.minor
-            else "ServiceDown",
-            "service": outage.service,
-            "severity": "warning" if outage.minor or is_rack else "critical",
-            "instance": f"{outage.service if outage.rack is None else f'rack{outage.rack + 1}'}.{DOMAIN}",
-        }
-        started, summary = outage.started, outage.summary
-        ended = outage.ended if notification.reason == "resolved" else None
-        group = {name: labels[name] for name in ("alertname", "service")}
+    outage = notification.outage
+    ended = None
+    if outage is None:
+        started = origin
+        summary = "The monitoring of the farm is alive"
+        labels = {"alertname": "Watchdog", "severity": "none"}
+        group = labels
+    else:
+        started = outage.started
+        summary = outage.summary
+        labels = _labels(outage)
+        group = {"alertname": labels["alertname"], "service": labels["service"]}
+        if notification.reason == "resolved":
+            ended = outage.ended
+
     text = "\xff".join(f"{name}\xff{value}" for name, value in sorted(labels.items()))
     alert = {
         "status": "firing" if ended is None else "resolved",
@@ -155,7 +171,8 @@ class AlertSender(threading.Thread):
         try:
             token = self.token_file.read_text(encoding="utf-8").strip()
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-            request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)  # noqa: S310
+            data = json.dumps(body).encode()
+            request = urllib.request.Request(self.url, data, headers)  # noqa: S310
             with urllib.request.urlopen(request, timeout=10):  # noqa: S310
                 return True
         except (OSError, urllib.error.URLError) as error:

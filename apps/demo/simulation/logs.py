@@ -143,7 +143,8 @@ def _reports(
     yield "\nTrigReport ---------- Event summary -------------\n"
     yield f"TrigReport Events total = {total} passed = {total} failed = 0\n\n"
     titles = ("Min", "Avg", "Max", "Median", "RMS", "nEvts")
-    yield f"{'TimeTracker printout (sec)':<44}{''.join(f'{title:<14}' for title in titles).rstrip()}\n"
+    columns = "".join(f"{title:<14}" for title in titles).rstrip()
+    yield f"{'TimeTracker printout (sec)':<44}{columns}\n"
     for module in (
         "source:RootInput(read)",
         *modules,

@@ -114,8 +114,10 @@ _DAY_LOCK = 4_716_016
 _SUMMED = f"""
 INSERT INTO {DailyCauseTotals._meta.db_table} (day, {", ".join(_COLUMNS)})
 SELECT %s, {", ".join(_COLUMNS[: len(_KEYS)])},
-  sum(jobs), sum(wall_seconds), sum(core_seconds), sum(succeeded), min(first_ended_at), max(last_ended_at)
-FROM {CauseTotals._meta.db_table} WHERE hour >= %s AND hour < %s GROUP BY {", ".join(_COLUMNS[: len(_KEYS)])}
+  sum(jobs), sum(wall_seconds), sum(core_seconds), sum(succeeded),
+  min(first_ended_at), max(last_ended_at)
+FROM {CauseTotals._meta.db_table} WHERE hour >= %s AND hour < %s
+GROUP BY {", ".join(_COLUMNS[: len(_KEYS)])}
 """
 
 

@@ -41,8 +41,10 @@ _EXHAUSTED = _compile(
     r"|after \d+ (?:attempts|retries|tries)|last attempt|all attempts"
 )
 _SUCCESS = _compile(
-    r"(?i)\b(?:attempt|retry|try|connection|transfer|copy|download|upload|open|stage-?(?:in|out)|request|read|write|access"
-    r"|server|file|input)\w*\b.{0,80}\b(?:ok|succe\w+|opened|(?:re-?)?(?:connected|established)|completed?|recovered"
+    r"(?i)\b(?:attempt|retry|try|connection|transfer|copy|download|upload|open|stage-?(?:in|out)"
+    r"|request|read|write|access"
+    r"|server|file|input)\w*\b.{0,80}\b(?:ok|succe\w+|opened|(?:re-?)?(?:connected|established)"
+    r"|completed?|recovered"
     r"|restored|done|finished)\b"
     r"|\b(?:successfully|succeeded|recovered|reconnected|re-?established|restored|resumed)\b"
     r"|\b(?:opened|connected to|downloaded|copied|transferred)\b"
@@ -55,7 +57,8 @@ _SUCCEEDED = re.compile(
 )
 #: Words that end a log, be it of a failure: they speak against weak signs of one only.
 _ENDED = re.compile(
-    r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program|pipeline|process\w*"
+    r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program"
+    r"|pipeline|process\w*"
     r"|analysis|step|all|everything)\b.{0,60}\b(?:completed?|finished|ended|done)\b"
     r"|execution complete|good ?bye|bye-bye|total (?:cpu |wall ?|elapsed |running |run "
     r")?time|elapsed time"

@@ -13,7 +13,8 @@ from apps.diagnosis.engine.base import Block, JobFacts
 #: Events end with such a line. Its last one is not farther from the end.
 _EVENT_END, _LAST_EVENT_BYTES = b"\n...", 64 * 1024
 _EVENT = re.compile(
-    rb"^(\d{3}) \((\d+)\.(\d+)\.\d+\) [-/\d]{5,10}[ T][\d:.]{8,15}\S* (.*(?:\n(?!\.\.\.|\d{3} \().*)*)",
+    rb"^(\d{3}) \((\d+)\.(\d+)\.\d+\) [-/\d]{5,10}[ T][\d:.]{8,15}\S* "
+    rb"(.*(?:\n(?!\.\.\.|\d{3} \().*)*)",
     re.MULTILINE,
 )
 _SUBMITTED, _EXECUTING, _TERMINATED, _HELD, _RELEASED = 0, 1, 5, 12, 13

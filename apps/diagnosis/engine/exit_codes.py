@@ -26,7 +26,8 @@ _SIGNS_OF_PROGRAMS = {
     "make": r"^\s*make\b|\bmake(?:\[\d+\])?: ",
     "mpirun": r"\bmpi(?:run|exec)\b",
     "Python": r"\bpython[\d.]*\b|^Traceback \(most recent call last\)",
-    "ROOT": r"\broot(?:\.exe)? -[a-z]|^(?:Info|Warning|Error|SysError|Fatal) in <|\*\*\* Break \*\*\*",
+    "ROOT": r"\broot(?:\.exe)? -[a-z]|^(?:Info|Warning|Error|SysError|Fatal) in <"
+    r"|\*\*\* Break \*\*\*",
     "workflow managers": r"\b(?:nextflow|snakemake)\b",
 }
 _TORQUE_STATUS = re.compile(r"Exit_status=(-\d{1,9})")

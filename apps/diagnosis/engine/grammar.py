@@ -31,7 +31,8 @@ LOUD_LEVELS = frozenset({"ERROR", "ERR", "CRITICAL", "CRIT", "FATAL", "SEVERE", 
 WEIGHT = {role: weight for weight, role in enumerate(Role)}
 #: Words of lines that are worth a look.
 _CANDIDATE = (
-    r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal|sig[a-z]{3,4}\b|terminat|denied"
+    r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal"
+    r"|sig[a-z]{3,4}\b|terminat|denied"
     r"|refused|timed? ?out|time-?out|cannot|can't|unable|could ?n.t|could not|not found|no "
     r"such|invalid|unreachable"
     r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|of "

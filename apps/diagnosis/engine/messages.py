@@ -32,7 +32,8 @@ class Meaning:
 #: What lies deeper is the job's own mistake.
 SITE_MOUNTS = ("cvmfs", "pnfs", "eos", "afs", "dcache", "stash", "osdf", "gpfs", "lustre")
 NOT_MOUNTED = re.compile(
-    rf"(?<![\w.])/(?:{'|'.join(SITE_MOUNTS)})(?:/[\w.\-]{{0,80}})?/?['\":\s]|/cvmfs/\S{{1,200}}/setups?(?:\.sh)?\b"
+    rf"(?<![\w.])/(?:{'|'.join(SITE_MOUNTS)})(?:/[\w.\-]{{0,80}})?/?['\":\s]"
+    rf"|/cvmfs/\S{{1,200}}/setups?(?:\.sh)?\b"
 )
 FILE = frozenset({"MISSING-FILE", "UNREADABLE-FILE"})
 #: What a message only guesses or explains.

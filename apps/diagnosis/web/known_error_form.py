@@ -61,7 +61,8 @@ class KnownErrorForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         own = Q() if scope_of(by).sees_all else Q(pk__in=scope_of(by).experiments)
         present = Q(pk=self.instance.experiment_id)
-        self.fields["experiment"].queryset = Experiment.objects.filter(own | present)  # type: ignore[attr-defined]
+        experiments = Experiment.objects.filter(own | present)
+        self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
         self.fields["example"].strip = False  # type: ignore[attr-defined]
         self.fields["regex"].strip = False  # type: ignore[attr-defined]
         if not self.instance._state.adding:

@@ -22,13 +22,15 @@ _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 _LEFT_OUT = """
 WITH asked AS (
     SELECT * FROM unnest(
-        %(keys)s::text[], %(experiments)s::bigint[], %(begins)s::timestamptz[], %(tested)s::timestamptz[]
+        %(keys)s::text[], %(experiments)s::bigint[],
+        %(begins)s::timestamptz[], %(tested)s::timestamptz[]
     ) AS asked(key, experiment, begins, tested)
 )
 SELECT asked.key, early.* FROM asked, LATERAL (
     SELECT stage, count(*) FILTER (WHERE state = %(completed)s), count(*) FILTER (
         WHERE state = %(completed)s AND NOT EXISTS (
-            SELECT FROM jobs_job later WHERE later.cluster_id = job.cluster_id AND later.job_id = job.job_id
+            SELECT FROM jobs_job later
+            WHERE later.cluster_id = job.cluster_id AND later.job_id = job.job_id
                 AND later.submitted_at = job.submitted_at AND later.attempt > job.attempt
         )
     ), count(*) FILTER (WHERE attempt = 1)
@@ -41,9 +43,11 @@ SELECT asked.key, early.* FROM asked, LATERAL (
 UNION ALL
 SELECT asked.key, followed.* FROM asked, LATERAL (
     SELECT job.stage, count(DISTINCT job.id), 0, 0
-    FROM jobs_job later JOIN jobs_job job USING (cluster_id, job_id, submitted_at, request_key, experiment_id)
+    FROM jobs_job later
+    JOIN jobs_job job USING (cluster_id, job_id, submitted_at, request_key, experiment_id)
     WHERE request_key = asked.key AND later.request_key <> '' AND experiment_id = asked.experiment
-        AND (asked.begins IS NULL OR submitted_at >= asked.begins AND (job.ended_at > asked.tested) IS NOT FALSE)
+        AND (asked.begins IS NULL
+            OR submitted_at >= asked.begins AND (job.ended_at > asked.tested) IS NOT FALSE)
         AND later.attempt > 1 AND later.attempt > job.attempt AND job.state = %(completed)s
     GROUP BY job.stage
 ) followed

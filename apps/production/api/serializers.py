@@ -199,7 +199,8 @@ def _as_sent(schema: dict[str, Any]) -> _AsSent:
 _ARGUMENTS = {
     "type": "object",
     "additionalProperties": {},
-    "description": "Arguments of the workflow type; see `/api/v1/workflow-types/` for their schema.",
+    "description": "Arguments of the workflow type; see `/api/v1/workflow-types/` for their "
+    "schema.",
 }
 
 

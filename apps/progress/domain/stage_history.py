@@ -22,7 +22,8 @@ _QUANTILES = f"ARRAY{list(QUANTILES)}"
 #: real pace.
 _COUNT = f"""
 WITH ended AS (
-    SELECT lower(stage) AS name, state = %(completed)s AS good, wall_seconds, wall_seconds * cpus AS core_seconds,
+    SELECT lower(stage) AS name, state = %(completed)s AS good,
+        wall_seconds, wall_seconds * cpus AS core_seconds,
            max_memory_bytes, started_at, ended_at, date_trunc('day', ended_at, 'UTC') AS day
     FROM jobs_job WHERE request_key = %(key)s AND request_id = %(pk)s AND stage <> ''
 ), days AS (
@@ -31,14 +32,18 @@ WITH ended AS (
     ) AS pace
     FROM ended WHERE good GROUP BY name, day
 ), paces AS (
-    SELECT name, percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY pace) AS per_day FROM days GROUP BY name
+    SELECT name, percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY pace) AS per_day
+    FROM days GROUP BY name
 )
 SELECT name, count(*) AS attempts, count(*) FILTER (WHERE good) AS completed,
        coalesce(sum(core_seconds), 0)::float AS core_seconds,
        coalesce(sum(wall_seconds) FILTER (WHERE good), 0)::float AS completed_wall_seconds,
-       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY wall_seconds) FILTER (WHERE good) AS wall_seconds,
-       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good) AS memory_bytes,
-       per_day, max(ended_at) AS last_ended_at, max(ended_at) FILTER (WHERE good) AS last_completed_at
+       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY wall_seconds) FILTER (WHERE good)
+           AS wall_seconds,
+       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good)
+           AS memory_bytes,
+       per_day, max(ended_at) AS last_ended_at,
+       max(ended_at) FILTER (WHERE good) AS last_completed_at
 FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
 """
 

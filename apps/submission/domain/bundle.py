@@ -15,15 +15,18 @@ from apps.submission.domain.scripts import StagePlan, plan_stage, write_script
 ARRAY_SIZE = 1000
 _README = """Jobs of {key}: {title}
 
-submit.sh sends every stage with sbatch, each to start when all jobs of the one before have completed, of a
+submit.sh sends every stage with sbatch, each to start when all jobs of the one before have \
+completed, of a
 parameter scan those of the same point:
 
     ./submit.sh [options of sbatch for every stage, such as --account=nova --partition=long]
 
 stage-N.sh is the script of stage N; of a parameter scan, stage-N-point-M.sh is that of point M.
 Task n of its array is job first + n; `first` is its argument, or 0.
-The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment, and counts them
-if their account or user belongs to the experiment. It does not know when this is submitted: do it once, and
+The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment, and \
+counts them
+if their account or user belongs to the experiment. It does not know when this is submitted: do \
+it once, and
 not if the portal submits the jobs itself.
 """
 

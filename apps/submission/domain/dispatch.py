@@ -132,7 +132,8 @@ def send(*, submission: Submission, at: datetime) -> Submission:
         spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
     except SubmissionRefused as error:
         return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
-    except Exception as error:  # an adapter may raise anything; the scheduler is asked later whether it has the job
+    except Exception as error:
+        # An adapter may raise anything. Later the scheduler is asked whether it has the job.
         log.warning("submission %s: %s", submission, error)
         due_at = at + grace_of(submission.cluster)
         return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)

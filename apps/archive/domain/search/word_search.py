@@ -28,9 +28,11 @@ FAR_DAYS, FAR_DAYS_OF_RARE = 80, 30
 RARE = 0.005
 #: The words that are not rare; no row where the words were never counted.
 _COMMON = f"""
-SELECT ARRAY(SELECT word FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
+SELECT ARRAY(SELECT word
+    FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
              WHERE part >= {RARE})
-FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'archive_scriptwords' AND attname = 'words'
+FROM pg_stats
+WHERE schemaname = current_schema() AND tablename = 'archive_scriptwords' AND attname = 'words'
       AND most_common_elems IS NOT NULL
 """
 _COMMON_KEPT_SECONDS = 600

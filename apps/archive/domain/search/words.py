@@ -24,10 +24,12 @@ _TOKEN = re.compile(r"\w[\w.+/-]*")
 _STATEMENT = re.compile(r"[^;&|\n]+")
 _FIRST_WORDS = r"\s*(?:(?:if|then|else|elif|do|while|until|!|[({])\s+)*"
 _MODULES = re.compile(
-    rf"{_FIRST_WORDS}(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)|ml(?:\s+load)?)\s+(?P<names>[^#]+)"
+    rf"{_FIRST_WORDS}(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)"
+    rf"|ml(?:\s+load)?)\s+(?P<names>[^#]+)"
 )
 _PRODUCT = re.compile(
-    rf"{_FIRST_WORDS}setup\s+(?:-\w\s+)*(?P<name>[A-Za-z]\w*)(?:\s+(?P<version>v\d\w*))?(?![\w(./=])"
+    rf"{_FIRST_WORDS}setup\s+(?:-\w\s+)*(?P<name>[A-Za-z]\w*)"
+    r"(?:\s+(?P<version>v\d\w*))?(?![\w(./=])"
 )
 _SPACK = re.compile(rf"{_FIRST_WORDS}spack\s+load\s+(?P<names>[^#]+)")
 _MODULE_NAME = re.compile(r"[\w.+/-]+")

@@ -15,7 +15,8 @@ from apps.clusters.schedulers.htcondor.queue_log import Cluster
 
 # The schedd's own secrets, and the arguments, which are archived separately with secrets masked.
 _LEFT_OUT = re.compile(
-    rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*|args|arguments"
+    rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*|args"
+    rb"|arguments"
 )
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')

@@ -78,6 +78,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
     state, exit_code, signal = _ending(ad)
     reason = text_of(ad, "RemoveReason")
     by = _REMOVED_BY.search(reason)
+    arguments = text_of(ad, "Arguments") or text_of(ad, "Args")
     return JobRecord(
         job_id=f"{cluster}.{proc}",
         raw_id=cluster,
@@ -109,7 +110,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         reason=_hold_reason(ad) or reason or text_of(ad, "VacateReason"),
         cancelled_by=by[1] if by and state == JobState.CANCELLED else "",
         work_dir=text_of(ad, "Iwd"),
-        submit_line=f"{text_of(ad, 'Cmd')} {text_of(ad, 'Arguments') or text_of(ad, 'Args')}".strip(),
+        submit_line=f"{text_of(ad, 'Cmd')} {arguments}".strip(),
         stdout_path=_path(ad, "Out"),
         stderr_path=_path(ad, "Err"),
         site=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),

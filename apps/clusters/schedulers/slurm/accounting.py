@@ -57,7 +57,10 @@ FIELDS = [
 _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")
 _NO_TEXT = {"None", "Unknown", "None assigned", "(null)"}
 # With states, sacct selects by time of end and includes jobs that never started.
-_ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,REQUEUED,TIMEOUT"
+_ENDED = (
+    "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,"
+    "PREEMPTED,REQUEUED,TIMEOUT"
+)
 _FIGURES: dict[str, Callable[[str], object]] = {
     "ElapsedRaw": str.isdecimal,
     "AllocCPUS": str.isdecimal,

@@ -22,12 +22,13 @@ TEXTS = {
     "site": "coalesce((SELECT name FROM clusters_site WHERE id = j.site_id), '')",
     "host": "split_part(j.host, '.', 1)",
     "host and time": """split_part(j.host, '.', 1) || ', 6 h from ' || to_char(
-        date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 00:00+00') AT TIME ZONE %(zone)s, 'FMDD Mon HH24:MI')
+        date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 00:00+00') AT TIME ZONE %(zone)s,
+        'FMDD Mon HH24:MI')
     """,
     "CPU model": "j.cpu_model",
     "release": "j.release",
-    "stage": """coalesce((SELECT key FROM accounts_experiment WHERE id = j.experiment_id), '') || ' '
-        || coalesce(nullif(j.stage, ''), '(no stage)')
+    "stage": """coalesce((SELECT key FROM accounts_experiment WHERE id = j.experiment_id), '')
+        || ' ' || coalesce(nullif(j.stage, ''), '(no stage)')
     """,
     "user": "j.user",
 }
@@ -221,7 +222,8 @@ def _stages_of(service: Service) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT hashtext(r.key || '/' || r.experiment_id || '/' || s.name) FROM production_stage s
+            SELECT hashtext(r.key || '/' || r.experiment_id || '/' || s.name)
+            FROM production_stage s
             JOIN production_request r ON r.id = s.request_id
             JOIN production_stage_services x ON x.stage_id = s.id WHERE x.service_id = %s
             """,

@@ -46,7 +46,8 @@ _NEEDS = """
 # A job of zero length counts as the moment of its start, like in `statusboard.domain.overlaps`.
 _MET = f"""
     WITH near AS (
-        SELECT j.id, j.experiment_id, j.request_key, j.stage, j.site_id, j.started_at AS a, j.ended_at AS b,
+        SELECT j.id, j.experiment_id, j.request_key, j.stage, j.site_id,
+               j.started_at AS a, j.ended_at AS b,
                j.wall_seconds * j.cpus AS core, j.state = ANY(%(failed)s) AS is_failed,
                CASE WHEN j.started_at = j.ended_at
                     THEN j.started_at >= %(start)s AND j.started_at < %(known_end)s
@@ -54,12 +55,14 @@ _MET = f"""
                (j.started_at = %(end)s AND %(known_end)s = %(end)s)
                    OR (j.ended_at = %(start)s AND j.started_at < %(start)s) AS touched
         FROM jobs_job j
-        WHERE j.ended_at >= %(start)s AND j.ended_at <= %(latest)s AND j.started_at <= %(end)s AND {_NEEDS}
+        WHERE j.ended_at >= %(start)s AND j.ended_at <= %(latest)s
+          AND j.started_at <= %(end)s AND {_NEEDS}
     ), found AS (
         SELECT near.*, met AND is_failed AS hit,
                met AND is_failed AND v.verdict = 'service' AND v.service = %(slug)s AS is_confirmed,
                v.later_state, v.later_attempt
-        FROM near LEFT JOIN diagnosis_verdict v ON v.job_id = near.id AND near.met AND near.is_failed
+        FROM near
+        LEFT JOIN diagnosis_verdict v ON v.job_id = near.id AND near.met AND near.is_failed
     )
 """
 _CONFIRMED = f"{_MET} SELECT id FROM found WHERE is_confirmed"
@@ -77,7 +80,8 @@ _EXPOSED = f"""{_MET}
            coalesce(sum(core) FILTER (WHERE is_confirmed), 0) AS confirmed_core_seconds,
            count(*) FILTER (WHERE is_confirmed AND later_state = 'completed') AS succeeded,
            count(*) FILTER (WHERE is_confirmed AND later_state NOT IN ('', 'completed')) AS retried,
-           coalesce(sum(core) FILTER (WHERE is_confirmed AND later_state = ''), 0) AS eligible_core_seconds
+           coalesce(sum(core) FILTER (WHERE is_confirmed AND later_state = ''), 0)
+               AS eligible_core_seconds
     FROM found GROUP BY experiment_id, request_key, stage, site_id
 """
 
@@ -86,18 +90,21 @@ _EXPOSED = f"""{_MET}
 _USUAL = f"""
     WITH submissions AS (
         SELECT j.experiment_id, j.request_key, j.stage, j.site_id, count(*) AS n,
-               count(*) FILTER (WHERE j.state = ANY(%(failed)s)) AS k, sum(j.wall_seconds * j.cpus) AS core
+               count(*) FILTER (WHERE j.state = ANY(%(failed)s)) AS k,
+               sum(j.wall_seconds * j.cpus) AS core
         FROM jobs_job j
         WHERE j.ended_at >= %(since)s AND j.ended_at < %(start)s AND j.started_at IS NOT NULL
           AND NOT (tstzrange(j.started_at, j.ended_at) && %(outages)s::tstzmultirange) AND {_NEEDS}
         GROUP BY j.experiment_id, j.request_key, j.stage, j.site_id, j.cluster_id, j.spool_id
     )
-    SELECT experiment_id, request_key, stage, site_id, sum(n), sum(k), count(*), sum(k * k / n::float), sum(core)
+    SELECT experiment_id, request_key, stage, site_id,
+           sum(n), sum(k), count(*), sum(k * k / n::float), sum(core)
     FROM submissions GROUP BY experiment_id, request_key, stage, site_id
 """
 
 _BINS = f"""
-    SELECT j.experiment_id, floor(extract(epoch FROM j.ended_at - %(since)s) / %(width)s)::int, count(*)
+    SELECT j.experiment_id, floor(extract(epoch FROM j.ended_at - %(since)s) / %(width)s)::int,
+           count(*)
     FROM jobs_job j
     WHERE j.ended_at >= %(since)s AND j.ended_at < %(until)s AND j.state = ANY(%(failed)s)
       AND j.started_at IS NOT NULL AND {_NEEDS}

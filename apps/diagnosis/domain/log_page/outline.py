@@ -22,12 +22,13 @@ _PHASE = re2.compile(
     rb"(?m)^(?:==> |\[)?(?:"
     + _CLOCK
     + rb"[^ \n]{0,12} )?phase ?(?P<number>\d+)?(?:/(?P<of>\d+))?: ?(?P<name>[^\n]{1,80})$"
-    rb"|^<== (?:(?P<until>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)[^ \n]{0,12} )?phase (?P<done>[^\n]{1,80}?) done"
-    rb"(?:, wall (?P<wall>\d{1,9}) s)?"
+    rb"|^<== (?:(?P<until>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)[^ \n]{0,12} )?"
+    rb"phase (?P<done>[^\n]{1,80}?) done(?:, wall (?P<wall>\d{1,9}) s)?"
     rb"|^==> ops-phase (?P<ops_at>[\dT:-]{19})Z start (?P<ops_name>[^\n]{1,80})$"
     rb"|^==> ops-phase (?P<ops_until>[\dT:-]{19})Z end"
     rb"|^::group::(?P<group>[^\n]{1,80})$|^(?P<endgroup>::endgroup::)"
-    rb"|^section_start:(?P<epoch>\d{10}):(?P<section>[\w.\-]{1,80})|^section_end:(?P<epoch_end>\d{10}):[\w.\-]{1,80}"
+    rb"|^section_start:(?P<epoch>\d{10}):(?P<section>[\w.\-]{1,80})"
+    rb"|^section_end:(?P<epoch_end>\d{10}):[\w.\-]{1,80}"
 )
 _LEVELS = re2.compile(
     rb"(?m)^[^\n]{0,120}?(?:(?P<error>\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC)\b|%MSG-[es]\b"
@@ -164,17 +165,18 @@ def _name(raw: bytes) -> str:
 
 def _time(raw: bytes | None) -> datetime | None:
     try:
-        return (
-            datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None)
-            if raw
-            else None
-        )
+        if raw:
+            return datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None)
     except ValueError:  # the job's own words
-        return None
+        pass
+    return None
 
 
 def _epoch(raw: bytes | None) -> datetime | None:
-    return datetime.fromtimestamp(int(raw), tz=None) if raw else None  # noqa: DTZ006  only differences count
+    if not raw:
+        return None
+    # Without a zone: only differences count.
+    return datetime.fromtimestamp(int(raw), tz=None)  # noqa: DTZ006
 
 
 def _between(start: datetime | None, end: datetime | None) -> int | None:

@@ -212,11 +212,14 @@ WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock
     WHERE level = %(daily)s AND "column" = 'kind' AND bucket >= %(since)s AND bucket < %(until)s
       AND bucket + interval '1 day' <= %(until)s)
-SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data FROM jobs_statisticsblock
+SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data
+FROM jobs_statisticsblock
 WHERE level = %(daily)s AND "column" = ANY(%(columns)s) AND bucket IN (SELECT bucket FROM whole)
 UNION ALL
-SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data FROM jobs_statisticsblock
-WHERE level = %(hourly)s AND "column" = ANY(%(columns)s) AND bucket >= %(since)s AND bucket < %(until)s
+SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data
+FROM jobs_statisticsblock
+WHERE level = %(hourly)s AND "column" = ANY(%(columns)s)
+    AND bucket >= %(since)s AND bucket < %(until)s
   AND date_trunc('day', bucket, 'UTC') NOT IN (SELECT bucket FROM whole)
 """
 

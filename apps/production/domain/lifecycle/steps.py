@@ -146,7 +146,9 @@ def refusal_for(request: Request, by: Principal, who: Actor) -> str:
             return f"Only members of {signers}{more} can do this."
     return {
         Actor.LIAISON: f"Only liaisons of {request.experiment} can do this.",
-        Actor.LIAISON_OR_APPROVER: f"Only liaisons of {request.experiment} and approvers can do this.",
+        Actor.LIAISON_OR_APPROVER: (
+            f"Only liaisons of {request.experiment} and approvers can do this."
+        ),
         Actor.OPERATOR: "Only approvers and shifters can do this.",
         Actor.OPERATOR_OR_PORTAL: "Only approvers and shifters can do this.",
         Actor.PORTAL: "Only the portal can do this.",

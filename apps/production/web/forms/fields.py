@@ -59,4 +59,5 @@ class TickedForm(forms.Form):
     def ticks(self) -> list[tuple[str, str, bool]]:
         """Return slug, name and whether ticked for each service."""
         chosen = set(self["services"].value() or [])
-        return [(slug, name, slug in chosen) for slug, name in self.fields["services"].choices]  # type: ignore[attr-defined]
+        choices = self.fields["services"].choices  # type: ignore[attr-defined]
+        return [(slug, name, slug in chosen) for slug, name in choices]

@@ -68,7 +68,8 @@ class DraftForm(RequestForm):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
+        experiments = writable_experiments(user)
+        self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
         types = dict(workflow_choices(user))
         types.setdefault(self.type.key, self.type.title)
         self.fields["workflow"].choices = list(types.items())  # type: ignore[attr-defined]

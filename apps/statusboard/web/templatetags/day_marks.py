@@ -23,14 +23,14 @@ register = template.Library()
 def day_marks(row: Row) -> SafeString:
     """Render one mark per day or hour, linked to its incident, or to those of its day."""
     page = escape(row.service.get_absolute_url())
-    marks = (
-        (
+    marks = ""
+    for slot in row.slots:
+        marks += (
             f'<a class="{sign(slot.state)}" href="{_address(page, slot)}" '
             f'title="{_title(slot.summary)}" tabindex="-1"></a>'
         )
-        for slot in row.slots
-    )
-    return mark_safe("".join(marks))  # noqa: S308 – signs and dates are the portal's own, the rest is escaped
+    # Signs and dates are the portal's own; the rest is escaped.
+    return mark_safe(marks)  # noqa: S308
 
 
 @register.simple_tag

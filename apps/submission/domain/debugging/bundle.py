@@ -32,10 +32,12 @@ _README = """Debug re-run of job {job} on {cluster}, with the profile {profile}.
 
     ./submit.sh [more options of sbatch]
 
-script.sh is the archived script{traced}. environment is that of the job, with the changes of the profile; each variable
+script.sh is the archived script{traced}. environment is that of the job, with the changes of the \
+profile; each variable
 ends with a NUL. Run it as {user}, or as somebody who may read the same files.
 {masked}
-The job writes to the places where the first one wrote. The portal shows it under the stage {stage}, which is in no
+The job writes to the places where the first one wrote. The portal shows it under the stage \
+{stage}, which is in no
 statistics.
 """
 NO_SLURM = (

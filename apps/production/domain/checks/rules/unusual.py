@@ -115,7 +115,10 @@ def hours_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         return
     message = f"{sum(hours):,.0f} h if every job runs to its limit."
     if earlier.get(key):
-        message += f" The largest earlier request, {key}, has {earlier[key]:,.0f} h. Check jobs and wall time."
+        message += (
+            f" The largest earlier request, {key}, has {earlier[key]:,.0f} h. "
+            "Check jobs and wall time."
+        )
     else:
         message += " " + _NOTHING_EARLIER.format("time")
     yield Problem(f"stages.{hours.index(max(hours))}.jobs", message)
