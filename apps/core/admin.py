@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from django import forms
@@ -177,9 +178,7 @@ class PortalAdmin(admin.ModelAdmin):
                 request, "Nothing was saved: another user saved the same at the same time."
             )
         except InvalidFields as error:
-            messages.error(
-                request, " ".join(text for texts in error.problems.values() for text in texts)
-            )
+            messages.error(request, " ".join(chain.from_iterable(error.problems.values())))
         return redirect(request.path)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

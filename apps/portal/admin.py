@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any, cast
 
@@ -105,11 +106,12 @@ class Rows(BaseFormSet):
     def clean(self) -> None:
         if any(self.errors):
             return
-        rows = [
-            tuple(value for name, value in row.items() if name != "email") for row in self.given
-        ]
-        if twice := [row for row in rows if rows.count(row) > 1]:
-            raise forms.ValidationError(f"“{twice[0][0]}” is there twice.")
+        rows = []
+        for row in self.given:
+            rows.append([value for name, value in row.items() if name != "email"])
+        for values in rows:
+            if rows.count(values) > 1:
+                raise forms.ValidationError(f"“{values[0]}” is there twice.")
 
 
 _ACCOUNTS, _PEOPLE = (
@@ -156,7 +158,7 @@ class ExperimentAdmin(PortalAdmin):
                     return redirect("admin:accounts_experiment_changelist")
                 effect = effect_of(setup=setup, by=by, at=at)
             except InvalidFields as error:
-                form.add_error(None, [text for texts in error.problems.values() for text in texts])
+                form.add_error(None, list(chain.from_iterable(error.problems.values())))
             except DomainError as error:
                 form.add_error(None, str(error))
         context = {

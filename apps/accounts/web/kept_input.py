@@ -38,18 +38,21 @@ def keep_input(request: HttpRequest, reason: str = "") -> HttpResponse:
 
     Input that another site sent is not offered again, nor are passwords.
     """
-    secret = any("password" in name for name in request.POST)
-    kept = (
-        []
-        if secret or not is_own(request)
-        else [(n, v) for n, values in request.POST.lists() for v in values]
-    )
-    kept = [(name, value) for name, value in kept if name != "csrfmiddlewaretoken"]
+    kept = []
+    typed = []
+    has_password = any("password" in name for name in request.POST)
+    if is_own(request) and not has_password:
+        for name, values in request.POST.lists():
+            if name == "csrfmiddlewaretoken":
+                continue
+            for value in values:
+                kept.append((name, value))
+                if value and not _TECHNICAL.search(name):
+                    typed.append((label_of(name), value))
+
     context = {
         "kept": kept,
-        "typed": [
-            (label_of(name), value) for name, value in kept if value and not _TECHNICAL.search(name)
-        ],
+        "typed": typed,
         "files": bool(request.FILES),
         "address": request.get_full_path(),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
+from itertools import chain
 
 from apps.accounts.models import User
 from apps.archive.domain.store.contents import DamagedContent, read_blob
@@ -109,12 +110,15 @@ def _with_contents(
 ) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
     """Yield each job with its contents by name, those of some jobs read at once."""
     keys = {job.pk: _keys(job, user) for job in jobs}
-    sizes = _sizes_of({key for of_job in keys.values() for key in of_job.values()})
-    bytes_of = {
-        pk: sum(sizes.get(key, 0) for key in of_job.values()) for pk, of_job in keys.items()
-    }
+    sizes = _sizes_of(set(chain.from_iterable(of_job.values() for of_job in keys.values())))
+    bytes_of = {}
+    for pk, of_job in keys.items():
+        bytes_of[pk] = sum(sizes.get(key, 0) for key in of_job.values())
+
     for part in _parts(jobs, bytes_of):
-        blobs = Blob.objects.in_bulk({key for job in part for key in keys[job.pk].values()})
+        blobs = Blob.objects.in_bulk(
+            set(chain.from_iterable(keys[job.pk].values() for job in part))
+        )
         for job in part:
             yield job, {kind: blobs[key] for kind, key in keys[job.pk].items() if key in blobs}
         del blobs  # before the next are read

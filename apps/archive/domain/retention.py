@@ -5,6 +5,7 @@ and the deletion of the rest.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 from django.db import connection, transaction
 from django.db.models import Count, DateTimeField, Max, Q, QuerySet
@@ -211,7 +212,7 @@ def delete_batch(
     gone = [row for row in locked if row[0] not in pinned]
     if not gone:
         return None
-    contents = sorted({content for row in gone for content in row[2:] if content is not None})
+    contents = sorted(set(chain.from_iterable(row[2:] for row in gone)) - {None})
     ArchivedJob.objects.filter(pk__in=[row[0] for row in gone]).delete()
     days = {(row[2], row[1].astimezone(UTC).date()) for row in gone}
     with connection.cursor() as cursor:

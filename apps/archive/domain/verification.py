@@ -78,21 +78,19 @@ def check_copies(
     kept = kept_since(cluster=cluster, at=at)
     archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
     collected = Job.objects.filter(cluster=cluster)
-    known = (
-        archived.values_list("job_id"),
-        collected.filter(submitted_at__gte=since).values_list("spool_id").distinct(),
-    )
-    ids = sorted(job_ids or {spool_id for rows in known for (spool_id,) in rows})
+    ids = sorted(job_ids)
+    if not ids:
+        spool_ids = collected.filter(submitted_at__gte=since).values_list("spool_id", flat=True)
+        ids = sorted({*archived.values_list("job_id", flat=True), *spool_ids.distinct()})
     for first in range(0, len(ids), _JOBS_A_BATCH):
         batch = ids[first : first + _JOBS_A_BATCH]
-        pairs = _pairs(
-            list(archived.filter(job_id__in=batch).select_related("script", "environment")),
-            [
-                copy
-                for copy in scheduler.stored_copies(batch)
-                if copy.submitted_at >= since - CLOCK_TOLERANCE
-            ],
-        )
+        rows = archived.filter(job_id__in=batch).select_related("script", "environment")
+        copies = [
+            copy
+            for copy in scheduler.stored_copies(batch)
+            if copy.submitted_at >= since - CLOCK_TOLERANCE
+        ]
+        pairs = _pairs(list(rows), copies)
         ended = collected.filter(spool_id__in=batch).values_list("spool_id", flat=True)
         recent = set(ended.filter(ended_at__gt=at - SETTLED_AFTER))
         settled = set(job_ids) or set(ended) - recent

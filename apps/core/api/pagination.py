@@ -68,4 +68,7 @@ class NewestFirst(CursorPagination):
 
 
 def _both(names: dict[str, str]) -> list[str]:
-    return [sign + name for name in names for sign in ("", "-")]
+    both = []
+    for name in names:
+        both += [name, f"-{name}"]
+    return both

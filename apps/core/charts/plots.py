@@ -160,17 +160,17 @@ def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
 
 
 def _grid(scale: _Scale, height: int) -> SafeString:
+    lines = []
+    for step in scale.steps:
+        y = height - scale.share(step) * height
+        lines.append((f"{y:.1f}", f"{y + 4:.1f}", short_number(step)))
     return format_html_join(
         "",
         (
             '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
             'text-anchor="end">{2}</text>'
         ),
-        (
-            (f"{y:.1f}", f"{y + 4:.1f}", short_number(step))
-            for step in scale.steps
-            for y in [height - scale.share(step) * height]
-        ),
+        lines,
     )
 
 

@@ -106,7 +106,7 @@ def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:
     changed.pop("after", None)
     for name, value in changes.items():
         changed.setlist(name, [value] if value else [])
-    return "?" + urlencode([(name, value) for name, values in changed.lists() for value in values])
+    return "?" + urlencode(list(changed.lists()), doseq=True)
 
 
 def _write(at: Any, pk: Any) -> str:

@@ -75,12 +75,10 @@ def find_refusal(*, database: str, prune: bool = False) -> str | None:
             "another one)."
         )
 
-    replaced = {
-        name for migration in loader.disk_migrations.values() for name in migration.replaces
-    }
-    unknown = [
-        name for name in applied if name not in loader.disk_migrations and name not in replaced
-    ]
+    known = set(loader.disk_migrations)
+    for migration in loader.disk_migrations.values():
+        known.update(migration.replaces)
+    unknown = [name for name in applied if name not in known]
     if unknown and not prune:
         return (
             f"This database has migrations that opsportal {VERSION} does not know "
@@ -107,14 +105,17 @@ def find_faults(*, database: str) -> list[str]:
     if unapplied:
         return [f"Migrations are not applied ({_name_some(unapplied)}): run manage.py migrate."]
 
-    models_of_apps = [
-        model
-        for config in _portal_apps()
-        for model in config.get_models(include_auto_created=True)
-        if model._meta.managed and not model._meta.proxy
-    ]
+    models_of_apps = []
+    for config in _portal_apps():
+        for model in config.get_models(include_auto_created=True):
+            if model._meta.managed and not model._meta.proxy:
+                models_of_apps.append(model)
+
     tables = _read_tables(connection, [model._meta.db_table for model in models_of_apps])
-    return [fault for model in models_of_apps for fault in _compare(connection, model, tables)]
+    faults: list[str] = []
+    for model in models_of_apps:
+        faults += _compare(connection, model, tables)
+    return faults
 
 
 def _portal_apps() -> list[Any]:
@@ -205,8 +206,8 @@ def check_schema(*, databases: Iterable[str] | None = None, **_: Any) -> list[ch
     """Report what keeps this version from working on the databases that `check --database`
     names.
     """
-    return [
-        checks.Error(fault, obj=database, id="opsportal.E001")
-        for database in databases or ()
-        for fault in find_faults(database=database)
-    ]
+    errors: list[checks.CheckMessage] = []
+    for database in databases or ():
+        for fault in find_faults(database=database):
+            errors.append(checks.Error(fault, obj=database, id="opsportal.E001"))
+    return errors

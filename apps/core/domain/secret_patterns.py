@@ -181,8 +181,10 @@ def secrets_in(line: bytes) -> list[Span]:
 
 def named_secrets_in(line: bytes) -> list[Span]:
     """Return where secrets stand that are known by the name before them."""
-    patterns = (_ASSIGNED, _CALLED, _OPTION, _SPECIAL)
-    return _joined([span for pattern in patterns for span in _spans_of(pattern, line)])
+    spans: list[Span] = []
+    for pattern in (_ASSIGNED, _CALLED, _OPTION, _SPECIAL):
+        spans += _spans_of(pattern, line)
+    return _joined(spans)
 
 
 def _spans_of(pattern: "re2._Regexp", line: bytes) -> Iterator[Span]:

@@ -5,6 +5,7 @@ a day at a time.
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 from django.db import transaction
@@ -90,18 +91,16 @@ def store_history(
     )
     for day in range(days):
         hours = range(last_hour - 24 * (day + 1), last_hour - 24 * day)
-        begin, end = (
-            datetime.fromtimestamp(hour * HOUR, UTC) for hour in (hours.start, hours.stop)
-        )
+        begin = datetime.fromtimestamp(hours.start * HOUR, UTC)
+        end = datetime.fromtimestamp(hours.stop * HOUR, UTC)
         if mine.filter(submitted_at__gte=begin, submitted_at__lt=end).exists():
             continue
-        submissions = (submission for hour in hours for submission in workload.hour(hour))
-        records = [
-            _record(submission, attempt, directory)
-            for submission in submissions
-            for attempt in submission.attempts
-            if attempt.ended < until.timestamp()
-        ]
+
+        records = []
+        for submission in chain.from_iterable(workload.hour(hour) for hour in hours):
+            for attempt in submission.attempts:
+                if attempt.ended < until.timestamp():
+                    records.append(_record(submission, attempt, directory))
         yield store_records(cluster=cluster, records=records, at=at)[0]
 
 

@@ -127,10 +127,10 @@ class Simulator:
             self.state["campaigns"] = [*periods, {"first_hour": first, "campaigns": values}]
             with self._transaction():
                 self._put("campaigns", self.state["campaigns"])
-        self._periods = [
-            (period["first_hour"], tuple(Campaign(**values) for values in period["campaigns"]))
-            for period in self.state["campaigns"]
-        ]
+        self._periods = []
+        for period in self.state["campaigns"]:
+            in_period = tuple(Campaign(**values) for values in period["campaigns"])
+            self._periods.append((period["first_hour"], in_period))
 
     def finished(self) -> int:
         """Return how many attempts accounting holds."""

@@ -85,14 +85,21 @@ _WORLD = TypeAdapter(_World).validate_python(
     yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 )
 _CAMPAIGNS = TypeAdapter(tuple[Campaign, ...])
-STAGES, RACKS, OUTAGES = _WORLD.stages, _WORLD.racks, _WORLD.outages
+STAGES = _WORLD.stages
+RACKS = _WORLD.racks
+OUTAGES = _WORLD.outages
 #: The campaigns of a simulation without a `campaigns.json`.
 CAMPAIGNS = _WORLD.campaigns
-HOSTS = tuple(
-    f"wn-{100 * (rack + 1) + n:04d}"
-    for rack in range(RACKS)
-    for n in range(1, _WORLD.hosts_per_rack + 1)
-)
+
+
+def _name_hosts(racks: int, hosts_per_rack: int) -> tuple[str, ...]:
+    names = []
+    for rack in range(1, racks + 1):
+        names += [f"wn-{100 * rack + number:04d}" for number in range(1, hosts_per_rack + 1)]
+    return tuple(names)
+
+
+HOSTS = _name_hosts(RACKS, _WORLD.hosts_per_rack)
 
 
 def rack_of(host: str) -> int:

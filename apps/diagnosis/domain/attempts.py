@@ -200,7 +200,9 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     keys = set(again.values_list("cluster_id", "job_id", "submitted_at"))
     if not keys:
         return 0
-    attempts = {job.pk: same for same in _attempts(keys).values() for job in same}
+    attempts: dict[int, list[Job]] = {}
+    for same in _attempts(keys).values():
+        attempts |= dict.fromkeys([job.pk for job in same], same)
     # A harvest holds its row while it stores the verdict: either it sees these attempts, or its
     # verdict is seen here.
     list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))

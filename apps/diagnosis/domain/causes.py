@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from django.db import connection, transaction
@@ -93,8 +94,9 @@ class Recount:
 def recount_dirty_hours(*, limit: int = 500) -> Recount:
     """Recount the totals of marked hours, newest first."""
     dirty = rollups.dirty_hours(Counted.CAUSES, limit=limit)
-    days = groupby(dirty, key=day_of)
-    group_ids = (group for day, hours in days for group in recount_hours(day=day, hours=hours))
+    group_ids: set[int] = set()
+    for day, hours in groupby(dirty, key=day_of):
+        group_ids.update(recount_hours(day=day, hours=hours))
     return Recount(tuple(dirty), frozenset(group_ids))
 
 
@@ -207,4 +209,4 @@ def _is_wrong(day: datetime) -> bool:
 
 
 def _figures(totals: Iterable[CauseTotals]) -> set[tuple[object, ...]]:
-    return {tuple(getattr(row, name) for name in _COLUMNS) for row in totals}
+    return set(map(attrgetter(*_COLUMNS), totals))

@@ -17,7 +17,7 @@ from apps.diagnosis.domain.exit_codes import codes_for, codes_of
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.exit_codes import numbers_of
-from apps.diagnosis.enums import Overlap, Stream
+from apps.diagnosis.enums import CodeKind, Overlap, Stream
 from apps.jobs.domain.origin import log_location
 from apps.jobs.models import Job
 from apps.production.models import Stage
@@ -57,7 +57,10 @@ def facts_for_logs(job: Job) -> JobFacts:
 
 def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
     """Return all meanings of the numbers that these jobs ended with, in one query."""
-    return codes_of({number for job in jobs for number in numbers_of(facts_of(job, codes=()))})
+    numbers: set[tuple[CodeKind, int]] = set()
+    for job in jobs:
+        numbers.update(numbers_of(facts_of(job, codes=())))
+    return codes_of(numbers)
 
 
 def log_paths(job: Job) -> list[tuple[Stream, str]]:

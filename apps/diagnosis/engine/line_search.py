@@ -49,10 +49,13 @@ class LineSearch:
     def spans(self, lines: Sequence[bytes]) -> list[list[Span]]:
         """Return begin and end of all matches in each line, without empty ones."""
         expression = _compile(self)
-        return [
-            [match.span() for match in expression.finditer(line) if match.end() > match.start()]
-            for line in lines
-        ]
+        spans_of_lines = []
+        for line in lines:
+            matches = expression.finditer(line)
+            spans_of_lines.append(
+                [match.span() for match in matches if match.end() > match.start()]
+            )
+        return spans_of_lines
 
 
 @lru_cache(maxsize=4)

@@ -85,13 +85,12 @@ def survey(
         lines += newlines(data)
         if time.monotonic() > deadline:
             break
-    hits = (
-        replace(hit, text=starred_text(hit.text))
-        for pattern in kept.values()
-        for hit in (*pattern.first, *pattern.last)
-    )
-    in_order = tuple(sorted(hits, key=lambda hit: hit.offset))
-    return Survey(in_order, offset - end.begin, lines, frozenset(omitted))
+    hits = []
+    for pattern in kept.values():
+        for hit in (*pattern.first, *pattern.last):
+            hits.append(replace(hit, text=starred_text(hit.text)))
+    hits.sort(key=lambda hit: hit.offset)
+    return Survey(tuple(hits), offset - end.begin, lines, frozenset(omitted))
 
 
 def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:

@@ -289,9 +289,10 @@ def store_records(
 
 def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
     """Return the primary keys of the sites by their names in records; None of an empty name."""
-    names = {name: clean_text(name.strip(), 64) for name in {record.site for record in records}}
+    raw_names = {record.site for record in records}
+    names = {raw_name: clean_text(raw_name.strip(), 64) for raw_name in raw_names}
     sites = sites_named(set(names.values()) - {""})
-    return {name: sites[cleaned] if cleaned else None for name, cleaned in names.items()}
+    return {raw_name: sites.get(name) for raw_name, name in names.items()}
 
 
 def _columns_of(

@@ -75,27 +75,28 @@ class HostLookup:
     """
 
     def __init__(self, cluster: Cluster, records: Iterable[JobRecord]) -> None:
-        lacking = [record for record in records if not (record.cpu_model and record.host_address)]
-        jobs = {
-            clean_text(record.job_id, 64)
-            for record in lacking
-            if record.started_at and not record.cpu_model
-        }
+        jobs = set()
+        hosts = set()
+        for record in records:
+            if record.cpu_model and record.host_address:
+                continue
+            hosts.add(record.host)
+            if record.started_at and not record.cpu_model:
+                jobs.add(clean_text(record.job_id, 64))
+
         self._reported: dict[str, list[tuple[datetime, int, str]]] = {}
-        facts: tuple[str, ...] = ("job_id", "started_at", "experiment_id", "cpu_model")
-        reported = (
-            rows_where_any(JobPhase, facts, "job_id", list(jobs), cluster_id=cluster.pk)
-            if jobs
-            else []
-        )
-        for job_id, started_at, experiment, cpu_model in sorted(reported):
-            self._reported.setdefault(job_id, []).append((started_at, experiment, cpu_model))
-        names = {clean_text(name, 255) for name in {record.host for record in lacking}} - {""}
-        facts = ("name", "cpu_model", "address", "listed_at")
-        listed = (
-            rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk) if names else []
-        )
-        self._listed = {name: rest for name, *rest in listed}
+        if jobs:
+            facts = ("job_id", "started_at", "experiment_id", "cpu_model")
+            reported = rows_where_any(JobPhase, facts, "job_id", list(jobs), cluster_id=cluster.pk)
+            for job_id, started_at, experiment, cpu_model in sorted(reported):
+                self._reported.setdefault(job_id, []).append((started_at, experiment, cpu_model))
+
+        self._listed: dict[str, list[Any]] = {}
+        names = {clean_text(host, 255) for host in hosts} - {""}
+        if names:
+            facts = ("name", "cpu_model", "address", "listed_at")
+            listed = rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk)
+            self._listed = {name: values for name, *values in listed}
 
     def add_to(self, columns: dict[str, Sequence[Any]]) -> None:
         """Fill `cpu_model` and `host_address` of the jobs whose records lack them."""

@@ -114,10 +114,14 @@ COLUMNS: Registry[JobColumn] = Registry("opsportal.job_columns", settings.JOB_CO
 
 def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[Mark | None]]]]:
     """Return the titles of these columns, and each job with its marks."""
-    columns = {
-        name.capitalize(): column(jobs) for name, column in sorted(COLUMNS.working().items())
-    }
-    return list(columns), [(job, [marks.get(job.pk) for marks in columns.values()]) for job in jobs]
+    titles = []
+    marks_by_job: dict[int, list[Mark | None]] = {job.pk: [] for job in jobs}
+    for name, column in sorted(COLUMNS.working().items()):
+        titles.append(name.capitalize())
+        marks = column(jobs)
+        for job in jobs:
+            marks_by_job[job.pk].append(marks.get(job.pk))
+    return titles, [(job, marks_by_job[job.pk]) for job in jobs]
 
 
 def matches_host(text: str) -> Q:

@@ -158,7 +158,9 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
         .exclude(claimed_key="")
         .order_by("pk")
     )
-    changed = [job for of_cluster in _by_cluster(rows) for job in _prove(of_cluster)]
+    changed: list[Job] = []
+    for of_cluster in _by_cluster(rows):
+        changed += _prove(of_cluster)
     Job.objects.bulk_update(
         changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500
     )

@@ -89,8 +89,9 @@ def recompute_hour(*, hour: datetime) -> None:
             retried=Count("pk", filter=Q(attempt__gt=1)),
         )
     )
-    totals = [
-        HourlyTotals(
+    totals = []
+    for row in counted:
+        total = HourlyTotals(
             hour=hour,
             **{name: row[name] for name in groups},
             jobs=row["jobs"],
@@ -100,8 +101,7 @@ def recompute_hour(*, hour: datetime) -> None:
             last_ended_at=row["last"],
             retried=row["retried"],
         )
-        for row in counted
-    ]
+        totals.append(total)
     HourlyTotals.objects.filter(hour=hour).delete()
     copy_objects(totals)
     HourlyEnds.objects.filter(hour=hour).delete()

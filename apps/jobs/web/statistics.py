@@ -144,21 +144,23 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     for row in answer.rows:
         if row.wasted_core_seconds or row.failed:
             verdicts.setdefault(row.label[0], []).append(row)
+    entries = []
+    for name, rows in verdicts.items():
+        entry = {
+            "name": name,
+            "kind": name if name != "none" else "unknown",
+            "seconds": sum(row.wasted_core_seconds for row in rows),
+            "failed": sum(row.failed for row in rows),
+            "rows": [(row, job_list_query(by_cause, row, failed=True)) for row in rows],
+        }
+        entries.append(entry)
+
     total = answer.all
     accounted = accounted_core_seconds(
         source.user, question.since, question.until, question.filters
     )
     return {
-        "verdicts": [
-            {
-                "name": name,
-                "kind": name if name != "none" else "unknown",
-                "seconds": sum(row.wasted_core_seconds for row in rows),
-                "failed": sum(row.failed for row in rows),
-                "rows": [(row, job_list_query(by_cause, row, failed=True)) for row in rows],
-            }
-            for name, rows in verdicts.items()
-        ],
+        "verdicts": entries,
         "all": total,
         "useful": total.core_seconds - total.wasted_core_seconds - total.interrupted_core_seconds,
         "accounted": accounted,

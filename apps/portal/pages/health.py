@@ -68,11 +68,12 @@ def loaded_plugins() -> tuple[Registry[Any], ...]:
 
 def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
     """Warn about duplicate or broken plugins; the portal works without them."""
-    return [
-        checks.Warning(f"{name}: {problem}", obj=kind.group, id="opsportal.W001")
-        for kind in loaded_plugins()
-        for name, problem in sorted(kind.problems.items())
-    ]
+    warnings: list[checks.CheckMessage] = []
+    for kind in loaded_plugins():
+        for name, problem in sorted(kind.problems.items()):
+            text = f"{name}: {problem}"
+            warnings.append(checks.Warning(text, obj=kind.group, id="opsportal.W001"))
+    return warnings
 
 
 def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:

@@ -116,18 +116,22 @@ def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
     """Return the board, with the jobs that each service made fail since the first hour of today."""
     zone = timezone.get_current_timezone()
     midnight = datetime.combine(at.astimezone(zone), time(), zone)
-    start, end = hour_of(midnight), hour_of(at) + timedelta(hours=1)
+    start = hour_of(midnight)
+    end = hour_of(at) + timedelta(hours=1)
     totals = (
         CauseTotals.objects.visible_to(user)
         .filter(hour__gte=start, hour__lt=end)
         .exclude(service="")
     )
-    hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
-    return [
-        ServiceRow(row, jobs, _failed_jobs(start, end, service=row.service.slug) if jobs else "")
-        for row in board(at, zone=zone)
-        for jobs in [hit.get(row.service.slug, 0)]
-    ]
+    jobs_by_service = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
+
+    rows = []
+    for row in board(at, zone=zone):
+        slug = row.service.slug
+        jobs = jobs_by_service.get(slug, 0)
+        address = _failed_jobs(start, end, service=slug) if jobs else ""
+        rows.append(ServiceRow(row, jobs, address))
+    return rows
 
 
 def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:

@@ -96,10 +96,14 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
 
 def _exceptions(reasons: Sequence[Reason]) -> str:
     """Return the jobs that these reasons are about, in words."""
-    experiments = dict.fromkeys(name for reason in reasons for name in reason.experiment_names)
-    services = dict.fromkeys(
-        name for reason in reasons if not reason.experiment_names for name in reason.service_names
-    )
+    experiments: dict[str, None] = {}
+    services: dict[str, None] = {}
+    for reason in reasons:
+        if reason.experiment_names:
+            experiments |= dict.fromkeys(reason.experiment_names)
+        else:
+            services |= dict.fromkeys(reason.service_names)
+
     parts = []
     if experiments:
         parts.append(f"jobs of {_name_some(list(experiments))}")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain
 from typing import Any
 
 from django.db.models import prefetch_related_objects
@@ -110,7 +111,7 @@ def next_by(request: Request, approval: Approval) -> str:
     if state in CLOSED:
         return ""
     if state == RequestState.AWAITING_APPROVAL:
-        names = dict.fromkeys(name for slot in approval.missing for name in slot.people)
+        names = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
         return ", ".join(list(names)[:3]) or "approvers"
 
     waits = {state, *(row.kind for row in request.attention.all())} - {AttentionKind.LATE}

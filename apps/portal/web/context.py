@@ -116,9 +116,9 @@ PAGE_LINKS = {
         ("Portal health", "portal:health"),
     ],
 }
-_OUTSIDE_OPG = {
-    page: [link for link in links if link[1] != "portal:health"]
-    for page, links in PAGE_LINKS.items()
+#: The same for users outside the OPG.
+_OUTSIDE_OPG = PAGE_LINKS | {
+    "account": [link for link in PAGE_LINKS["account"] if link[1] != "portal:health"]
 }
 
 

@@ -13,7 +13,7 @@ from apps.core.api.moments import DayField
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape
-from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent
+from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, values_of
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.forecast import forecast_of
@@ -40,7 +40,7 @@ class StageReader(serializers.ModelSerializer[Stage]):
         """Skip the fields' own conversion, which takes most of the time for a list with hundreds
         of stages.
         """
-        shown = {name: getattr(stage, name) for name in self.Meta.fields}
+        shown = values_of(stage, self.Meta.fields)
         return {**shown, "services": [service.slug for service in stage.services.all()]}
 
 
@@ -242,7 +242,7 @@ class RequestWriter(serializers.Serializer[Any]):
         return replace(
             base or RequestContent(),
             workflow=workflow,
-            **{name: getattr(read, name) for name in sent},
+            **values_of(read, sent),
         )
 
 

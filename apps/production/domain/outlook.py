@@ -38,12 +38,17 @@ class Outlook:
         """
         if self._is_ignored_by(request):
             return ""
-        needed = {service.pk for stage in stages for service in stage.services.all()}
+        needed: set[int] = set()
+        for stage in stages:
+            needed.update(service.pk for service in stage.services.all())
         announcement = self._announcement_against(request.experiment_id, needed)
         if announcement:
             return f"“{announcement.title}”: do not submit."
         names = [disruption.service.name for disruption in self._down_among(needed)]
-        return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down." if names else ""
+        if not names:
+            return ""
+        verb = "is" if len(names) == 1 else "are"
+        return f"{', '.join(names)} {verb} down."
 
     def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
         """Return why no jobs of an experiment that need these services should be submitted now,

@@ -17,11 +17,10 @@ _MAX_DEPTH = 8
 _MAX_VALUES = 300_000
 _MAX_FAULTS = 1_000
 _LONGEST_NAME = 40
-_WORDS = {
-    form: value
-    for word, value in {"true": True, "false": False, "null": None, "~": None, "": None}.items()
-    for form in (word, word.capitalize(), word.upper())
-}
+_WORDS: dict[str, bool | None] = {"~": None, "": None}
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
 _WHOLE = re.compile(r"[-+]?[0-9]{1,30}\Z")
 NUMBER = re.compile(r"[-+]?(\.[0-9]{1,30}|[0-9]{1,30}(\.[0-9]{0,30})?)([eE][-+]?[0-9]{1,3})?\Z")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -4,6 +4,7 @@ Never counts jobs.
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
@@ -60,13 +61,13 @@ def production_now(user: User) -> list[StageProgress]:
     """Return the progress by stage of requests that a user can see: those in production,
     then the queue.
     """
-    visible, named = Request.objects.visible_to(user), _SHOWN
+    visible = Request.objects.visible_to(user)
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
-    requests = list(started.only(*named)[:MOST_REQUESTS])
-    requests += startable().filter(pk__in=visible).only(*named)[: MOST_REQUESTS - len(requests)]
+    requests = list(started.only(*_SHOWN)[:MOST_REQUESTS])
+    requests += startable().filter(pk__in=visible).only(*_SHOWN)[: MOST_REQUESTS - len(requests)]
     prefetch_related_objects(requests, "attention")
     stages = Stage.objects.only("request", "position", "name", "jobs")
-    return [row for rows in progress_of_many(requests, stages).values() for row in rows]
+    return list(chain.from_iterable(progress_of_many(requests, stages).values()))
 
 
 def progress_of_many(

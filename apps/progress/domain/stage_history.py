@@ -118,13 +118,13 @@ def _count(request: Request) -> list[dict[str, Any]]:
 
 def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
     """Return the row of one stage; it is None for a stage named only by jobs."""
-    lists = {name: row.pop(name) or [] for name in ("wall_seconds", "memory_bytes", "per_day")}
-    lists = {
-        name: [value for value in values if value is not None] for name, values in lists.items()
-    }
-    history = StageHistory(request=request, experiment_id=request.experiment_id, **row, **lists)
+    for name in ("wall_seconds", "memory_bytes", "per_day"):
+        row[name] = [value for value in row[name] or () if value is not None]
+    history = StageHistory(request=request, experiment_id=request.experiment_id, **row)
     if stage is not None:
-        history.release, history.configuration = stage.release, stage.configuration
+        history.release = stage.release
+        history.configuration = stage.configuration
         history.output_dataset = stage.output_dataset
-        history.events_per_job = stage.events / stage.jobs if stage.events and stage.jobs else None
+        if stage.events and stage.jobs:
+            history.events_per_job = stage.events / stage.jobs
     return history

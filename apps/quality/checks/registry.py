@@ -12,12 +12,9 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
     "posted": ("histograms", "external"),
 }
 
-CHECKS: Registry[QualityCheck] = Registry(
-    group="opsportal.quality_checks",
-    builtins={
-        name: f"apps.quality.checks.{module}:{name}"
-        for module, names in _BUILTIN.items()
-        for name in names
-    },
-)
+_PLACES: dict[str, str] = {}
+for _module, _names in _BUILTIN.items():
+    _PLACES |= {name: f"apps.quality.checks.{_module}:{name}" for name in _names}
+
+CHECKS: Registry[QualityCheck] = Registry(group="opsportal.quality_checks", builtins=_PLACES)
 checks = CHECKS.working

@@ -33,13 +33,17 @@ def chi_square_probability(chi2: float, freedom: int) -> float:
     """
     if freedom <= 0 or chi2 <= 0:
         return 1.0
-    x, is_odd = chi2 / 2, freedom % 2
-    start = 0.5 if is_odd else 1.0
-    terms = (
-        math.exp(a * math.log(x) - x - math.lgamma(a + 1))
-        for a in (start + n for n in range((freedom - 1) // 2))
-    )
-    return min(1.0, math.fsum((math.erfc(math.sqrt(x)) if is_odd else math.exp(-x), *terms)))
+    x = chi2 / 2
+    if freedom % 2:
+        start = 0.5
+        terms = [math.erfc(math.sqrt(x))]
+    else:
+        start = 1.0
+        terms = [math.exp(-x)]
+    for n in range((freedom - 1) // 2):
+        a = start + n
+        terms.append(math.exp(a * math.log(x) - x - math.lgamma(a + 1)))
+    return min(1.0, math.fsum(terms))
 
 
 def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -> float:

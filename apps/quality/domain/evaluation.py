@@ -29,15 +29,15 @@ def evaluate(
     """Return the results, without their run, ordered by stage and check;
     those of the whole request come first.
     """
-    results = [
-        row
-        for name, check in checks.items()
-        for row in _results_of(name, check, settings[name], facts)
-    ]
+    results: list[QualityResult] = []
+    for name, check in checks.items():
+        results += _results_of(name, check, settings[name], facts)
     results.sort(key=lambda row: -1 if row.position is None else row.position)
+
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(results):
-        row.place, row.subject = place, _once(seen, row.position, row.check_name, row.subject)
+        row.place = place
+        row.subject = _once(seen, row.position, row.check_name, row.subject)
         numbers = [[number["name"], number["value"]] for number in row.numbers]
         content = [
             row.position,

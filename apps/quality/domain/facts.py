@@ -138,10 +138,9 @@ def inputs_of(request: Request) -> dict[str, Any]:
 
 def posted_inputs(request: Request) -> dict[str, Any]:
     """Return the reported and posted part of `inputs_of`."""
-    counts = {
-        str(pk): [known.reports, *(getattr(known, name) for name in QUANTITIES)]
-        for pk, known in counts_of(request).items()
-    }
+    counts = {}
+    for pk, known in counts_of(request).items():
+        counts[str(pk)] = [known.reports, *(getattr(known, name) for name in QUANTITIES)]
     revision = (
         QualityInput.objects.filter(request=request).values_list("revision", flat=True).first()
     )

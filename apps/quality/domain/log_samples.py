@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from datetime import datetime
+from itertools import chain
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.log_scans import scan_logs
@@ -63,7 +64,7 @@ def samples_of(request: Request) -> dict[str, LogSample]:
             asked=len(of_stage),
             read=sum(look.read for look in of_stage),
             bad=len(bad),
-            patterns=Counter(pattern for look in bad for pattern in look.patterns),
+            patterns=Counter(chain.from_iterable(look.patterns for look in bad)),
             line=bad[0].line if bad else "",
         )
     return samples

@@ -123,16 +123,14 @@ def _publish_run(
 ) -> None:
     """Publish the event of a run, unless the previous run of this stay had the same results."""
     results = results_of(run, waivers_of(request))
-    seen = (
-        list(before.results.values_list("digest", flat=True))
-        if before and before.arrival == run.arrival
-        else None
-    )
-    if seen == [result.digest for result in results]:
-        return
-    counts = {
-        outcome.value: sum(result.outcome == outcome for result in results) for outcome in Outcome
-    }
+    if before and before.arrival == run.arrival:
+        digests_before = list(before.results.values_list("digest", flat=True))
+        if digests_before == [result.digest for result in results]:
+            return
+
+    counts = {outcome.value: 0 for outcome in Outcome}
+    for result in results:
+        counts[result.outcome] += 1
     opened = [result for result in results if result.is_open]
     data = {
         "run": run.number,

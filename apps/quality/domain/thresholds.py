@@ -1,6 +1,7 @@
 """The thresholds that apply to a request: the defaults of the checks, overridden by admins."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,11 +49,10 @@ def settings_for(request: Request) -> dict[str, Setting]:
     newest: dict[tuple[str, bool, bool], Thresholds] = {}
     for row in Thresholds.objects.filter(applies).order_by("pk"):
         newest[row.check_name, row.experiment_id is not None, row.workflow_id is not None] = row
-    wide_first = [newest[place] for place in sorted(newest)]
-    return {
-        name: _setting(name, check, [row for row in wide_first if row.check_name == name])
-        for name, check in checks().items()
-    }
+    wide_first: dict[str, list[Thresholds]] = defaultdict(list)
+    for place in sorted(newest):
+        wide_first[newest[place].check_name].append(newest[place])
+    return {name: _setting(name, check, wide_first[name]) for name, check in checks().items()}
 
 
 def _setting(name: str, check: QualityCheck, rows: list[Thresholds]) -> Setting:

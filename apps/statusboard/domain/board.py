@@ -126,7 +126,10 @@ def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ..
         children=children,
         faults=source_faults(at),
     )
-    return [row for top in children[None] for row in _branch(top, 0, read)]
+    rows: list[Row] = []
+    for top in children[None]:
+        rows += _branch(top, 0, read)
+    return rows
 
 
 def _branch(service: Service, depth: int, read: _Board) -> list[Row]:

@@ -3,6 +3,7 @@
 from calendar import Calendar
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import chain
 
 from apps.statusboard.domain.windows import windows_between
 from apps.statusboard.models import DowntimeWindow, Incident
@@ -29,25 +30,26 @@ def month_of_services(
     An incident that is open lasts until `at`; days are those of `zone`.
     """
     dates = Calendar().monthdatescalendar(month.year, month.month)
-    weeks = [[CalendarDay(day, day.month == month.month) for day in week] for week in dates]
-    days = {day.date: day for week in weeks for day in week}
-    first, end = dates[0][0], dates[-1][-1] + timedelta(days=1)
-    edges = tuple(datetime.combine(day, time(), zone).astimezone(UTC) for day in (first, end))
-    windows = windows_between(*edges)
+    days = {}
+    for day in chain.from_iterable(dates):
+        days[day] = CalendarDay(day, day.month == month.month)
+    weeks = [[days[day] for day in week] for week in dates]
+
+    start = datetime.combine(dates[0][0], time(), zone).astimezone(UTC)
+    end = datetime.combine(dates[-1][-1] + timedelta(days=1), time(), zone).astimezone(UTC)
+    windows = windows_between(start, end)
     incidents = (
-        Incident.objects.overlapping(*edges).filter(merged_into=None).select_related("service")
+        Incident.objects.overlapping(start, end).filter(merged_into=None).select_related("service")
     )
     if slug:
-        windows, incidents = (
-            windows.filter(services__slug=slug),
-            incidents.filter(service__slug=slug),
-        )
+        windows = windows.filter(services__slug=slug)
+        incidents = incidents.filter(service__slug=slug)
     for window in windows:
-        for day in _touched(days, window.starts_at, window.over_at, zone):
-            day.windows.append(window)
+        for touched in _touched(days, window.starts_at, window.over_at, zone):
+            touched.windows.append(window)
     for incident in incidents[:MOST_INCIDENTS]:
-        for day in _touched(days, incident.started_at, incident.ended_at or at, zone):
-            day.incidents.append(incident)
+        for touched in _touched(days, incident.started_at, incident.ended_at or at, zone):
+            touched.incidents.append(incident)
     return weeks
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Literal
 
 from apps.statusboard.domain.board import StateSpan
@@ -53,7 +54,7 @@ def outages_during(
 
 def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
     """Return for each exposure what `outages_during` returns, in two queries for all of them."""
-    ids = {pk for exposure in exposures for pk in exposure.service_ids}
+    ids = set(chain.from_iterable(exposure.service_ids for exposure in exposures))
     if not ids:
         return [[] for _ in exposures]
     first = min(exposure.started_at for exposure in exposures)
@@ -62,15 +63,15 @@ def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
     rows = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
     for row in rows.select_related("incident").order_by("started_at"):
         by_service[row.service_id].append(row)
-    services = Service.objects.filter(pk__in=ids).order_by("name", "pk")
-    return [
-        [
-            _outage(service, _spans(by_service[service.pk], exposure))
-            for service in services
-            if service.pk in exposure.service_ids
-        ]
-        for exposure in exposures
-    ]
+    services = list(Service.objects.filter(pk__in=ids).order_by("name", "pk"))
+
+    outages = []
+    for exposure in exposures:
+        needed = [service for service in services if service.pk in exposure.service_ids]
+        outages.append(
+            [_outage(service, _spans(by_service[service.pk], exposure)) for service in needed]
+        )
+    return outages
 
 
 def _wide_end(exposure: Exposure) -> datetime:

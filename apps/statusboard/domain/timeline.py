@@ -123,7 +123,9 @@ def add_heartbeat(
     if covered.ended_at > covered_until:
         recorded.append(Span(covered_until, covered.ended_at))
         covered_until = covered.ended_at
-    left = [part for gap in recorded for part in subtract(gap, [covered])]
+    left: list[Span] = []
+    for gap in recorded:
+        left += subtract(gap, [covered])
     return sorted(left, key=lambda span: span.started_at), covered_until
 
 

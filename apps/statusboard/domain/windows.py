@@ -5,7 +5,7 @@ Repeated work is one window for each time it takes place.
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 from uuid import uuid4
 
@@ -54,6 +54,7 @@ def schedule_window(
         problems["services"] = ["Select at least one service."]
     if problems:
         raise InvalidFields(problems)
+    series = uuid4() if repeat else None
     windows = DowntimeWindow.objects.bulk_create(
         DowntimeWindow(
             title=title,
@@ -64,14 +65,12 @@ def schedule_window(
             effect=effect or Effect.DOWN,
             series=series,
         )
-        for series in [uuid4() if repeat else None]
         for start in starts
     )
-    of_window = DowntimeWindow.services.through
-    of_window.objects.bulk_create(
-        of_window(downtimewindow=window, service=service)
-        for window in windows
-        for service in services
+    through = DowntimeWindow.services.through
+    through.objects.bulk_create(
+        through(downtimewindow=window, service=service)
+        for window, service in product(windows, services)
     )
     data: dict[str, object] = {
         "services": sorted(service.slug for service in services),

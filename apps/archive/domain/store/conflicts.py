@@ -123,15 +123,13 @@ def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
     """Return the captures of these jobs whose contents are not stored: hashes,
     `sender_name` and `received_at`.
     """
-    return [
-        {
-            **capture,
-            "sender_name": name_sender(capture["sender"]),
-            "received_at": datetime.fromisoformat(capture["received_at"]),
-        }
-        for job in jobs
-        for capture in job.unstored_captures
-    ]
+    captures = []
+    for job in jobs:
+        for capture in job.unstored_captures:
+            sender_name = name_sender(capture["sender"])
+            received_at = datetime.fromisoformat(capture["received_at"])
+            captures.append(capture | {"sender_name": sender_name, "received_at": received_at})
+    return captures
 
 
 @transaction.atomic
@@ -190,18 +188,19 @@ def _stored(row: ArchivedJob) -> Capture:
 
 def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
     """Return the captures of which the rows have the hashes alone."""
-    return [
-        Capture(
-            job_id=row.job_id,
-            submitted_at=row.submitted_at,
-            script=bytes.fromhex(hashes["script_sha256"]),
-            environment=bytes.fromhex(hashes["environment_sha256"]),
-            arguments=bytes.fromhex(hashes["arguments_sha256"]),
-            sender=hashes["sender"],
-        )
-        for row in rows
-        for hashes in row.unstored_captures
-    ]
+    captures = []
+    for row in rows:
+        for hashes in row.unstored_captures:
+            capture = Capture(
+                job_id=row.job_id,
+                submitted_at=row.submitted_at,
+                script=bytes.fromhex(hashes["script_sha256"]),
+                environment=bytes.fromhex(hashes["environment_sha256"]),
+                arguments=bytes.fromhex(hashes["arguments_sha256"]),
+                sender=hashes["sender"],
+            )
+            captures.append(capture)
+    return captures
 
 
 def _has_news(captures: Sequence[Capture]) -> bool:
@@ -273,9 +272,11 @@ def _difference(captures: Sequence[Capture]) -> str:
     """
     if all(capture.sender == "" for capture in captures):
         return ""
-    parts = ("script", "environment", "arguments")
-    values = {part: {getattr(capture, part) for capture in captures} - {b""} for part in parts}
-    different = [part for part in parts if len(values[part]) > 1]
+    different = []
+    for part in ("script", "environment", "arguments"):
+        values = {getattr(capture, part) for capture in captures} - {b""}
+        if len(values) > 1:
+            different.append(part)
     if not different:
         return ""
     senders = sorted({name_sender(capture.sender) for capture in captures})

@@ -214,13 +214,12 @@ def _raw(rows: JobRows) -> str:
 
 def _unreadable(rows: JobRows) -> list[str]:
     """Return a sentence for each figure that is given, but not as a number with its unit."""
-    return [
-        f"{name} cannot be read."
-        for name, reads in _FIGURES.items()
-        if any(
-            value and not reads(value) for value in (row[name] for row in (rows.job, *rows.steps))
-        )
-    ]
+    doubts = []
+    for name, reads in _FIGURES.items():
+        values = [row[name] for row in (rows.job, *rows.steps)]
+        if any(value and not reads(value) for value in values):
+            doubts.append(f"{name} cannot be read.")
+    return doubts
 
 
 def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:

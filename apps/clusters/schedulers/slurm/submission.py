@@ -103,7 +103,7 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     if not _OWNER.fullmatch(job.owner) or job.owner == "root":
         raise SubmissionRefused(f"sbatch: jobs are not submitted as {job.owner!r}")
     texts = (job.account, job.partition, job.directory, *job.arguments)
-    if any(character in text for text in texts for character in "\n\r\0"):
+    if any(re.search(r"[\n\r\0]", text) for text in texts):
         raise SubmissionRefused("sbatch: a line break or NUL in an option or argument")
     first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
     if _is_there(commands, first_id):

@@ -39,7 +39,9 @@ SIGNS = {
     "failed": "failed timeout out_of_memory node_fail boot_fail",
     "cancelled": "cancelled superseded preempted requeued",
 }
-_SIGN_OF = {state: name for name, states in SIGNS.items() for state in states.split()}
+_SIGN_OF: dict[str, str] = {}
+for _sign, _states in SIGNS.items():
+    _SIGN_OF |= dict.fromkeys(_states.split(), _sign)
 
 
 @register.filter

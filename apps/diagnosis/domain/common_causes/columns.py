@@ -177,10 +177,9 @@ def _copied(period: Period) -> list[Codes]:
         cursor.copy(statement, period.values) as copy,
     ):
         data = b"".join(bytes(chunk) for chunk in copy)
-    fields = [
-        ("fields", ">i2"),
-        *((f"{kind}{n}", ">i4") for n in range(len(expressions)) for kind in ("size", "at")),
-    ]
+    fields = [("fields", ">i2")]
+    for n in range(len(expressions)):
+        fields += [(f"size{n}", ">i4"), (f"at{n}", ">i4")]
     layout = np.dtype(fields)
     rows = np.frombuffer(
         data, layout, count=(len(data) - _HEADER_BYTES) // layout.itemsize, offset=_HEADER_BYTES

@@ -1,10 +1,12 @@
 """Read the impact of an incident: what a user may see of it, as sums, excess and lines to retry."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import sqrt
+from operator import attrgetter
+from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, Sum
 
@@ -144,8 +146,12 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
         experiments=_experiments(groups),
         bins=_bins(impact, groups),
         requests_delayed=list({row.request_key: row for row in reversed(delayed)}.values())[::-1],
-        **{name: sum(getattr(group, name) for group in groups) for name in _SUMS},
+        **_sums(groups, _SUMS),
     )
+
+
+def _sums(groups: Collection[ImpactGroup], names: Iterable[str]) -> dict[str, Any]:
+    return {name: sum(map(attrgetter(name), groups)) for name in names}
 
 
 def _is_first_count_due(impact: Impact) -> bool:
@@ -198,7 +204,7 @@ def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
         by_stage[group.request_key, group.stage].append(group)
     rows = []
     for (key, stage), members in by_stage.items():
-        sums = {name: sum(getattr(group, name) for group in members) for name in _OF_STAGE}
+        sums = _sums(members, _OF_STAGE)
         cores = members[0].cores
         delay = sums["eligible_core_seconds"] / cores if cores else None
         rows.append(StageImpact(key, stage, **sums, delay_seconds=delay if sums["eligible"] else 0))

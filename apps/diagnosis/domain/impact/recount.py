@@ -84,13 +84,14 @@ def recount_impact(*, incident_id: int, at: datetime) -> bool:
 
 def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
     """Return the figures of groups in a form that compares."""
-    return sorted(
-        [
-            (name, f"{value:.6g}" if isinstance(value, float) else str(value))
-            for name, value in sorted(row.items())
-        ]
-        for row in (model_to_dict(group, exclude=["id", "impact"]) for group in groups)
-    )
+    rows = []
+    for group in groups:
+        figures = []
+        for name, value in sorted(model_to_dict(group, exclude=["id", "impact"]).items()):
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            figures.append((name, text))
+        rows.append(figures)
+    return sorted(rows)
 
 
 def verify_impacts(*, at: datetime) -> int:

@@ -43,11 +43,13 @@ def write_known_errors(rows: Iterable[KnownError]) -> str:
     """Return known errors as YAML, which `import_known_errors` reads;
     fields without a value are left out.
     """
-    entries = [
-        {"id": row.id}
-        | {name: value for name, value in values_of(row).items() if value not in ("", None)}
-        for row in rows
-    ]
+    entries = []
+    for row in rows:
+        entry: dict[str, Any] = {"id": row.id}
+        for name, value in values_of(row).items():
+            if value not in ("", None):
+                entry[name] = value
+        entries.append(entry)
     if not entries:
         return f"{HEAD}: []\n"
     return f"{HEAD}:\n" + "".join(_write_entry(entry) for entry in entries)

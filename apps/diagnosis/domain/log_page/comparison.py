@@ -217,10 +217,11 @@ def _shown(
     """Return the rows of the page: those that are new in one log, with context,
     all others folded.
     """
-    near = {
-        at + by for at, is_new in enumerate(new) if is_new for by in range(-CONTEXT, CONTEXT + 1)
-    }
-    first = next((at for at, is_new in enumerate(new) if is_new), None)
+    new_rows = [at for at, is_new in enumerate(new) if is_new]
+    first = new_rows[0] if new_rows else None
+    near: set[int] = set()
+    for at in new_rows:
+        near.update(range(at - CONTEXT, at + CONTEXT + 1))
     shown: list[ShownRow | ShownFold | Divergence] = []
     hidden: list[int] = []
     for at, row in enumerate(rows):

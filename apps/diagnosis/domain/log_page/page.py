@@ -354,8 +354,9 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     baseline = baseline_for(job) if job.is_failed else None
     if baseline is None:
         return Novelty()
-    rows = (lines[row].offset for row, _ in novel_rows((line.plain for line in lines), baseline))
-    return Novelty(baseline.logs, tuple(rows))
+    plain_lines = (line.plain for line in lines)
+    offsets = [lines[row].offset for row, _ in novel_rows(plain_lines, baseline)]
+    return Novelty(baseline.logs, tuple(offsets))
 
 
 def _serious(marks: dict[int, Mark]) -> list[int]:

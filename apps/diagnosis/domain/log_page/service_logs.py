@@ -49,9 +49,11 @@ def service_lines(job: Job) -> list[ServiceLine]:
     notes = IncidentNote.objects.filter(kind=NoteKind.LOG, incident__in=incidents).select_related(
         "incident__service"
     )
-    lines = [
-        line for note in notes for line in _timed(note) if job.started_at <= line.at <= job.ended_at
-    ]
+    lines = []
+    for note in notes:
+        for line in _timed(note):
+            if job.started_at <= line.at <= job.ended_at:
+                lines.append(line)
     return sorted(lines, key=lambda line: line.at)[-MOST_LINES:]
 
 

@@ -1,6 +1,7 @@
 """`manage.py experiment_pack FILE`: check the pack of an experiment, or propose it."""
 
 from argparse import ArgumentParser
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Command(BaseCommand):
         try:
             self._check(text) if user is None else self._propose(text, user, reason, approve)
         except InvalidFields as error:
-            faults = [message for messages in error.problems.values() for message in messages]
+            faults = chain.from_iterable(error.problems.values())
             raise CommandError("\n".join(f"{file}: {fault}" for fault in faults)) from error
         except DomainError as error:
             raise CommandError(str(error)) from error

@@ -118,9 +118,9 @@ def read_manifest(month: date) -> Manifest:
     try:
         raw = json.loads((directory / "month.json").read_text())
         contents = {name: Content(**content) for name, content in raw.pop("tables").items()}
-        linked = {
-            name: [(key, named) for key, named in pairs] for name, pairs in raw.pop("links").items()
-        }
+        linked = {}
+        for name, pairs in raw.pop("links").items():
+            linked[name] = [(key, named) for key, named in pairs]
         manifest = Manifest(**raw, tables=contents, links=linked)
         for name, content in manifest.tables.items():
             if _sha256(directory / f"{name}.parquet") != content.sha256:

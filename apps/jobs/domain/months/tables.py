@@ -72,16 +72,14 @@ def links(condition: str = _OF_MONTH) -> list[Link]:
     """Return the columns of other tables that name rows of these,
     and are emptied when those are deleted.
     """
-    return [
-        Link(
-            Table(relation.related_model, _in(relation.field.column, parent)),
-            relation.field.column,
-            parent,
-        )
-        for parent in tables(condition)
-        for relation in _relations(parent.model)
-        if relation.on_delete is models.SET_NULL
-    ]
+    naming = []
+    for parent in tables(condition):
+        for relation in _relations(parent.model):
+            if relation.on_delete is models.SET_NULL:
+                column = relation.field.column
+                table = Table(relation.related_model, _in(column, parent))
+                naming.append(Link(table, column, parent))
+    return naming
 
 
 def _in(column: str, parent: Table) -> str:

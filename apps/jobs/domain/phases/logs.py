@@ -38,11 +38,11 @@ def store_log_phases(phases: Mapping[Job, Sequence[MarkedPhase]]) -> None:
 
     lock_phases_of_jobs((job.cluster_id, job.job_id) for job in changed)
     LogPhase.objects.filter(job__in=changed).delete()
-    LogPhase.objects.bulk_create(
-        LogPhase(job=job, number=number, **phase._asdict())
-        for job, marked in changed.items()
-        for number, phase in enumerate(marked, start=1)
-    )
+    rows = []
+    for job, marked in changed.items():
+        for number, phase in enumerate(marked, start=1):
+            rows.append(LogPhase(job=job, number=number, **phase._asdict()))
+    LogPhase.objects.bulk_create(rows)
     mark_dirty({hour_of(job.ended_at) for job in changed}, Counted.PHASES)
 
 

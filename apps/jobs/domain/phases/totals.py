@@ -65,8 +65,9 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
             cpu_wall=Sum(_WALL, filter=Q(cpu_seconds__isnull=False), default=_NONE),
         )
     )
-    return [
-        PhaseTotals(
+    rows = []
+    for row in counted:
+        totals = PhaseTotals(
             hour=hour,
             source=PhaseSource.REPORTED,
             **{name: row[name] for name in _KEYS},
@@ -77,8 +78,8 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
             cpu_seconds=row["cpu"],
             cpu_wall_seconds=row["cpu_wall"].total_seconds(),
         )
-        for row in counted
-    ]
+        rows.append(totals)
+    return rows
 
 
 def _count_in_logs(hour: datetime) -> list[PhaseTotals]:

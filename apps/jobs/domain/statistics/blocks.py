@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import zstandard
 from django.db import connection, transaction
 from django.db.models import F, FloatField, QuerySet
@@ -148,12 +149,12 @@ def _kinds(parts: Sequence[Column]) -> Column:
 
 
 def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
-    wall, cores = np.array(jobs["wall"], np.int64), np.array(jobs["cores"], np.int64)
-    memory, requested = (
-        np.array([-1 if value is None else value for value in jobs[name]], np.int64)
-        for name in ("memory", "requested")
-    )
-    cpu, queued = np.array(jobs["cpu"], float), np.array(jobs["queued"], float)
+    wall = np.array(jobs["wall"], np.int64)
+    cores = np.array(jobs["cores"], np.int64)
+    memory = _with_unknown(jobs["memory"])
+    requested = _with_unknown(jobs["requested"])
+    cpu = np.array(jobs["cpu"], float)
+    queued = np.array(jobs["queued"], float)
     figures = {
         "core_seconds": np.minimum(wall * cores, _MOST),
         "cpu_ms": np.rint(np.clip(cpu, 0, _MOST) * 1000),
@@ -163,6 +164,11 @@ def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
         "requested_mb": np.where(requested < 0, -1, np.minimum(requested // _MB, _MOST)),
     }
     return {name: figures[name].astype(np.int64) for name in FIGURES}
+
+
+def _with_unknown(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
+    """Return the values, with -1 for None."""
+    return np.array([-1 if value is None else value for value in values], np.int64)
 
 
 def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:

@@ -147,11 +147,16 @@ def count(query: Query) -> Columns:
     """
     sums = query.sums | {"jobs"}
     parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
-    names = [*query.by, "outcome", *sums, *(["expected"] if query.rates is not None else [])]
-    if not parts:
-        cells: Columns = {name: np.zeros(0, np.int64) for name in names}
-    else:
-        cells = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    names = [*query.by, "outcome", *sums]
+    if query.rates is not None:
+        names.append("expected")
+
+    cells: Columns = {}
+    for name in names:
+        if parts:
+            cells[name] = np.concatenate([part[name] for part in parts])
+        else:
+            cells[name] = np.zeros(0, np.int64)
     cells["failed"] = np.where(cells["outcome"] == 1, cells["jobs"], 0)
     cells["interrupted"] = np.where(cells["outcome"] == 2, cells["jobs"], 0)
     if "core_seconds" in sums:
@@ -196,10 +201,9 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
     """
     needed = query.columns | set(sums)
     if any(level.of_jobs for level in query.levels):
-        needed |= {
-            name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES
-        }
-    return set(needed)
+        for total in sums:
+            needed |= set(FIGURES).intersection(_SOURCES.get(total, (total,)))
+    return needed
 
 
 #: The data and number of rows of a column, by start in hours since 1970 and column.

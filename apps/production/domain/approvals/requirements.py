@@ -68,12 +68,11 @@ class Rules:
 
     def groups_for(self, facts: ApprovalFacts) -> list[ApprovalGroup | None]:
         """Return the groups that must sign, sorted by name; [None] if one approver is enough."""
-        groups = {
-            group.pk: group
-            for rule in self._matching(facts.experiment_id, facts.type_id)
-            for group in rule.groups.all()
-            if group.experiment_id in (None, facts.experiment_id)
-        }
+        groups = {}
+        for rule in self._matching(facts.experiment_id, facts.type_id):
+            for group in rule.groups.all():
+                if group.experiment_id in (None, facts.experiment_id):
+                    groups[group.pk] = group
         return [*sorted(groups.values(), key=lambda group: group.name)] or [None]
 
     def remind_after(self, experiment_id: int | None, type_id: int | None = None) -> int:
@@ -218,13 +217,12 @@ def signers_of(
     facts = ApprovalFacts(0, experiment.pk, type_id, frozenset(requesters))
     groups = Rules().groups_for(facts)
     rights = possible_signers(groups, facts, at)
-    return [
-        (
-            group.name if group else "Approver",
-            [str(right) for right in rights[group.pk if group else None][:MAX_PEOPLE]],
-        )
-        for group in groups
-    ]
+    signers = []
+    for group in groups:
+        key = group.pk if group else None
+        name = group.name if group else "Approver"
+        signers.append((name, [str(right) for right in rights[key][:MAX_PEOPLE]]))
+    return signers
 
 
 def may_sign(request: Request, user: User, at: datetime | None) -> bool:

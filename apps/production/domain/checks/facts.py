@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.conf import settings
@@ -94,7 +95,7 @@ def facts_for(
     if request is not None:
         earlier = earlier.exclude(pk=request.pk)
     past = past_stages(stage_names(content.stages), experiment)
-    outputs = {row.output_dataset for rows in past.values() for row in rows}
+    outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
     named = _datasets(content)
     written_by, foreign = _writers(named - {""}, experiment, request)
     # Datasets of other experiments are treated like absent ones, so that their names are not
@@ -155,7 +156,7 @@ def _estimate(
 
 
 def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:
-    slugs = {slug for stage in content.stages for slug in stage.services}
+    slugs = set(chain.from_iterable(stage.services for stage in content.stages))
     if not slugs:
         return {}
     rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}

@@ -31,15 +31,19 @@ _MODULES = (
     services,
     releases,
 )
-RULES: Registry[Rule] = Registry(
-    group="opsportal.request_checks",
-    builtins={
-        name: f"{module.__name__}:{name}"
-        for module in _MODULES
-        for name, value in vars(module).items()
-        if isinstance(value, Rule)
-    },
-)
+
+
+def _find_rules() -> dict[str, str]:
+    """Return where the rules of the portal are defined, by their names."""
+    places = {}
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            if isinstance(value, Rule):
+                places[name] = f"{module.__name__}:{name}"
+    return places
+
+
+RULES: Registry[Rule] = Registry(group="opsportal.request_checks", builtins=_find_rules())
 #: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
 DRAFT: Mapping[str, Rule] = {
     name: value for name, value in vars(draft).items() if isinstance(value, Rule)

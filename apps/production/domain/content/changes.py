@@ -56,13 +56,12 @@ def may_change(state: str, content: RequestContent) -> bool:
     """Whether anything can be changed in this state; past the queue, only declared arguments."""
     if state in EDITABLE or state in CHANGEABLE:
         return True
-    declared = [
-        *content.workflow.arguments,
-        *(a for kind in content.workflow.stages for a in kind.arguments),
-    ]
-    return state in ARGUMENT_EDITABLE and any(
-        state in argument.editable_in for argument in declared
-    )
+    if state not in ARGUMENT_EDITABLE:
+        return False
+    declared = list(content.workflow.arguments)
+    for kind in content.workflow.stages:
+        declared += kind.arguments
+    return any(state in argument.editable_in for argument in declared)
 
 
 def review_postponement(

@@ -6,7 +6,7 @@ annotations (`serialization.read_plain`); titles, help and limits of the fields 
 `types/fields.yaml`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
 from itertools import zip_longest
@@ -124,6 +124,11 @@ FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
 STAGE_FIELDS = tuple(
     f.name for f in fields(StageContent) if f.name in CORE and f.name != "services"
 )
+
+
+def values_of(row: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of these attributes by name."""
+    return {name: getattr(row, name) for name in names}
 
 
 def field_text(name: str, value: Any) -> str:

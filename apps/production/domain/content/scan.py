@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.model import RequestContent, StageContent, values_of
 
 MAX_POINTS = 200
 #: Texts of a stage that may name a parameter, besides its arguments.
@@ -140,7 +140,7 @@ def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
 
 def texts_naming(stage: StageContent) -> dict[str, set[str]]:
     """Return the names in braces in each text of a stage, by path below it."""
-    texts = {name: getattr(stage, name) for name in TEXTS}
+    texts = values_of(stage, TEXTS)
     texts |= {
         f"arguments.{name}": value
         for name, value in stage.arguments.items()

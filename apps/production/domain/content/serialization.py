@@ -21,10 +21,9 @@ _CONTENT = TypeAdapter(RequestContent)
 def plain(content: RequestContent) -> dict[str, Any]:
     """Return content as data that `read_plain` reads back; empty values of stages are left out."""
     data = _CONTENT.dump_python(content, mode="json", exclude={"workflow"})
-    data["stages"] = [
-        {name: value for name, value in stage.items() if value not in ("", None, [], {})}
-        for stage in data["stages"]
-    ]
+    for stage in data["stages"]:
+        for name in [name for name, value in stage.items() if value in ("", None, [], {})]:
+            del stage[name]
     return {"workflow": content.workflow.key, "workflow_version": content.workflow.number, **data}
 
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
-from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import (
+    FIELDS,
+    STAGE_FIELDS,
+    RequestContent,
+    StageContent,
+    values_of,
+)
 from apps.production.domain.types.arguments import Argument, Value
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import workflow_of
@@ -45,20 +51,21 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
     rows = list(request.stages.all())
     if services:
         prefetch_related_objects(rows, "services")
-    stages = tuple(
-        StageContent(
-            kind=stage.kind,
-            arguments=stage.arguments,
-            services=tuple(service.slug for service in stage.services.all()) if services else (),
-            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+    stages = []
+    for row in rows:
+        slugs = [service.slug for service in row.services.all()] if services else []
+        stage = StageContent(
+            kind=row.kind,
+            arguments=row.arguments,
+            services=tuple(slugs),
+            **values_of(row, STAGE_FIELDS),
         )
-        for stage in rows
-    )
+        stages.append(stage)
     return RequestContent(
         workflow=workflow_of(request.workflow),
         arguments=request.arguments,
-        stages=stages,
-        **{name: getattr(request, name) for name in FIELDS},
+        stages=tuple(stages),
+        **values_of(request, FIELDS),
     )
 
 

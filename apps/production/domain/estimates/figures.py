@@ -256,9 +256,16 @@ def _alike(stage: StageContent, past: Sequence[PastStage]) -> tuple[Sequence[Pas
         (release, "same release, any configuration"),
         (past, "same stage name, any release and configuration"),
     ]
-    sizes = [sum(row.completed for row in rows) for rows, _ in choices]
-    best = next((i for i, size in enumerate(sizes) if size >= ENOUGH), sizes.index(max(sizes)))
-    return choices[best]
+    best = choices[0]
+    most_completed = -1
+    for choice in choices:
+        completed = sum(row.completed for row in choice[0])
+        if completed >= ENOUGH:
+            return choice
+        if completed > most_completed:
+            best = choice
+            most_completed = completed
+    return best
 
 
 def _is_same(stage: StageContent, row: PastStage) -> bool:
@@ -361,11 +368,11 @@ def _points(
     """Return values with their weights, smallest first;
     each quantile represents a fraction of the jobs of its row.
     """
-    return sorted(
-        (value, weight * row.completed)
-        for row in rows
-        for value, weight in zip(values(row) or (), _WEIGHTS, strict=False)
-    )
+    points = []
+    for row in rows:
+        for value, weight in zip(values(row) or (), _WEIGHTS, strict=False):
+            points.append((value, weight * row.completed))
+    return sorted(points)
 
 
 def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.db.models import F, OuterRef, QuerySet, Subquery, Window
@@ -11,7 +12,12 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
-from apps.production.domain.content.model import STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import (
+    STAGE_FIELDS,
+    RequestContent,
+    StageContent,
+    values_of,
+)
 from apps.production.domain.estimates.figures import (
     Estimate,
     PastStage,
@@ -48,10 +54,10 @@ def estimate_for(
     The jobs of the request `without` do not count, so that it can be compared with them.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
-    datasets, _ = find_datasets(
-        {row.output_dataset for rows in past.values() for row in rows} - {""}
-    )
-    today, at_once = timezone.localdate(at), past_at_once(experiment)
+    outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
+    datasets, _ = find_datasets(outputs - {""})
+    today = timezone.localdate(at)
+    at_once = past_at_once(experiment)
     return estimate(content, past=past, datasets=datasets or {}, today=today, at_once=at_once)
 
 
@@ -59,9 +65,7 @@ def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, Sta
     """Return estimates for stages of one experiment by primary key, in two queries;
     without disk use.
     """
-    contents = [
-        StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages
-    ]
+    contents = [StageContent(**values_of(stage, STAGE_FIELDS)) for stage in stages]
     past = past_stages(stage_names(contents), experiment_id)
     at_once = past_at_once(experiment_id)
     estimates = estimate_stages(contents, past=past, datasets={}, at_once=at_once)

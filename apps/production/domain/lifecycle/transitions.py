@@ -1,6 +1,5 @@
 """The transition table of requests. `actors` decides who may make each move."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from apps.production.enums import CHANGEABLE, CLOSED, HOLDABLE, Actor, RequestState, Verb
@@ -91,9 +90,9 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 
 #: The same for `core.domain.workflow.move`: the states that can follow each state.
-MOVES: Mapping[str, frozenset[str]] = {
-    state: frozenset(t.new for t in TRANSITIONS if t.old == state) for state in RequestState
-}
+MOVES: dict[str, frozenset[str]] = dict.fromkeys(RequestState, frozenset())
+for _transition in TRANSITIONS:
+    MOVES[_transition.old] |= {_transition.new}
 
 
 def transitions_from(state: str, verb: Verb) -> list[Transition]:

@@ -14,7 +14,7 @@ from apps.production.domain.checks.rules.declared import number, runs
 from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.splits import FILES, SEED, outside
-from apps.production.domain.types.arguments import Runs, Value, runs_text
+from apps.production.domain.types.arguments import Runs, Value, overlaps, runs_text
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
@@ -228,9 +228,7 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
 
 
 def _common(mine: Runs, theirs: Runs) -> int | None:
-    return min(
-        (max(a, c) for a, b in mine for c, d in theirs if max(a, c) <= min(b, d)), default=None
-    )
+    return min((first for first, _ in overlaps(mine, theirs)), default=None)
 
 
 def _union(runs_of_all: Iterable[Runs]) -> Runs:

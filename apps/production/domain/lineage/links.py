@@ -5,6 +5,7 @@ and links record both.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.conf import settings
@@ -156,7 +157,7 @@ def combine_requests(
     old = _locked({request: seen.get(request.key) for request in requests})
     content = plan_combined(requests=old).content
     origin = {"combined_from": [request.key for request in old]}
-    editors = [pk for request in old for pk in request.editor_ids]
+    editors = list(chain.from_iterable(request.editor_ids for request in old))
     made = create_draft(
         experiment=old[0].experiment,
         content=content,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from django.db import transaction
 from django.utils import timezone
@@ -104,20 +105,18 @@ _SIZE_FIELDS = [
 def rescore_entries(*, at: datetime) -> int:
     """Score the existing entries and keep manual moves; return how many changed."""
     state = lock_queue()
-    shares, entries = read_shares(), list(QueueEntry.objects.select_related("request__experiment"))
+    shares = read_shares()
+    entries = list(QueueEntry.objects.select_related("request__experiment"))
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
     requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in stale])).in_bulk()
     for entry in stale:
         _size(entry, requests[entry.pk], at)
-    before = {entry.pk: [getattr(entry, name) for name in _SCORE_FIELDS] for entry in entries}
+    score_of = attrgetter(*_SCORE_FIELDS)
+    before = {entry.pk: score_of(entry) for entry in entries}
     for entry in entries:
         score_entry(entry, shares, at)
     keep_promises(entries)
-    changed = [
-        e
-        for e in entries
-        if before[e.pk] != [getattr(e, name) for name in _SCORE_FIELDS] or e in stale
-    ]
+    changed = [entry for entry in entries if score_of(entry) != before[entry.pk] or entry in stale]
     QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
     state.scored_at = at
     count_starts(state, at=at)

@@ -22,7 +22,13 @@ from apps.production.domain.content.changes import (
     review_changes,
     review_postponement,
 )
-from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, changes
+from apps.production.domain.content.model import (
+    FIELDS,
+    STAGE_FIELDS,
+    RequestContent,
+    changes,
+    values_of,
+)
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
@@ -68,7 +74,7 @@ def create_draft(
         created_by=by,
         created_at=at,
         editor_ids=sorted({by.pk, *editor_ids}),
-        **{name: getattr(content, name) for name in FIELDS},
+        **values_of(content, FIELDS),
     )
     write_stages(request, content)
     keep_revision(request=request, by=by, at=at)
@@ -312,27 +318,27 @@ def write_stages(request: Request, content: RequestContent) -> None:
     """Write the stages of `content`, which have no services yet;
     a stage keeps its row by position.
     """
-    stages = [
-        Stage(
+    rows = []
+    for position, stage in enumerate(content.stages):
+        row = Stage(
             request=request,
             position=position,
             kind=stage.kind,
             arguments=dict(stage.arguments),
-            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+            **values_of(stage, STAGE_FIELDS),
         )
-        for position, stage in enumerate(content.stages)
-    ]
+        rows.append(row)
     Stage.objects.bulk_create(
-        stages,
+        rows,
         update_conflicts=True,
         unique_fields=["request", "position"],
         update_fields=[*STAGE_FIELDS, "kind", "arguments"],
     )
     ids = dict(Service.objects.values_list("slug", "pk"))
     through = Stage.services.through
-    through.objects.bulk_create(
-        through(stage_id=row.pk, service_id=ids[slug])
-        for row, stage in zip(stages, content.stages, strict=True)
-        for slug in dict.fromkeys(stage.services)
-    )
+    needs = []
+    for row, stage in zip(rows, content.stages, strict=True):
+        for slug in dict.fromkeys(stage.services):
+            needs.append(through(stage_id=row.pk, service_id=ids[slug]))
+    through.objects.bulk_create(needs)
     getattr(request, "_prefetched_objects_cache", {}).clear()

@@ -96,6 +96,18 @@ def runs_in(text: str) -> Runs:
     return ranges
 
 
+def overlaps(these: Runs, those: Runs) -> Runs:
+    """Return the ranges that both have in common."""
+    common = []
+    for begin, end in these:
+        for other_begin, other_end in those:
+            first = max(begin, other_begin)
+            last = min(end, other_end)
+            if first <= last:
+                common.append((first, last))
+    return common
+
+
 def runs_text(ranges: Runs) -> str:
     """Write ranges so that `runs_in` reads the same."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

@@ -251,22 +251,20 @@ _WORKFLOW = TypeAdapter(Workflow)
 def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     """Read a declaration in YAML or JSON. Raises `DeclarationError` with every fault."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
-    if faults := parsed.faults or (
-        [] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]
-    ):
+    faults = list(parsed.faults)
+    if not faults and not isinstance(parsed.data, dict):
+        faults = [Fault(1, NOT_A_MAPPING)]
+    if faults:
         raise DeclarationError([("declaration", str(fault)) for fault in faults])
     data = {**parsed.data, "key": key, "number": number}
     try:
         return _WORKFLOW.validate_python(data, context=data.get("stages"))
     except ValidationError as error:
-        problems = [
-            (
-                place or "declaration",
-                f"{what} (line {parsed.lines[place]})" if place in parsed.lines else what,
-            )
-            for place, whats in problems_of(error).items()
-            for what in whats
-        ]
+        problems = []
+        for place, messages in problems_of(error).items():
+            line = f" (line {parsed.lines[place]})" if place in parsed.lines else ""
+            for message in messages:
+                problems.append((place or "declaration", message + line))
         raise DeclarationError(problems) from error
 
 

@@ -15,7 +15,13 @@ from django.utils.datastructures import MultiValueDict
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.content.model import FIELDS, MAX_STAGES, RequestContent, StageContent
+from apps.production.domain.content.model import (
+    FIELDS,
+    MAX_STAGES,
+    RequestContent,
+    StageContent,
+    values_of,
+)
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.types.arguments import Argument, Value
 from apps.production.domain.types.declaration import StageType, Workflow, general
@@ -268,7 +274,10 @@ class RequestForms:
         """Return the anchors of all fields in the order of the form,
         then that of the stages as a whole.
         """
-        return [*(form[name].auto_id for form in self._places for name in form.fields), "stages"]
+        anchors = []
+        for form in self._places:
+            anchors += [form[name].auto_id for name in form.fields]
+        return [*anchors, "stages"]
 
     @cached_property
     def _places(self) -> dict[forms.Form, str]:
@@ -458,7 +467,7 @@ def _stage_data(rows: list[Row]) -> Row:
 def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
     """Return content as form input."""
     types = {"workflow": content.workflow.key, "shown_workflow": content.workflow.key}
-    values = {name: getattr(content, name) for name in FIELDS} | types | more
+    values = values_of(content, FIELDS) | types | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
     shared, rows = gather(_typed_stages(content), content.workflow)
     return MultiValueDict(data | _typed_arguments(content) | shared | _stage_data(rows))

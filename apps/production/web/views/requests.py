@@ -39,6 +39,10 @@ _COLUMNS = [
 _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
+def _read_order(text: str) -> str | None:
+    return text if text.removeprefix("-") in ORDERS else None
+
+
 @require_safe
 def request_list(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests that a user can see; `?sort=-deadline` orders them,
@@ -51,12 +55,11 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     )
     request_filter = RequestFilter(request.GET, queryset=visible, request=request)
     shown = request_filter.qs if request_filter.is_valid() else visible.none()
-    orders = {order: order for order in (*ORDERS, *(f"-{name}" for name in ORDERS))}
-    sort = (
-        read_query(request, "sort", orders.get, expected=f"one of {', '.join(ORDERS)}")
-        or "-created"
-    )
-    by = ("-" if sort[0] == "-" else "") + ORDERS[sort.removeprefix("-")]
+    expected = f"one of {', '.join(ORDERS)}"
+    sort = read_query(request, "sort", _read_order, expected=expected) or "-created"
+    by = ORDERS[sort.removeprefix("-")]
+    if sort.startswith("-"):
+        by = f"-{by}"
     if request.GET.get("format") == "csv" and request_filter.is_valid():
         return csv_file(
             "requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500))

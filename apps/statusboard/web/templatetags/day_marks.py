@@ -56,16 +56,12 @@ def week_marks(service: Service, slots: list[Slot]) -> SafeString:
         same = hours.get(slot.started_at.hour)
         if same is None or worst([same.state, slot.state]) != same.state:
             hours[slot.started_at.hour] = slot
-    rows = [
-        (
-            "today" if day == max(days) else f"{day:%a}",
-            {
-                hour: Part(sign(slot.state), 1, slot.summary, _address(page, slot))
-                for hour, slot in hours.items()
-            },
-        )
-        for day, hours in days.items()
-    ]
+    rows = []
+    for day, hours in days.items():
+        parts = {}
+        for hour, slot in hours.items():
+            parts[hour] = Part(sign(slot.state), 1, slot.summary, _address(page, slot))
+        rows.append(("today" if day == max(days) else f"{day:%a}", parts))
     return week_strip(rows, sentence=f"States of {service} by hour, a row for each day")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
 from apps.production.domain.checks.rules.declared import number, ranges, runs
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.types.arguments import Runs, overlaps
 
 #: The argument with the run numbers of new events; no two requests may share them.
 NEW_RUNS = "run_block"
@@ -16,16 +17,27 @@ MAX_RUN = 10**12
 @rule(Severity.ERROR)
 def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No other request of the experiment uses these run numbers for new events."""
-    path, mine = f"arguments.{NEW_RUNS}", runs(content, NEW_RUNS)
-    free = 1 + max(
-        (last for other in facts.others for _, last in ranges(other.runs.get(NEW_RUNS, ""))),
-        default=0,
-    )
-    last = free + mine[0][1] - mine[0][0] if mine else 0
-    block = f"{free}-{last}" if len(mine) == 1 and last < MAX_RUN else ""
+    path = f"arguments.{NEW_RUNS}"
+    fix = None
+    block = _free_block(runs(content, NEW_RUNS), facts)
+    if block:
+        fix = Fix(f"Use {block}", {path: block})
     for other, common in _same_runs(content, facts, NEW_RUNS):
-        fix = Fix(f"Use {block}", {path: block}) if block else None
         yield Problem(path, f"{other} already uses {common}. Choose other runs.", fix)
+
+
+def _free_block(mine: Runs, facts: Facts) -> str:
+    """Return as many runs as a single range has, after those of all other requests;
+    empty if there is no such block.
+    """
+    if len(mine) != 1:
+        return ""
+    first = 1
+    for other in facts.others:
+        for _, last_used in ranges(other.runs.get(NEW_RUNS, "")):
+            first = max(first, last_used + 1)
+    last = first + mine[0][1] - mine[0][0]
+    return f"{first}-{last}" if last < MAX_RUN else ""
 
 
 @rule(Severity.WARNING)
@@ -51,17 +63,16 @@ def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Proble
 
 def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tuple[str, str]]:
     mine = runs(content, name)
-    for other in facts.others if mine else ():
-        common = [
-            (max(a, c), min(b, d))
-            for a, b in mine
-            for c, d in ranges(other.runs.get(name, ""))
-            if max(a, c) <= min(b, d)
-        ]
+    if not mine:
+        return
+    for other in facts.others:
+        common = overlaps(mine, ranges(other.runs.get(name, "")))
         if common:
-            a, b = common[0]
-            more = f" and {len(common) - 1} more" if len(common) > 1 else ""
-            yield other.key, f"run {a}{more}" if a == b else f"runs {a}-{b}{more}"
+            first, last = common[0]
+            text = f"run {first}" if first == last else f"runs {first}-{last}"
+            if len(common) > 1:
+                text += f" and {len(common) - 1} more"
+            yield other.key, text
 
 
 @rule(Severity.ERROR)
