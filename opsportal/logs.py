@@ -30,15 +30,14 @@ class OutageFilter(logging.Filter):
         error = _outage_in(record.exc_info[1] if record.exc_info else None)
         if not (error or record.getMessage().startswith(_TRIES)):
             return True
-        first, self._last = time.monotonic() - self._last > QUIET, time.monotonic()
+        first = time.monotonic() - self._last > QUIET
+        self._last = time.monotonic()
         if first:
             why = (
                 f"{type(error).__name__}: {error}" if error else record.getMessage().split("\n")[0]
             )
-            record.msg, record.args = (
-                "The queue (Redis) is away; more of this is not logged. %s",
-                (why,),
-            )
+            record.msg = "The queue (Redis) is away; more of this is not logged. %s"
+            record.args = (why,)
             record.exc_info = record.exc_text = None
         return first
 

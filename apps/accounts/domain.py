@@ -284,7 +284,8 @@ def _user_named(identity: Identity, at: datetime) -> User:
             f"The account {user.username} is not linked to single sign-on. Ask an admin to link it."
         )
     if identity.subject:
-        user.sign_on_subject, user.link_by_name = identity.subject, False
+        user.sign_on_subject = identity.subject
+        user.link_by_name = False
         user.save(update_fields=["sign_on_subject", "link_by_name"])
         publish(kind="account.linked", target=user, by=SIGN_ON, at=at)
     return user
@@ -362,7 +363,8 @@ def shareable(user: User) -> QuerySet[Experiment]:
 
 def views_for(user: User) -> QuerySet[SavedView]:
     """Return a user's own views of lists, and those shared with the user's experiments."""
-    scope, shared = scope_of(user), Q(experiment__isnull=False)
+    scope = scope_of(user)
+    shared = Q(experiment__isnull=False)
     shared &= Q() if scope.sees_all else Q(experiment__in=scope.experiments)
     return SavedView.objects.filter(Q(owner=user) | shared).select_related("owner", "experiment")
 
@@ -401,7 +403,9 @@ def save_view(
     same = SavedView.objects.filter(owner=owner, path=path, name=name)
     if view is not None:
         same.exclude(pk=view.pk).delete()
-        view.name, view.query, view.experiment = name, query, experiment
+        view.name = name
+        view.query = query
+        view.experiment = experiment
         view.save(update_fields=["name", "query", "experiment"])
         return view
     if not same.exists() and SavedView.objects.filter(owner=owner, path=path).count() >= MAX_VIEWS:

@@ -25,10 +25,8 @@ def forget_expired() -> None:
 def mail_password_link(*, user_id: int) -> None:
     """Mail the user a link to set a new password; errors of SMTP are `OSError`s."""
     user = User.objects.get(pk=user_id)
-    uid, token = (
-        urlsafe_base64_encode(force_bytes(user.pk)),
-        default_token_generator.make_token(user),
-    )
+    uid = urlsafe_base64_encode(force_bytes(user.pk))
+    token = default_token_generator.make_token(user)
     context = {
         "username": user.username,
         "url": settings.PORTAL_URL + reverse("accounts:new-password", args=[uid, token]),

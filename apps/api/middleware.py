@@ -22,7 +22,8 @@ from apps.api.models import KeyedCall
 from apps.core.api.conditional import SAFE
 from apps.core.errors import NotAllowed
 
-HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
+HEADER = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
 #: Headers that make calls differ.
 _OF_THE_CALL = ("Content-Type", "If-Match", "If-None-Match", "Accept")
 _KEPT_HEADERS = ("Content-Type", "ETag", "Location")
@@ -72,7 +73,8 @@ class IdempotencyMiddleware(MiddlewareMixin):
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         """Call the view if an authenticated user sent a change with a key; else do nothing."""
-        header, cls = request.headers.get(HEADER), getattr(view, "cls", None)
+        header = request.headers.get(HEADER)
+        cls = getattr(view, "cls", None)
         if header is None or request.method in SAFE or cls is None or not issubclass(cls, APIView):
             return None
         user = _authenticated_user(request, cls)
@@ -122,7 +124,8 @@ def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> Htt
         kept = (
             _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
         )
-        call.status, call.body = kept.status_code, kept.content
+        call.status = kept.status_code
+        call.body = kept.content
         call.headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
         call.save()
         return response

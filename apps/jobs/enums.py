@@ -39,7 +39,9 @@ WORST_FIRST = (
 )
 
 #: Filter values for groups of states.
-ANY_FAILURE, INTERRUPTED, NOT_COMPLETED = "any_failure", "interrupted", "not_completed"
+ANY_FAILURE = "any_failure"
+INTERRUPTED = "interrupted"
+NOT_COMPLETED = "not_completed"
 
 #: Filter value for "empty".
 NONE = "-"

@@ -7,15 +7,11 @@ from apps.production.enums import Verb
 #: Target of the events of a hold over more than one request; those of a stage are the request's.
 _HOLD = "production.hold"
 #: Who is notified, and of what: the outcome, progress or trouble of a request, its comments.
-_OUTCOME, _PROGRESS, _TROUBLE = (
-    to(Group.OUTCOME, *TEAM),
-    to(Group.PROGRESS, *TEAM),
-    to(Group.TROUBLE, *TEAM),
-)
-_OTHER, _MENTION = (
-    to(Group.OTHER, Audience.REQUESTER),
-    to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN),
-)
+_OUTCOME = to(Group.OUTCOME, *TEAM)
+_PROGRESS = to(Group.PROGRESS, *TEAM)
+_TROUBLE = to(Group.TROUBLE, *TEAM)
+_OTHER = to(Group.OTHER, Audience.REQUESTER)
+_MENTION = to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN)
 
 
 def kind_of_move(verb: Verb) -> str:

@@ -32,7 +32,8 @@ def on_progress(event: Event) -> None:
     """Update forecast and attention at once after a move,
     and after a decision about failed jobs.
     """
-    now, pk = timezone.now(), int(event.target_id)
+    now = timezone.now()
+    pk = int(event.target_id)
     if event.kind == kind_of_move(Verb.QUEUE):
         note_starts(at=now)
     keep_forecasts(at=now, requests=Request.objects.filter(pk=pk))

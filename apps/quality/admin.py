@@ -48,7 +48,8 @@ class ThresholdsForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}
-        limits, reason = data.get("limits", {}), data.get("reason", "")
+        limits = data.get("limits", {})
+        reason = data.get("reason", "")
         if "check_name" in data:
             for field, messages in problems_of(
                 check=data["check_name"], limits=limits or {}, reason=reason
@@ -82,7 +83,9 @@ class ThresholdsAdmin(PortalAdmin):
         fields = form.cleaned_data
         fields |= {"check": fields.pop("check_name"), "limits": fields["limits"] or {}}
         row = save_thresholds(**fields, by=user_of(request), at=timezone.now())
-        obj.pk, obj.at, obj.by = row.pk, row.at, row.by
+        obj.pk = row.pk
+        obj.at = row.at
+        obj.by = row.by
 
 
 register_read_only(

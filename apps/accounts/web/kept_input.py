@@ -29,7 +29,8 @@ def label_of(name: str) -> str:
     """
     first, *more = (part.replace("_", " ") for part in name.split("-") if part)
     if more and more[0].isdigit():
-        first, more = f"{first} {int(more[0]) + 1}", more[1:]
+        first = f"{first} {int(more[0]) + 1}"
+        more = more[1:]
     return ": ".join([first.capitalize(), *more])
 
 

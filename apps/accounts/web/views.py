@@ -50,7 +50,8 @@ def my_settings(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def create_token(request: AuthenticatedRequest) -> HttpResponse:
     """Create a token and show it once; only its hash is stored."""
-    user, form = request.user, TokenForm(request.POST)
+    user = request.user
+    form = TokenForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
             token = domain.create_token(user=user, by=user, at=timezone.now(), **form.cleaned_data)

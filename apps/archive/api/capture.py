@@ -137,7 +137,8 @@ class ReceiveBatch(CaptureView):
     )
     def post(self, request: CaptureRequest) -> Response:
         batch = checked_data(BatchSerializer(data=request.query_params))
-        at, size = timezone.now(), int(request.META.get("CONTENT_LENGTH") or 0)
+        at = timezone.now()
+        size = int(request.META.get("CONTENT_LENGTH") or 0)
         quota = Quota("capture-bytes", settings.CAPTURE_HOST_MAX_BYTES_PER_DAY, DAY)
         if quota.add(request.auth.pk, 0, at=at) >= quota.most:
             raise Full(

@@ -35,7 +35,8 @@ from apps.archive.web.downloads import chosen_jobs, tar_response
 from apps.core.domain.pagination import Page
 from apps.core.web.turns import one_at_a_time
 
-ROWS, MOST_ROWS = 100, 1000
+ROWS = 100
+MOST_ROWS = 1000
 
 
 class Damaged(APIException):
@@ -163,7 +164,8 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     @one_at_a_time
     def diff(self, request: ApiRequest, pk: str) -> Response:
         """Compare script and environment with those of another job."""
-        job, user = self.get_object(), request.user
+        job = self.get_object()
+        user = request.user
         number = request.query_params.get("other", "")
         if number:
             if not (number.isdecimal() and len(number) < 19):

@@ -134,7 +134,8 @@ def _parts(jobs: Sequence[ArchivedJob], bytes_of: Mapping[int, int]) -> Iterator
         is_full = len(part) == _AT_ONCE or part_bytes + bytes_of[job.pk] > _BYTES_AT_ONCE
         if part and is_full:
             yield part
-            part, part_bytes = [], 0
+            part = []
+            part_bytes = 0
         part.append(job)
         part_bytes += bytes_of[job.pk]
     yield part

@@ -21,7 +21,8 @@ from apps.core.domain.bounded import POOL, BudgetExceeded
 Kind = Literal["equal", "changed", "removed", "added"]
 #: For a full comparison, and for marking the words that differ; the lines after that are marked as
 #: a whole.
-SECONDS, WORDS_SECONDS = 1.0, 0.3
+SECONDS = 1.0
+WORDS_SECONDS = 0.3
 #: As many comparisons of lines for the part between two anchors, and of words for a line.
 MOST_PAIRS = 2_000_000
 MOST_WORDS = 300
@@ -251,12 +252,14 @@ def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Bloc
     end = _common(a[start:][::-1], b[start:][::-1])
     if start:
         yield "equal", 0, start, 0, start
-    a0, b0 = start, start
+    a0 = start
+    b0 = start
     for a1, b1 in [*_anchors(a, b, start, end), (len(a) - end, len(b) - end)]:
         yield from _between(a, b, a0, a1, b0, b1, plain=plain)
         if a1 < len(a) - end:
             yield "equal", a1, a1 + 1, b1, b1 + 1
-        a0, b0 = a1 + 1, b1 + 1
+        a0 = a1 + 1
+        b0 = b1 + 1
     if end:
         yield "equal", len(a) - end, len(a), len(b) - end, len(b)
 
@@ -272,7 +275,8 @@ def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[t
     """Return the places of lines that each text has once,
     as many as are in the same order in both.
     """
-    inner_a, inner_b = a[start : len(a) - end], b[start : len(b) - end]
+    inner_a = a[start : len(a) - end]
+    inner_b = b[start : len(b) - end]
     once = Counter(inner_a), Counter(inner_b)
     places = {key: at for at, key in enumerate(inner_b, start) if once[0][key] == once[1][key] == 1}
     pairs = [(at, places[key]) for at, key in enumerate(inner_a, start) if key in places]
@@ -290,7 +294,8 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
             ends.append(place)
             last.append(index)
         else:
-            ends[at], last[at] = place, index
+            ends[at] = place
+            last[at] = index
     chain: list[tuple[int, int]] = []
     index = last[-1] if last else -1
     while index >= 0:

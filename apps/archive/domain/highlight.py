@@ -71,7 +71,8 @@ def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
 
 def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]]:
     """Yield CSS class and text of each token; in all they are the whole text."""
-    end, at = time.process_time() + seconds, 0
+    end = time.process_time() + seconds
+    at = 0
     for count, (start, kind, value) in enumerate(lexer.get_tokens_unprocessed(text)):
         if start != at or (count % 50 == 49 and time.process_time() > end):
             break

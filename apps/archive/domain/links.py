@@ -238,7 +238,8 @@ def link_all(*, cluster: Cluster) -> int:
     return how many changed.
     """
     ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
-    changed, last = 0, 0
+    changed = 0
+    last = 0
     while batch := list(ids.filter(pk__gt=last)[:_BATCH]):
         changed += take_facts(archived=batch)
         last = batch[-1]

@@ -159,7 +159,8 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
         old = pinless.filter(_too_old(rule, at))
         why = f"submitted more than {rule.max_age_days} days ago"
         while batches and (expired := delete_batch(cluster, old, reason=why, by=by, at=at)):
-            deleted, batches = deleted + expired[0], batches - 1
+            deleted += expired[0]
+            batches -= 1
         if rule.max_bytes is None or not batches:
             continue
         size = content_size(cluster=cluster)
@@ -168,7 +169,9 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
             expired = delete_batch(cluster, pinless, reason=why, by=by, at=at)
             if expired is None:
                 break
-            deleted, batches, size = deleted + expired[0], batches - 1, size - expired[1]
+            deleted += expired[0]
+            batches -= 1
+            size -= expired[1]
     return deleted
 
 

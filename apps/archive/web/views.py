@@ -179,7 +179,8 @@ def tar(request: AuthenticatedRequest) -> HttpResponseBase:
 
 @require_POST
 def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    job, form = _job(request, pk), PinForm(request.POST)
+    job = _job(request, pk)
+    form = PinForm(request.POST)
     if form.is_valid():
         pin_job(job=job, by=request.user, reason=form.cleaned_data["reason"], at=timezone.now())
         messages.success(request, "Job pinned.")
@@ -197,7 +198,8 @@ def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def use_capture(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    job, form = _job(request, pk), CaptureChoiceForm(request.POST)
+    job = _job(request, pk)
+    form = CaptureChoiceForm(request.POST)
     if not may_choose_capture(request.user, job):
         raise PermissionDenied
     if not form.is_valid():

@@ -144,7 +144,8 @@ class Commands:
     def _answer(
         self, program: str, process: subprocess.Popen[bytes], ends_at: float
     ) -> Iterator[bytes]:
-        stderr, size = b"", 0
+        stderr = b""
+        size = 0
         try:
             for stream, piece in _read(process, ends_at):
                 if stream is process.stderr:

@@ -13,7 +13,8 @@ AHEAD = timedelta(minutes=5)
 #: Longer texts are cut where they are stored.
 MOST_TEXT = 64_000
 #: CPU time is sampled, and clocks are rounded: measured times may exceed their limit by so much.
-_TOLERANCE, _TOLERANCE_SECONDS = 1.1, 60
+_TOLERANCE = 1.1
+_TOLERANCE_SECONDS = 60
 _TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_path")
 
 

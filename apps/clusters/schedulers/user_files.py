@@ -23,7 +23,8 @@ _LATER = {
     errno.ENFILE,
 }
 _LATER |= {errno.EAGAIN}  # a lease
-READ, SEARCH = 4, 1
+READ = 4
+SEARCH = 1
 _ACL = "system.posix_acl_access"
 _OPENED = (
     os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,7 +82,8 @@ def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator
     directory = os.open(opened, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in path.parts[1:]:
-            parent, directory = directory, os.open(name, _OPENED | os.O_DIRECTORY, dir_fd=directory)
+            parent = directory
+            directory = os.open(name, _OPENED | os.O_DIRECTORY, dir_fd=directory)
             os.close(parent)
             opened /= name
             check(directory, opened)

@@ -14,7 +14,8 @@ from rest_framework.views import APIView
 from apps.core.api.operations import json_schema, operations, path_of, resolved
 
 #: Problems shown of one call; names are cut to a readable length.
-_MAX_PROBLEMS, _MAX_NAME = 20, 60
+_MAX_PROBLEMS = 20
+_MAX_NAME = 60
 #: Items of a list whose keys are looked at: more than any list of objects may have.
 _MAX_ITEMS = 10_000
 

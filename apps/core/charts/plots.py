@@ -11,10 +11,12 @@ from apps.core.charts.parts import Band, Bin, Series, Tick
 from apps.core.charts.svg import joined, link, per_cent, role, short_number
 
 HEIGHT = 176
-_BAND, _AXIS = 15, 28
+_BAND = 15
+_AXIS = 28
 #: A logarithmic axis starts at 0.01 or above, because numbers of an axis have two decimals, and has
 #: up to 7 grid lines.
-_LEAST_POWER, _MOST_STEPS = -2, 6
+_LEAST_POWER = -2
+_MOST_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class _Scale:
 
     def share(self, value: float) -> float:
         """Return the height of a value, from 0 at the lowest grid line to 1 at the highest."""
-        low, top = self.steps[0], self.steps[-1]
+        low = self.steps[0]
+        top = self.steps[-1]
         return log10(max(value, low) / low) / log10(top / low) if self.is_log else value / top
 
 
@@ -136,7 +139,8 @@ def log_axis(values: Collection[float]) -> list[float]:
     """Return the grid lines of a logarithmic axis, powers of ten:
     the lowest one below all values that are not zero.
     """
-    least, most = min(value for value in values if value > 0), max(values)
+    least = min(value for value in values if value > 0)
+    most = max(values)
     low = max(ceil(log10(least)) - 1, _LEAST_POWER)
     powers = max(ceil(log10(most)) - low, 1)
     every = ceil(powers / _MOST_STEPS)

@@ -48,7 +48,8 @@ def copy_objects(objects: Sequence[models.Model]) -> None:
 
 def next_keys(model: type[models.Model], count: int) -> list[int]:
     """Take the primary keys of `count` rows to be copied."""
-    table, column = model._meta.db_table, model._meta.pk.column if model._meta.pk else ""
+    table = model._meta.db_table
+    column = model._meta.pk.column if model._meta.pk else ""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])  # not once a key
         (sequence,) = cursor.fetchone()

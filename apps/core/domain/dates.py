@@ -2,7 +2,8 @@
 
 from datetime import date
 
-FIRST_YEAR, LAST_YEAR = 2000, 2100
+FIRST_YEAR = 2000
+LAST_YEAR = 2100
 OUT_OF_RANGE = f"Use a date from {FIRST_YEAR} to {LAST_YEAR}."
 
 

@@ -17,7 +17,10 @@ from apps.core.models import Heartbeat
 HEARTBEAT_LIMIT = timedelta(seconds=60)
 #: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a
 #: worker takes.
-BEAT, QUEUE, WORKER, CAPTURE = "beat", "queue", "worker ", "capture "
+BEAT = "beat"
+QUEUE = "queue"
+WORKER = "worker "
+CAPTURE = "capture "
 #: Set once this process has seen that the schema fits. A later migration is followed by a restart.
 _schema_fits = threading.Event()
 

@@ -160,7 +160,8 @@ class Masker:
         others in any form.
         """
         line = self._mask_assignments(line)
-        shown, position = [], 0
+        shown = []
+        position = 0
         for begin, end in named_secrets_in(line) if self._names else ():
             shown += [line[position:begin], self.fingerprint(line[begin:end])]
             position = end
@@ -170,7 +171,8 @@ class Masker:
         """Mask what a pattern finds; after many matches the rest of the line,
         as each search copies all of it.
         """
-        shown, end = [], 0
+        shown = []
+        end = 0
         for match in islice(pattern.finditer(line), _MOST_SECRETS):
             shown += [line[end : match.start()], self.fingerprint(match[0])]
             end = match.end()
@@ -182,7 +184,9 @@ class Masker:
         """Mask what is given to names: to its closing quote, else to the next blank,
         comma or semicolon.
         """
-        shown, end, at = [], 0, 0
+        shown = []
+        end = 0
+        at = 0
         for name in _NAME.finditer(line):
             named = self._is_secret_name(name[1])
             assigned = (

@@ -12,7 +12,9 @@ from django.core.cache import cache
 from apps.core.errors import LimitReached
 
 log = logging.getLogger(__name__)
-MINUTE, HOUR, DAY = 60, 3_600, 86_400
+MINUTE = 60
+HOUR = 3_600
+DAY = 86_400
 #: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call
 #: many seconds.
 PAUSE_SECONDS = 30

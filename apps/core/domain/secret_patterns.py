@@ -189,7 +189,8 @@ def named_secrets_in(line: bytes) -> list[Span]:
 
 def _spans_of(pattern: "re2._Regexp", line: bytes) -> Iterator[Span]:
     """Yield where a pattern finds secrets; after too many of them all that is left of the line."""
-    position, secrets = 0, 0
+    position = 0
+    secrets = 0
     # Each search may look at all of the line.
     for _ in range(_MOST_SECRETS + _MOST_SEARCHED_BYTES // (len(line) + 1)):
         match = pattern.search(line, position)
@@ -220,7 +221,8 @@ def _is_secret(
     """Return whether a value is a secret, and no placeholder, word of a message, path,
     or fact about a secret.
     """
-    value, separator = line[begin:end], match[1]
+    value = line[begin:end]
+    separator = match[1]
     if PLACEHOLDER.fullmatch(value) or _CODE.match(value):
         return False
     start = match.start()

@@ -75,7 +75,8 @@ def _with_addresses(tokens: "Sequence[Token]", names: Collection[str]) -> "list[
     """
     from markdown_it.token import Token
 
-    kept, drops = [], 0
+    kept = []
+    drops = 0
     for token in tokens:
         if token.type == "link_open":
             address = _address(str(token.attrs["href"]), names)

@@ -15,7 +15,8 @@ class show_errors:  # noqa: N801 -- as contextlib.suppress
     """
 
     def __init__(self, request: HttpRequest, form: BaseForm | None = None) -> None:
-        self.request, self.form = request, form
+        self.request = request
+        self.form = form
 
     def __enter__(self) -> None:
         pass

@@ -117,7 +117,8 @@ class FormAddressMiddleware(MiddlewareMixin):
 
 def _page_above(path: str) -> str:
     """Return the address of the nearest page whose route is the beginning of that of this path."""
-    parts, route = path.strip("/").split("/"), resolve(path).route.split("/")
+    parts = path.strip("/").split("/")
+    route = resolve(path).route.split("/")
     for length in range(len(parts) - 1, 0, -1):
         above = f"/{'/'.join(parts[:length])}/"
         with suppress(Resolver404):

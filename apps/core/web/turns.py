@@ -20,7 +20,9 @@ V = TypeVar("V", bound=Callable[..., HttpResponseBase])
 #: that few threads wait.
 WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
-_TURN_LOCK, _WAITING_LOCK, _DOWNLOAD_LOCK = 4_716_042, 4_716_043, 4_716_044
+_TURN_LOCK = 4_716_042
+_WAITING_LOCK = 4_716_043
+_DOWNLOAD_LOCK = 4_716_044
 _BUSY = "Another of your pages or downloads is still being prepared or sent. Try again in a moment."
 
 

@@ -46,10 +46,8 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
     if (
         source.last_seen_at is None
     ):  # it was heard all through the history that the simulated cluster begins with
-        silence, source.heartbeat_timeout_seconds = (
-            source.heartbeat_timeout_seconds,
-            int((at - since).total_seconds()),
-        )
+        silence = source.heartbeat_timeout_seconds
+        source.heartbeat_timeout_seconds = int((at - since).total_seconds())
         record_heartbeat(
             source=source, heartbeat=True, at=since
         )  # in one go: a heartbeat per timeout took seconds

@@ -44,8 +44,11 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
         first=0,
         tasks=stage.jobs or 1,
     )
-    sent.spool_id, sent.state = str(_FIRST_ID + sent.pk), SubmissionState.SENT
-    sent.sending_at, sent.sent_at, sent.attempts = at, at, 1
+    sent.spool_id = str(_FIRST_ID + sent.pk)
+    sent.state = SubmissionState.SENT
+    sent.sending_at = at
+    sent.sent_at = at
+    sent.attempts = 1
     sent.save(update_fields=["spool_id", "state", "sending_at", "sent_at", "attempts"])
     record_array(cluster=cluster, spool_id=sent.spool_id, request=request, sent_at=at, at=at)
     publish_event("submission.sent", sent, at)
@@ -71,12 +74,11 @@ def complete_stage(*, request: Request, name: str, at: datetime) -> None:
 
 def _records(sent: Submission, end: datetime) -> Iterator[JobRecord]:
     """Yield a record for each job of an array, all ended in the last hours before `end`."""
-    account, array, begin = (
-        sent.request.experiment.key.lower(),
-        int(sent.spool_id),
-        sent.sent_at or sent.created_at,
-    )
-    limit, memory = sent.asked["time_limit_seconds"], sent.asked["memory_bytes"]
+    account = sent.request.experiment.key.lower()
+    array = int(sent.spool_id)
+    begin = sent.sent_at or sent.created_at
+    limit = sent.asked["time_limit_seconds"]
+    memory = sent.asked["memory_bytes"]
     longest = int(min(limit * 0.8, (end - begin).total_seconds() / 2 - 60))
     first = end - min((end - begin) / 2, _SPREAD)
     for task in range(sent.tasks):

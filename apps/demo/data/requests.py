@@ -146,7 +146,8 @@ def _perform(
     elif step.verb:
         _move(step, step.verb, request, users, at)
     elif step.priority is not None:
-        number, name = step.priority, step.priority_class
+        number = step.priority
+        name = step.priority_class
         set_priority(
             request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason
         )

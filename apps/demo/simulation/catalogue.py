@@ -38,8 +38,10 @@ def write_catalogue(path: Path, now: float) -> None:
 
 def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:
     """Return a dataset with the files that the detector has closed between two moments."""
-    name, seconds = dataset["name"], HOUR // dataset["files_per_hour"]
-    first, after_last = since // seconds + 1, int(now) // seconds + 1
+    name = dataset["name"]
+    seconds = HOUR // dataset["files_per_hour"]
+    first = since // seconds + 1
+    after_last = int(now) // seconds + 1
     files = []
     for number in range(first, after_last):
         run = number * seconds // (_HOURS_PER_RUN * HOUR)

@@ -32,7 +32,8 @@ class _Computed:
 
 def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator[str]:
     """Yield the text of the log in whole lines."""
-    campaign, cause = submission.campaign, attempt.cause
+    campaign = submission.campaign
+    cause = attempt.cause
     values = _values(campaign, attempt, random)
     yield _TEXTS["header"].format_map(values)
     for index, (phase, began) in enumerate(zip(attempt.phases, attempt.marks, strict=False)):
@@ -92,7 +93,8 @@ def _payload(
     campaign: Campaign, attempt: Attempt, random: Random, began: int, ends: int, failed: bool
 ) -> Iterator[str]:
     program = _TEXTS["programs"][campaign.kind]
-    total, modules = program["events"], program["modules"]
+    total = program["events"]
+    modules = program["modules"]
     yield f"{campaign.experiment.lower()} -c {campaign.config} -n {total} -o out.root\n"
     if failed and attempt.cause.kind in (Kind.CONFIGURATION, Kind.OUTAGE):
         return
@@ -119,7 +121,8 @@ def _events(
     count = random.randrange(40, 90) if failed else random.randrange(20, 45)
     if random.random() < _LONG_LOG:
         count *= 200
-    run, subrun = random.randrange(11_000, 43_000), random.randrange(60)
+    run = random.randrange(11_000, 43_000)
+    subrun = random.randrange(60)
     last = total if not failed else max(1, int(total * random.uniform(0.05, 0.95)))
     for number in range(count):
         record = 1 + number * last // count

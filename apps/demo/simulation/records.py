@@ -11,7 +11,8 @@ from apps.demo.simulation.world import DOMAIN, cpu_of
 
 def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
     """Return the accounting record of an attempt."""
-    campaign, end = submission.campaign, attempt.cause.end
+    campaign = submission.campaign
+    end = attempt.cause.end
     wall = attempt.ended - attempt.started if attempt.started is not None else 0
     requeued = end.state is JobState.NODE_FAIL
     return JobRecord(

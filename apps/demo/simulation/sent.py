@@ -228,10 +228,8 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
 def _campaign(values: dict[str, Any]) -> Campaign:
     """Return the campaign of a job, from its environment and the command in its script."""
     environment = values["environment"]
-    request, stage = (
-        environment.get("OPSPORTAL_REQUEST", ""),
-        environment.get("OPSPORTAL_STAGE", ""),
-    )
+    request = environment.get("OPSPORTAL_REQUEST", "")
+    stage = environment.get("OPSPORTAL_STAGE", "")
     release = re.search(
         r"^export (?:OPSPORTAL_RELEASE=|EXPERIMENT=.* RELEASE=)(\S+)",
         values["script"],

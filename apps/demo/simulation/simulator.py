@@ -341,7 +341,8 @@ class Simulator:
         state.setdefault("done", state["first_hour"] * HOUR - 1)  # stored by the first step
         oldest = now - max((self.config.days + 1) * DAY, LONGEST_SECONDS)
         if state["done"] < oldest:
-            state["skipped"], state["done"] = [state["done"], oldest], oldest
+            state["skipped"] = [state["done"], oldest]
+            state["done"] = oldest
             self._put("skipped", state["skipped"])
         return state
 
@@ -352,7 +353,8 @@ class Simulator:
         """Return how many jobs a day there are: from the first hour to the origin they grow
         `speed` times as many.
         """
-        first, origin = self.state["first_hour"], self.state["origin"] // HOUR
+        first = self.state["first_hour"]
+        origin = self.state["origin"] // HOUR
         grown = min(1.0, (hour - first) / max(1, origin - first))
         return float(self.state["jobs_per_day"] * self.state["speed"] ** grown)
 

@@ -34,7 +34,8 @@ class SpoolWriter:
         """Put an entry in place that was submitted in the past: with its times,
         and whole from the first look.
         """
-        path, staged = self.path_of(job_id), self.root / _STAGING / f"job.{job_id}"
+        path = self.path_of(job_id)
+        staged = self.root / _STAGING / f"job.{job_id}"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.exists():
             return

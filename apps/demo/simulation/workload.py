@@ -140,21 +140,18 @@ class Runs:
         if bad is not None and bad.host == host:
             return Cause(Kind.HOST, host), [started], started + _QUICK_END - 2 + random.randrange(5)
         planned = self._own_fault(random, campaign)
-        marks, now = [], started
+        marks = []
+        now = started
         for index, phase in enumerate(phases):
             marks.append(now)
             cause, seconds = self._phase(random, campaign, index, phase, now, planned)
             lost = self.trouble.rack_lost(rack_of(host), now, now + seconds)
             if lost is not None and lost.started > started:
-                cause, seconds = (
-                    Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended)),
-                    lost.started - now,
-                )
+                cause = Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended))
+                seconds = lost.started - now
             if now + seconds > started + campaign.limit_seconds:
-                cause, seconds = (
-                    Cause(Kind.TIME_LIMIT, campaign.release, index),
-                    started + campaign.limit_seconds - now,
-                )
+                cause = Cause(Kind.TIME_LIMIT, campaign.release, index)
+                seconds = started + campaign.limit_seconds - now
             now += seconds
             if cause is not DONE:
                 return cause, marks, now

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 HOUR = 3600
 DAY = 24 * HOUR
 DOMAIN = "sim.example.org"
-SAMWEB, NODES = "samweb", "farm"
+SAMWEB = "samweb"
+NODES = "farm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ _MARKER = re.compile(
 )
 #: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within
 #: one.
-_QUARTER_SECONDS, _MARKER_SECONDS = 900, 120
+_QUARTER_SECONDS = 900
+_MARKER_SECONDS = 120
 #: Cluster, job ID and first submission: IDs are recycled.
 _Key = tuple[int, str, datetime]
 
@@ -226,7 +227,8 @@ def _key(job: Job) -> _Key:
 def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
     """Return all attempts of these jobs, in order, in one query."""
     jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
-    clusters, job_ids = {key[0] for key in keys}, {key[1] for key in keys}
+    clusters = {key[0] for key in keys}
+    job_ids = {key[1] for key in keys}
     for job in (
         Job.objects.filter(cluster__in=clusters, job_id__in=job_ids)
         .select_related("cluster")
@@ -249,11 +251,14 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
         .select_related("job")
         .filter(job__in=retries)
     )
-    verdicts, changed = list(rows.order_by("pk")), []
+    verdicts = list(rows.order_by("pk"))
+    changed = []
     attempts = _attempts({_key(row.job) for row in verdicts})
     for verdict in verdicts:
-        job, retry = verdict.job, retries[verdict.job_id]
-        verdict.retried_as, verdict.retry_state = retry.job_id, retry.state
+        job = verdict.job
+        retry = retries[verdict.job_id]
+        verdict.retried_as = retry.job_id
+        verdict.retry_state = retry.state
         if note_later_attempt(verdict, attempts[_key(job)]):
             changed.append(verdict)
     fields = ["advice", "later_attempt", "later_state", "retried_as", "retry_state"]
@@ -272,6 +277,7 @@ def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
     before = verdict.advice, verdict.later_attempt, verdict.later_state
     verdict.later_attempt, verdict.later_state = (best.attempt, best.state) if best else (None, "")
     if verdict.retry_state and verdict.later_state != JobState.COMPLETED:
-        verdict.later_attempt, verdict.later_state = None, verdict.retry_state
+        verdict.later_attempt = None
+        verdict.later_state = verdict.retry_state
     verdict.advice = Advice.NONE if verdict.later_state else ADVICE_OF[VerdictKind(verdict.verdict)]
     return before != (verdict.advice, verdict.later_attempt, verdict.later_state)

@@ -61,7 +61,8 @@ def totals_between(
     """Return querysets that hold each total of [start, end) once: of whole UTC days,
     and of the other hours.
     """
-    first, last = day_of(start - timedelta(microseconds=1)) + _DAY, day_of(end)
+    first = day_of(start - timedelta(microseconds=1)) + _DAY
+    last = day_of(end)
     if first >= last:
         return [hours.filter(hour__gte=start, hour__lt=end)]
     if (first, last) == (start, end):

@@ -102,7 +102,8 @@ def _verdict(
     decision: Decision, old: Verdict | None, attempts: Sequence[Job], version: str, at: datetime
 ) -> Verdict:
     """Return the new row of a job, without its group."""
-    job, decided = decision.job, decision.verdict
+    job = decision.job
+    decided = decision.verdict
     cause = decided.cause
     new = Verdict(
         job=job,
@@ -126,7 +127,8 @@ def _verdict(
     )
     new.symptom = symptom_of(new.cause, new.message, new.frame)
     if old is not None:
-        new.retried_as, new.retry_state = old.retried_as, old.retry_state
+        new.retried_as = old.retried_as
+        new.retry_state = old.retry_state
     note_later_attempt(new, attempts)
     return new
 

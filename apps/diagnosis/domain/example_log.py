@@ -78,7 +78,8 @@ def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
         excerpt = excerpts.get(stream)
         if excerpt is None or offset < excerpt.first_offset:
             continue
-        data, begin = excerpt.data, offset - excerpt.first_offset
+        data = excerpt.data
+        begin = offset - excerpt.first_offset
         text = text_of(clean(data[begin : begin + LINE_BYTES].partition(b"\n")[0]).strip())
         number = (
             None

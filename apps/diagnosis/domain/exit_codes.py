@@ -34,9 +34,11 @@ def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
     rows = {
         (row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()
     }
-    new, changed = [], []
+    new = []
+    changed = []
     for code in shipped() if codes is None else codes:
-        values, row = _values(code), rows.pop(code.key, None)
+        values = _values(code)
+        row = rows.pop(code.key, None)
         if row is None:
             new.append(ExitCodeMeaning(**values, shipped=values))
         elif row.shipped != values:

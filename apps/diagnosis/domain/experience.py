@@ -30,11 +30,13 @@ from apps.diagnosis.enums import (
 from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, Verdict
 
 #: Cases looked at: the newest ones of a year.
-CASES, PERIOD = 500, timedelta(days=365)
+CASES = 500
+PERIOD = timedelta(days=365)
 #: A share is worth a suggestion from so many retries on.
 RETRIES = 5
 #: So many equal corrections, by users of at least two names, propose a known error.
-AGREE, USERS = 3, 2
+AGREE = 3
+USERS = 2
 _EXAMPLES = {
     "time": "2026-01-01T00:00:00",
     "id": "00000000-0000-0000-0000-000000000000",
@@ -126,7 +128,8 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
     if len(cases) < AGREE or kinds != {kind} or len(users) < USERS:
         return None
     line = _example_of(verdict.message)
-    pattern, known_error = pattern_of(line), id_of(line, verdict.service)
+    pattern = pattern_of(line)
+    known_error = id_of(line, verdict.service)
     if not line or not pattern or not known_error or regex_fault(pattern, line):
         return None
     if (

@@ -23,13 +23,20 @@ from apps.jobs.models import SHORT_HOST, Job
 #: A black hole: so many failures of so many stages or experiments in `HOST_WITHIN`, in a run of
 #: jobs of which such a share fails, so much above the other hosts, and with such a chance at the
 #: rate of these.
-HOST_JOBS, HOST_KINDS = 5, 2
-HOST_SHARE, HOST_FACTOR, HOST_CHANCE = 0.8, 4, 1e-6
+HOST_JOBS = 5
+HOST_KINDS = 2
+HOST_SHARE = 0.8
+HOST_FACTOR = 4
+HOST_CHANCE = 1e-6
 #: A bad release: so many failures in this time, in so many submissions and on so many hosts, a
 #: share of all its jobs, and so much above at least as many jobs of other releases in the same
 #: stages.
-RELEASE_WITHIN, RELEASE_JOBS, RELEASE_SHARE, RELEASE_FACTOR = timedelta(hours=24), 10, 0.5, 4
-RELEASE_SUBMISSIONS, RELEASE_HOSTS = 3, 2
+RELEASE_WITHIN = timedelta(hours=24)
+RELEASE_JOBS = 10
+RELEASE_SHARE = 0.5
+RELEASE_FACTOR = 4
+RELEASE_SUBMISSIONS = 3
+RELEASE_HOSTS = 2
 
 
 def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
@@ -100,13 +107,18 @@ def _densest_run(failures: Sequence[bool]) -> slice:
     from its first failure to its last.
     """
     penalty = HOST_SHARE / (1 - HOST_SHARE)
-    best, score, begin, run = 0.0, 0.0, 0, slice(0, 0)
+    best = 0.0
+    score = 0.0
+    begin = 0
+    run = slice(0, 0)
     for place, has_failed in enumerate(failures):
         if score <= 0:
-            score, begin = 0.0, place
+            score = 0.0
+            begin = place
         score += 1 if has_failed else -penalty
         if score > best:
-            best, run = score, slice(begin, place + 1)
+            best = score
+            run = slice(begin, place + 1)
     return run
 
 
@@ -115,7 +127,8 @@ def _failed_shares(jobs: QuerySet[Job], start: datetime, end: datetime) -> tuple
 
     A service that is out in [start, end] fails jobs on every host.
     """
-    during, failed = Q(ended_at__gte=start, ended_at__lte=end), Q(state__in=FAILED_STATES)
+    during = Q(ended_at__gte=start, ended_at__lte=end)
+    failed = Q(state__in=FAILED_STATES)
     counts = jobs.aggregate(
         all=Count("pk"),
         bad=Count("pk", filter=failed),
@@ -190,7 +203,8 @@ def _is_bad(experiment: int, release: str, at: datetime) -> bool:
     within: dict[str, Any] = {"ended_at__gte": at - RELEASE_WITHIN, "ended_at__lte": at}
     jobs = Job.objects.filter(experiment=experiment, **within).exclude(stage__endswith=DEBUG_STAGE)
     stages = jobs.filter(release=release, state__in=FAILED_STATES).values("stage")
-    has, failed = Q(release=release), Q(state__in=FAILED_STATES)
+    has = Q(release=release)
+    failed = Q(state__in=FAILED_STATES)
     sums = jobs.filter(stage__in=stages).aggregate(
         own=Count("pk", filter=has),
         bad=Count("pk", filter=has & failed),

@@ -157,7 +157,8 @@ def add_details(
     for (pk, experiment), jobs in counted.most_common():
         by_pk[pk].experiments.append((experiment, jobs))
     for pk, ends in times.items():
-        by_pk[pk].first, by_pk[pk].last = min(ends), max(ends)
+        by_pk[pk].first = min(ends)
+        by_pk[pk].last = max(ends)
 
 
 def facets_of(

@@ -15,14 +15,18 @@ from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
 
 #: The newest jobs of a group, and the time before its last failure, that are compared.
-NEWEST, WITHIN = 2000, timedelta(days=1)
+NEWEST = 2000
+WITHIN = timedelta(days=1)
 #: What is common is computed again once a group has grown by this share, or after this time if it
 #: has grown at all.
-GROWTH, AGE = 0.2, timedelta(hours=1)
+GROWTH = 0.2
+AGE = timedelta(hours=1)
 #: Groups that failed within this time are kept up to date, so many in one run.
-KEPT_UP, MOST_GROUPS = timedelta(days=2), 20
+KEPT_UP = timedelta(days=2)
+MOST_GROUPS = 20
 #: A value is compared if so many of the group's jobs have it.
-LEAST_JOBS, MOST_VALUES = 3, 12
+LEAST_JOBS = 3
+MOST_VALUES = 12
 #: An attribute stands out if the interval of its lift lies above this.
 STANDS_OUT = 1.5
 
@@ -90,7 +94,8 @@ def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
     )
     if not newest:
         return None
-    start, end = newest[-1][1], newest[0][1]
+    start = newest[-1][1]
+    end = newest[0][1]
     others = Job.objects.filter(
         ended_at__gte=start - timedelta(hours=1),
         ended_at__lte=end,

@@ -21,7 +21,9 @@ from apps.jobs.domain.records import hour_of
 
 #: A jump: so many failures in one hour, and so many times the mean of the day before; published
 #: once in a while.
-JUMP_JOBS, JUMP_FACTOR, JUMP_PAUSE = 20, 5, timedelta(hours=6)
+JUMP_JOBS = 20
+JUMP_FACTOR = 5
+JUMP_PAUSE = timedelta(hours=6)
 #: Hosts and releases are blamed for failures of so long ago, of logs that are analysed late.
 BLAMED_WITHIN = timedelta(days=7)
 
@@ -48,7 +50,8 @@ def _note_seen(group: FailureGroup) -> None:
     totals = DailyCauseTotals.objects.filter(group=group)
     seen = totals.aggregate(first=Min("first_ended_at"), last=Max("last_ended_at"))
     if seen["first"] and (seen["first"], seen["last"]) != (group.first_seen_at, group.last_seen_at):
-        group.first_seen_at, group.last_seen_at = seen["first"], seen["last"]
+        group.first_seen_at = seen["first"]
+        group.last_seen_at = seen["last"]
         group.save(update_fields=["first_seen_at", "last_seen_at"])
 
 
@@ -88,7 +91,8 @@ def _note_jump(group: FailureGroup, at: datetime) -> None:
         now=Sum("jobs", filter=Q(hour=hour)),
         before=Sum("jobs", filter=Q(hour__gte=hour - timedelta(hours=24), hour__lt=hour)),
     )
-    jobs, mean = totals["now"] or 0, (totals["before"] or 0) / 24
+    jobs = totals["now"] or 0
+    mean = (totals["before"] or 0) / 24
     is_muted = group.status == GroupStatus.MUTED or (
         group.jumped_at and group.jumped_at > at - JUMP_PAUSE
     )

@@ -135,7 +135,8 @@ def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
 
 
 def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:
-    verdict, line = failure.verdict, failure.line
+    verdict = failure.verdict
+    line = failure.line
     group, created = FailureGroup.objects.get_or_create(
         fingerprint=digest,
         defaults={

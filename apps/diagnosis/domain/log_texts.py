@@ -50,7 +50,8 @@ class LogText:
 
     def _read(self, begin: int, end: int) -> bytes:
         """Return these bytes as the job wrote them."""
-        begin, end = max(begin, self.begin), min(end, self.end)
+        begin = max(begin, self.begin)
+        end = min(end, self.end)
         parts = []
         while begin < end and (data := os.pread(self.descriptor, end - begin, begin)):
             parts.append(data)
@@ -71,7 +72,8 @@ class LogText:
         """
         if self.first_number is None or offset - self.begin > WHOLE_BYTES:
             return None
-        number, position = self.first_number, self.begin
+        number = self.first_number
+        position = self.begin
         while position < offset and (data := self._read(position, min(position + _STEP, offset))):
             number += newlines(data)
             position += len(data)

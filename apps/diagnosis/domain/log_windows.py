@@ -91,7 +91,8 @@ def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
 def _window(
     view: LogView, excerpt: LogExcerpt | None, path: str, before: int | None
 ) -> tuple[Block | None, str]:
-    lines, at = view.wanted, view.at
+    lines = view.wanted
+    at = view.at
     stored = _stored_window(excerpt, lines, before, at) if excerpt else None
     if stored is not None:
         return stored, ""

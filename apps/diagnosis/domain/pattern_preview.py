@@ -16,7 +16,10 @@ from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.models import LogExcerpt
 from apps.jobs.models import Job
 
-EXCERPTS, LINES, LINES_PER_EXCERPT, SECONDS = 1_000, 8, 2, 3.0
+EXCERPTS = 1_000
+LINES = 8
+LINES_PER_EXCERPT = 2
+SECONDS = 3.0
 #: Excerpts of successful jobs are few: they are looked for among so many of the newest.
 RECENT = 50_000
 
@@ -58,7 +61,9 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
 
     Raises `TooCostly` if it cannot begin.
     """
-    failed, successful, cut_short = Side(), Side(), False
+    failed = Side()
+    successful = Side()
+    cut_short = False
     with expression_run(user.pk, seconds=SECONDS) as run:
         try:
             for side, succeeded in ((failed, False), (successful, True)):
@@ -77,7 +82,8 @@ def _add(side: Side, excerpt: LogExcerpt, lines: Sequence[tuple[int, bytes]]) ->
     side.searched += 1
     side.matched += bool(lines)
     for start, line in lines[: LINES - len(side.lines)]:
-        offset, text = excerpt.first_offset + start, text_of(line[:400])
+        offset = excerpt.first_offset + start
+        text = text_of(line[:400])
         side.lines.append(PreviewLine(excerpt.harvest.job, excerpt.stream, offset, text))
 
 

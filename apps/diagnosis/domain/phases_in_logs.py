@@ -41,5 +41,6 @@ def _seconds_to_end(job: Job, phases: Sequence[Phase]) -> int | None:
     """Return how long the last phase lasted: it ended with the job,
     and the first one began with the job.
     """
-    first, last = phases[0].started_at, phases[-1].started_at
+    first = phases[0].started_at
+    last = phases[-1].started_at
     return job.wall_seconds - int((last - first).total_seconds()) if first and last else None

@@ -33,7 +33,8 @@ _DAY = timedelta(days=1)
 _SIZE = Coalesce(Sum(Greatest(Length("compressed"), Value(_ROW_BYTES))), Value(0))
 #: Clocks of worker nodes and of the portal differ, and a job may post what it wrote last when it
 #: has ended.
-_AHEAD, _AFTER = timedelta(minutes=1), timedelta(minutes=5)
+_AHEAD = timedelta(minutes=1)
+_AFTER = timedelta(minutes=5)
 
 
 @transaction.atomic
@@ -46,7 +47,8 @@ def store_posted_log(
     or the jobs of the experiment within a day, have posted too much.
     """
     check_array(token=token, job_id=job_id)
-    array, posted = array_of(job_id), PostedLog.objects.filter(token_label=token.label)
+    array = array_of(job_id)
+    posted = PostedLog.objects.filter(token_label=token.label)
     if posted.exclude(array_id=array).exists():
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
     _check_limits(posted, token, at)
@@ -157,5 +159,6 @@ def _is_of(row: PostedLog, job: Job) -> bool:
 
 def posted_block(row: PostedLog) -> Block:
     """Return what was posted as the end of a log."""
-    data, offset = row.data, row.first_offset
+    data = row.data
+    offset = row.first_offset
     return Block(data, offset, offset + len(data), None if offset else 1, Stream(row.stream))

@@ -125,16 +125,20 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     rows = Verdict.objects.filter(
         pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
     )
-    apply, catalogue = run.state == ReclassificationState.APPLYING, current()
+    apply = run.state == ReclassificationState.APPLYING
+    catalogue = current()
     if apply:
         _lock_harvests(rows)
     rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
-    batch, moves = list(rows[:BATCH]), Counter(run.moves)
+    batch = list(rows[:BATCH])
+    moves = Counter(run.moves)
     for verdict in batch:
         if change := _reclassify(verdict, apply, catalogue, at):
             moves[change] += 1
             run.changed += 1
-    run.moves, run.worked_at, run.catalogue_version = dict(moves), at, catalogue.version
+    run.moves = dict(moves)
+    run.worked_at = at
+    run.catalogue_version = catalogue.version
     run.judged += len(batch)
     run.position = batch[-1].pk if batch else run.position
     more = len(batch) == BATCH

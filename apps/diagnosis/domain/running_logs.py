@@ -31,10 +31,13 @@ from apps.diagnosis.enums import Stream
 from apps.jobs.domain.records import record_of
 from apps.jobs.models import Job
 
-LINES, TAIL_BYTES, HEAD_BYTES = 200, 256 * 1024, 1024
+LINES = 200
+TAIL_BYTES = 256 * 1024
+HEAD_BYTES = 1024
 #: Paths are known for so long. A scheduler is asked about an archived job, of whatever task, again
 #: after so long if a question is not answered, or if it did not know the paths.
-KNOWN_SECONDS, ASK_SECONDS = 600, 30
+KNOWN_SECONDS = 600
+ASK_SECONDS = 30
 #: Variables of a job that name its working directory.
 _DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
 
@@ -135,7 +138,8 @@ def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
     )
     if archived is None:
         return
-    paths, seconds = _paths(archived, job_id, at), KNOWN_SECONDS
+    paths = _paths(archived, job_id, at)
+    seconds = KNOWN_SECONDS
     if "problem" in paths:
         seconds = ASK_SECONDS
     cache.set(_key(archived, job_id), paths, seconds)

@@ -35,12 +35,17 @@ log = logging.getLogger(__name__)
 #: Experiment, stage and release.
 Kind = tuple[int | None, str, str]
 #: So many logs of a kind are kept; a full kind gets a new one as often.
-LOGS, RENEWED = 40, timedelta(hours=1)
+LOGS = 40
+RENEWED = timedelta(hours=1)
 #: Logs read in one run, of one kind and of all; among so many of the newest jobs.
-PER_KIND, PER_RUN, NEWEST = 5, 40, 2_000
+PER_KIND = 5
+PER_RUN = 40
+NEWEST = 2_000
 #: Novel lines of one log that are ranked, and those of a job that are shown.
-RANKED, SHOWN = 20, 3
-_KEPT_SECONDS, _KEPT = 60.0, 8
+RANKED = 20
+SHOWN = 3
+_KEPT_SECONDS = 60.0
+_KEPT = 8
 
 _baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
 
@@ -128,7 +133,8 @@ def baseline_for(job: Job) -> Baseline | None:
     Kept for a minute in this process, for few kinds.
     """
     kind = (job.experiment_id, job.stage, job.release)
-    kept, now = _baselines.get(kind), time.monotonic()
+    kept = _baselines.get(kind)
+    now = time.monotonic()
     if kept is None or now - kept[0] > _KEPT_SECONDS:
         kept = (now, _baseline(kind) if job.stage else None)
         _baselines[kind] = kept

@@ -142,8 +142,11 @@ def override_verdict(
     if old is None:
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
-    old.verdict, old.advice = verdict, Advice.NONE if old.later_state else ADVICE_OF[verdict]
-    old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
+    old.verdict = verdict
+    old.advice = Advice.NONE if old.later_state else ADVICE_OF[verdict]
+    old.overridden_by = str(by)[:150]
+    old.overridden_at = at
+    old.override_reason = reason.strip()
     group = old.group
     old.group = group_for(
         old, title=group.title if group else old.summary, line=group.line if group else "", at=at

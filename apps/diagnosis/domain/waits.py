@@ -17,7 +17,8 @@ def waits_by_service(at: datetime) -> Mapping[str, str]:
     """
     waits: dict[str, str] = {}
     for trouble in disruptions(at, (State.DOWN,)):
-        since, now = timezone.localtime(trouble.since), timezone.localtime(at)
+        since = timezone.localtime(trouble.since)
+        now = timezone.localtime(at)
         clock = f"{since:%H:%M}" if since.date() == now.date() else f"{since.day} {since:%b %H:%M}"
         step = f"wait until {trouble.service.name} is up (down since {clock})"
         waits |= dict.fromkeys((trouble.service.slug.lower(), trouble.service.name.lower()), step)

@@ -169,7 +169,8 @@ class Catalogue:
 
         Raises `CatalogueError` if they need too much memory together.
         """
-        self.patterns, self.version = tuple(patterns), version
+        self.patterns = tuple(patterns)
+        self.version = version
         self._noise = [
             index
             for index, pattern in enumerate(self.patterns)

@@ -50,7 +50,9 @@ class LineNumbers:
     """Numbers of the lines of a block; no byte is counted twice if they are asked for in order."""
 
     def __init__(self, block: Block) -> None:
-        self._data, self._position, self._number = block.data, 0, block.first_line
+        self._data = block.data
+        self._position = 0
+        self._number = block.first_line
 
     def at(self, position: int) -> int | None:
         """Return the number of the line at a position of the block;
@@ -74,8 +76,10 @@ class Chunk:
     def __init__(self, block: Block, numbers: LineNumbers, begin: int, end: int) -> None:
         self.raw = block.data[begin:end]
         self.text = clean(self.raw)
-        self.offset, self.left = block.offset + begin, len(block.data) - end
-        self._numbers, self._begin = numbers, begin
+        self.offset = block.offset + begin
+        self.left = len(block.data) - end
+        self._numbers = numbers
+        self._begin = begin
 
     def place_of(self, start: int) -> tuple[int, int | None]:
         """Return offset and number of the line that begins at `start` of the clean text."""
@@ -100,7 +104,8 @@ def chunks(
     Of several chunks that need no cleaning, those are left out that end before what `skip` returns
     for all of them.
     """
-    data, numbers = block.data, LineNumbers(block)
+    data = block.data
+    numbers = LineNumbers(block)
     ends = _ends(data, begin)
     while stride := list(islice(ends, STRIDE_CHUNKS if skip else 1)):
         first = skip(begin, stride[-1]) if skip and _is_plain(data, [begin, *stride]) else 0

@@ -33,7 +33,8 @@ def opened_text(descriptor: int, part: LogPart = WHOLE) -> Iterator[int]:
         return
     with os.fdopen(os.dup(descriptor), "rb") as file, tempfile.TemporaryFile() as text:
         file.seek(0)
-        reader, left = _reader(file), OUTPUT_BYTES
+        reader = _reader(file)
+        left = OUTPUT_BYTES
         try:
             while left > 0 and (data := reader.read(min(_STEP, left))):
                 text.write(data)

@@ -11,13 +11,18 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, JobFacts
 
 #: Events end with such a line. Its last one is not farther from the end.
-_EVENT_END, _LAST_EVENT_BYTES = b"\n...", 64 * 1024
+_EVENT_END = b"\n..."
+_LAST_EVENT_BYTES = 64 * 1024
 _EVENT = re.compile(
     rb"^(\d{3}) \((\d+)\.(\d+)\.\d+\) [-/\d]{5,10}[ T][\d:.]{8,15}\S* "
     rb"(.*(?:\n(?!\.\.\.|\d{3} \().*)*)",
     re.MULTILINE,
 )
-_SUBMITTED, _EXECUTING, _TERMINATED, _HELD, _RELEASED = 0, 1, 5, 12, 13
+_SUBMITTED = 0
+_EXECUTING = 1
+_TERMINATED = 5
+_HELD = 12
+_RELEASED = 13
 _RETURN_VALUE = re.compile(rb"\(return value (\d{1,9})\)")
 _SIGNAL = re.compile(rb"\(signal (\d{1,3})\)")
 _HOLD_CODE = re.compile(rb"\bCode (\d{1,4}) Subcode -?\d+")

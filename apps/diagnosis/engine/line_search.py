@@ -40,7 +40,8 @@ class LineSearch:
     def first_matches(self, data: bytes) -> list[int]:
         """Return where the first match of each line begins."""
         expression = _compile(self)
-        begins, position = [], 0
+        begins = []
+        position = 0
         while position < len(data) and (match := expression.search(data, position)):
             begins.append(match.start())
             position = data.find(b"\n", match.end()) + 1 or len(data)

@@ -23,7 +23,8 @@ _TIME = re2.compile(
     + rb") {1,2}(\d{1,2}) (\d\d:\d\d:\d\d))"
     + rb"|^(\d\d)(\d\d)(\d\d) (\d\d:\d\d:\d\d)\b"
 )
-_HALF_HOUR, _SLACK = timedelta(minutes=30), timedelta(minutes=1)
+_HALF_HOUR = timedelta(minutes=30)
+_SLACK = timedelta(minutes=1)
 
 
 class LineTime(NamedTuple):
@@ -39,7 +40,10 @@ def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
     A year that is not said is the one that comes closest to `near`.
     """
     for match in _TIME.finditer(data):
-        iso, art, syslog, xrootd = match.group(1), match.group(6), match.group(11), match.group(14)
+        iso = match.group(1)
+        art = match.group(6)
+        syslog = match.group(11)
+        xrootd = match.group(14)
         group = match.group
         try:
             if iso:
@@ -49,7 +53,8 @@ def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
                     int(group(8)), _MONTHS[group(7).decode()], int(art), group(9), group(10)
                 )
             elif syslog:
-                month, day = _MONTHS[syslog.decode()], int(group(12))
+                month = _MONTHS[syslog.decode()]
+                day = int(group(12))
                 at = min(
                     (_moment(near.year + step, month, day, group(13), None) for step in (-1, 0, 1)),
                     key=lambda moment: abs(moment.replace(tzinfo=UTC) - near),
@@ -84,7 +89,8 @@ def local_offset(times: list[datetime], start: datetime, end: datetime) -> timed
     """
     if not times:
         return None
-    first, last = min(times).replace(tzinfo=UTC), max(times).replace(tzinfo=UTC)
+    first = min(times).replace(tzinfo=UTC)
+    last = max(times).replace(tzinfo=UTC)
     offset = (first - start + _SLACK) // _HALF_HOUR * _HALF_HOUR
     fits = abs(offset) <= timedelta(hours=14) and last - offset <= end + _SLACK
     return offset if fits else None

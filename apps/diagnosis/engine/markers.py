@@ -25,7 +25,8 @@ NO_MARKERS = Markers()
 
 def markers_in(stored: Mapping[str, Any]) -> Markers:
     """Return the phases and levels of a pack as they are stored."""
-    phases, levels = stored.get("phases", ()), stored.get("levels", ())
+    phases = stored.get("phases", ())
+    levels = stored.get("levels", ())
     return Markers(
         starts=tuple(phase["start"] for phase in phases),
         ends=tuple(phase["end"] for phase in phases if phase.get("end")),

@@ -83,8 +83,10 @@ class HyperscanMatcher:
 
         They are compiled when first needed: it takes 300 ms.
         """
-        self._regexes, self._exact = regexes, exact
-        self._lock, self._own = threading.Lock(), threading.local()
+        self._regexes = regexes
+        self._exact = exact
+        self._lock = threading.Lock()
+        self._own = threading.local()
 
     def match(self, data: bytes, begin: int = 0, end: int | None = None) -> Mapping[int, int]:
         if data.find(_VERTICAL_TAB, begin, end) >= 0:

@@ -53,7 +53,8 @@ LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 def _load() -> tuple[tuple[Meaning, ...], re2.Set]:
     """Read the table: the meaning of each row, and the matcher of all rows."""
-    meanings, matcher = [], re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
+    meanings = []
+    matcher = re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
     with Path(__file__).with_name("messages.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             meanings.append(

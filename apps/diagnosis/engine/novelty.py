@@ -119,7 +119,8 @@ class NovelLine:
 
 def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int, int]]:
     """Yield row and template of each clean line whose template no successful job writes."""
-    templates, known = Templates(), dict[int, bool]()
+    templates = Templates()
+    known = dict[int, bool]()
     for row, line in enumerate(lines):
         template = templates.hash_of(line)
         if template not in known:

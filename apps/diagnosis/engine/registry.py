@@ -35,7 +35,8 @@ class BoundedClassifier:
     """A third party's classifier in a process of its own, with limits of time and memory."""
 
     def __init__(self, name: str, make: Callable[[], LogClassifier]) -> None:
-        self.name, self._make = name, make
+        self.name = name
+        self._make = make
         self._rests_until = 0.0
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:

@@ -15,7 +15,8 @@ SECONDS = 3.0
 #: So often the slowest patterns are left out; then the rest of the block is not searched.
 MOST_ROUNDS = 2
 #: To find the slow patterns, each is timed on so many pieces of the text, of so many bytes.
-_SAMPLE_PIECES, _PIECE_BYTES = 16, 1024
+_SAMPLE_PIECES = 16
+_PIECE_BYTES = 1024
 
 
 class ScanBudget:

@@ -26,7 +26,8 @@ def starred(data: bytes) -> bytes:
     """
     if not SECRET_HINT.search(data):
         return data
-    parts, position = [], 0
+    parts = []
+    position = 0
     data = _star(data, private_keys_in(data))
     while position < len(data):
         end = data.find(b"\n", min(position + _CHUNK, len(data)) - 1) + 1 or len(data)
@@ -67,7 +68,8 @@ def _chunk(chunk: bytes) -> bytes:
 
 def _star(data: bytes, spans: list[Span]) -> bytes:
     """Replace all bytes of these spans by stars, except ends of lines."""
-    parts, position = [], 0
+    parts = []
+    position = 0
     for begin, end in spans:
         secret = data[begin:end]
         lines = [b"*" * len(line) for line in secret.split(b"\n")]

@@ -74,7 +74,8 @@ def survey(
     stop = end.offset if limit_bytes is None else min(end.offset, end.begin + limit_bytes)
     kept: dict[str, _Kept] = {}
     omitted: set[str] = set()
-    offset, lines = end.begin, 0
+    offset = end.begin
+    lines = 0
     for data in _blocks(descriptor, end.begin, stop):
         block = Block(data, offset, end.file_bytes, lines + 1, end.stream, end.begin)
         findings = catalogue.classify(facts, block)
@@ -98,7 +99,8 @@ def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:
 
     Ends early if the file was truncated.
     """
-    position, rest = begin, b""
+    position = begin
+    rest = b""
     while position < stop and (
         data := os.pread(descriptor, min(BLOCK_BYTES, stop - position), position)
     ):

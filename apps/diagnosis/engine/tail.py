@@ -181,7 +181,8 @@ def read_back(
     stop = size if end is None else max(part.start, min(end, size))
     floor = max(part.start, stop - budget_bytes)
     steps: list[bytes] = []
-    start, seen = stop, 0
+    start = stop
+    seen = 0
     step = (
         STEP_BYTES if lines is not None else budget_bytes
     )  # all of it at once is held in memory once
@@ -191,7 +192,9 @@ def read_back(
         if (
             len(data) < start - begin
         ):  # the file was truncated: what was read after this offset is gone
-            steps, seen, stop = [], 0, begin + len(data)
+            steps = []
+            seen = 0
+            stop = begin + len(data)
         steps.append(data)
         seen += newlines(data)
         start = begin
@@ -255,7 +258,8 @@ def _line_number(descriptor: int, offset: int, size: int) -> int | None:
     """Return the line number at `offset`; None if the file is too large to count."""
     if size > WHOLE_BYTES:
         return None
-    count, position = 1, 0
+    count = 1
+    position = 0
     while position < offset and (
         data := os.pread(descriptor, min(1024 * 1024, offset - position), position)
     ):

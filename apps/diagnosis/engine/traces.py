@@ -183,7 +183,8 @@ def _matlab(lines: Sequence[str], row: int) -> Trace | None:
     below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
     if below is None:
         return None
-    using, caller = _MATLAB.match(_unmarked(lines[row])), _MATLAB.match(_unmarked(lines[below]))
+    using = _MATLAB.match(_unmarked(lines[row]))
+    caller = _MATLAB.match(_unmarked(lines[below]))
     if using and using["how"] == "using":
         return Trace(below + 1, (Message(below, _unmarked(lines[below]), frame=_place(using)),))
     if using or not caller or caller["how"] != "in" or not caller["line"]:

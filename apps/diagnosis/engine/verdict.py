@@ -183,7 +183,8 @@ def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
     """Without other evidence, an outage of a needed service is the best guess."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
-            summary, reason = wording.outage(outage).summary, _outage_reason(outage)
+            summary = wording.outage(outage).summary
+            reason = _outage_reason(outage)
             return Candidate(
                 Category.SERVICE, Confidence.LOW, summary, reason, service=outage.service
             )

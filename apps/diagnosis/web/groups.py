@@ -45,7 +45,10 @@ VIEWS = {
     "mine": "Mine",
     "muted": "Muted",
 }
-PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, BULK = 25, 20, 50, 100
+PAGE_SIZE = 25
+JOBS_SHOWN = 20
+EVENTS_SHOWN = 50
+BULK = 100
 #: For how many days a group is muted, unless the user enters another number.
 MUTE_DAYS = 7
 

@@ -131,11 +131,13 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
     `experiment`.
     """
     query = request.GET
-    line, service = query.get("line", "")[:4000], query.get("service", "")[:64]
+    line = query.get("line", "")[:4000]
+    service = query.get("service", "")[:64]
     initial: dict[str, Any] = {"base": 0, "role": Role.CAUSE, "service": service}
     if query.get("verdict") in list(CATEGORY_OF_CORRECTION):
         kind = VerdictKind(query["verdict"])
-        initial["category"], initial["advice"] = CATEGORY_OF_CORRECTION[kind], ADVICE_OF[kind]
+        initial["category"] = CATEGORY_OF_CORRECTION[kind]
+        initial["advice"] = ADVICE_OF[kind]
     if line.strip():
         initial |= {"example": line, "regex": pattern_of(line), "id": id_of(line, service)}
     return initial
@@ -190,7 +192,9 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a change: what differs, and for a proposal what its pattern matches."""
     change = get_object_or_404(KnownErrorChange, pk=pk)
     row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
-    preview, problem, values = None, "", change.values
+    preview = None
+    problem = ""
+    values = change.values
     is_open = change.state == ChangeState.PROPOSED
     if is_open:
         values = proposed_values(change)

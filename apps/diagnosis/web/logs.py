@@ -143,7 +143,9 @@ class _Reader:
     """The text of a log as a file that `FileResponse` reads and closes."""
 
     def __init__(self, text: LogText, opened: ExitStack) -> None:
-        self._text, self._opened, self._position = text, opened, text.begin
+        self._text = text
+        self._opened = opened
+        self._position = text.begin
 
     def read(self, count: int = 64 * 1024) -> bytes:
         data = self._text.read(self._position, self._position + count)

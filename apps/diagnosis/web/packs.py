@@ -83,7 +83,9 @@ def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(
         ExperimentPack.objects.visible_to(request.user).select_related("experiment"), pk=pk
     )
-    is_open, effect, problems = row.state == ChangeState.PROPOSED, None, []
+    is_open = row.state == ChangeState.PROPOSED
+    effect = None
+    problems = []
     if is_open:
         read = read_pack(row.text)
         problems = [str(fault) for fault in read.faults]
@@ -103,7 +105,8 @@ def decide(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposed pack."""
     row = get_object_or_404(ExperimentPack.objects.visible_to(request.user), pk=pk)
     with show_errors(request):
-        approve, reason = request.POST.get("do") == "approve", request.POST.get("reason", "")[:4000]
+        approve = request.POST.get("do") == "approve"
+        reason = request.POST.get("reason", "")[:4000]
         decide_pack(
             proposed=row, approve=approve, by=request.user, at=timezone.now(), reason=reason
         )

@@ -29,7 +29,8 @@ def _verdict_context(
     request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None
 ) -> dict[str, Any]:
     diagnosis = job_diagnosis(job, timezone.now())
-    initial, experience = {}, None
+    initial = {}
+    experience = None
     if verdict := diagnosis.verdict:
         initial = {"verdict": verdict.verdict}
         experience = experience_of(verdict, user=request.user, at=timezone.now())

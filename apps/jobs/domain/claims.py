@@ -111,7 +111,9 @@ def withdraw_claims(
     row = rows.filter(request=request, pk=acceptance, withdrawn_at=None).first()
     if row is None:
         raise InvalidTransition(f"{request}: acceptance not found, or already withdrawn.")
-    row.withdrawn_at, row.withdrawn_by, row.withdrawn_reason = at, by.username, text
+    row.withdrawn_at = at
+    row.withdrawn_by = by.username
+    row.withdrawn_reason = text
     row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
     _apply("claims.withdrawn", row, Proof.ACCEPTED, by=by, at=at, reason=text)
     return row

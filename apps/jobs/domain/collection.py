@@ -107,11 +107,9 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
                 more_new, more_changed, more_flagged = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
-                new, changed, flagged = (
-                    new + more_new,
-                    changed + more_changed,
-                    flagged + more_flagged,
-                )
+                new += more_new
+                changed += more_changed
+                flagged += more_flagged
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
@@ -144,7 +142,8 @@ def remove_jobs(*, cluster: Cluster) -> None:
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
             raise InvalidTransition(f"{cluster} is being collected now. Retry in a moment.")
-        jobs, last = Job.objects.filter(cluster=cluster).order_by("pk"), 0
+        jobs = Job.objects.filter(cluster=cluster).order_by("pk")
+        last = 0
         while rows := list(jobs.filter(pk__gt=last).values_list("pk", "ended_at")[:CHUNK]):
             with transaction.atomic():
                 going = Job.objects.filter(pk__in=[pk for pk, _ in rows])
@@ -215,7 +214,8 @@ def flagged_if_wrong(
         if read.record and (month := month_of(read.record.ended_at)) in dropped:
             return Flagged(read.raw, _archived(month))
         return read
-    problem, doubts = problem_of(read, at=at), " ".join(doubts_of(read))
+    problem = problem_of(read, at=at)
+    doubts = " ".join(doubts_of(read))
     if not problem and dropped and (month := month_of(read.ended_at)) in dropped:
         problem = _archived(month)
     if not problem and not doubts:

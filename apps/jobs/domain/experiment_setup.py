@@ -149,13 +149,15 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
 
 def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
     """Try a setup, take note of its effect, and undo it. Raises as `set_up_experiment` does."""
-    ranks, names = _ranks(), {person.username for person in setup.people}
+    ranks = _ranks()
+    names = {person.username for person in setup.people}
     new_users = names - set(
         User.objects.filter(username__in=names).values_list("username", flat=True)
     )
     with transaction.atomic():
         experiment = set_up_experiment(setup=setup, by=by, at=at)
-        after, then = {row.experiment.pk: row.share for row in share_rows()}, _ranks()
+        after = {row.experiment.pk: row.share for row in share_rows()}
+        then = _ranks()
         transaction.set_rollback(True)
     changes = [
         RankChange(entry.request, rank, then[pk][0])

@@ -115,7 +115,8 @@ class Claims:
         job_id: str = "",
     ) -> Proof:
         """Return how a job that names this request belongs to it."""
-        request, experiment = self.requests.get(key), self.experiment_of(key)
+        request = self.requests.get(key)
+        experiment = self.experiment_of(key)
         if request and any(
             array.request_id == request.pk and -SKEW <= submitted_at - array.sent_at <= _SAME_ARRAY
             for array in self._arrays[spool_id]
@@ -180,7 +181,8 @@ def _by_cluster(jobs: Iterable[Job]) -> Iterable[list[Job]]:
 
 def _prove(jobs: Sequence[Job]) -> list[Job]:
     """Set the proofs of jobs of one cluster, not saved yet; return the jobs that changed."""
-    keys, spool_ids = {job.claimed_key for job in jobs}, {job.spool_id for job in jobs}
+    keys = {job.claimed_key for job in jobs}
+    spool_ids = {job.spool_id for job in jobs}
     claims = Claims(jobs[0].cluster, keys=keys, spool_ids=spool_ids)
     stages = Stage.objects.filter(request__in=claims.requests.values()).values_list(
         "request", "name", "release"
@@ -188,7 +190,8 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
     releases = {(request, name.casefold()): release for request, name, release in stages}
     changed = []
     for job in jobs:
-        key, before = job.claimed_key, (job.proof, job.experiment_id)
+        key = job.claimed_key
+        before = (job.proof, job.experiment_id)
         job.proof = claims.proof_of(
             key,
             spool_id=job.spool_id,
@@ -198,14 +201,13 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
             user=job.user,
         )
         if job.proof == Proof.CLAIMED:
-            job.request_key, job.request = "", None
+            job.request_key = ""
+            job.request = None
             job.experiment_id = claims.membership.experiment_of(job.account, job.user)
         else:
-            job.request_key, job.request, job.experiment_id = (
-                key,
-                claims.requests.get(key),
-                claims.experiment_of(key),
-            )
+            job.request_key = key
+            job.request = claims.requests.get(key)
+            job.experiment_id = claims.experiment_of(key)
         job.release = releases.get((job.request_id or 0, job.stage.casefold()), "")
         if (job.proof, job.experiment_id) != before:
             changed.append(job)

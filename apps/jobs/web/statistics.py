@@ -35,7 +35,8 @@ from apps.jobs.web.questions import read_question
 if TYPE_CHECKING:
     from apps.jobs.domain.statistics.explorer import Explorer
 
-SHOWN, EXPORTED = 50, 10_000
+SHOWN = 50
+EXPORTED = 10_000
 #: Cells of a matrix are taken from so many rows.
 _MATRIX_ROWS = 500
 _HOURLY = 8 * 24
@@ -66,7 +67,8 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("filter") in DIMENSIONS:
         return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
     asked = read_question(request.GET, at=timezone.now())
-    question, source = asked.question, Explorer(request.user)
+    question = asked.question
+    source = Explorer(request.user)
     if request.GET.get("format") == "csv" and not asked.problems:
         return _csv(source.answer(question, limit=EXPORTED))
     answer = source.answer(question, limit=_MATRIX_ROWS)

@@ -176,7 +176,8 @@ def _course(
 
 def _label(row: StateInterval, axis: _Axis) -> str:
     """Name the state in its bar where there is room for it."""
-    start, end = max(row.started_at, axis.start), min(row.ended_at or axis.end, axis.end)
+    start = max(row.started_at, axis.start)
+    end = min(row.ended_at or axis.end, axis.end)
     share = (end - start) / (axis.end - axis.start)
     if share < 0.08:
         return ""

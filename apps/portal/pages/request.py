@@ -73,13 +73,12 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     """Return the schedule of an approved request that is still open."""
     if progress is None or request.approved_at is None or request.state in CLOSED:
         return None
-    start, now, forecast = (
-        timezone.localdate(request.approved_at),
-        timezone.localdate(at),
-        progress.forecast,
-    )
+    start = timezone.localdate(request.approved_at)
+    now = timezone.localdate(at)
+    forecast = progress.forecast
     end = forecast.end[1] if forecast.end else now
-    due, slack = request.deadline or end, slack_of(request.deadline, forecast, today=now)
+    due = request.deadline or end
+    slack = slack_of(request.deadline, forecast, today=now)
     return Schedule(
         request.approved_at,
         forecast,
@@ -149,7 +148,8 @@ def _work(
     at: datetime,
 ) -> dict[str, Any]:
     """Return what a request needs, has used and has written, and what would end it earlier."""
-    needs, holds = required_services(request, at), holds_over(request)
+    needs = required_services(request, at)
+    holds = holds_over(request)
     outputs = outputs_of(progress) if progress else []
     return {
         "needs_impaired": [need for need in needs if need.row.state != State.UP],
@@ -182,13 +182,13 @@ def request_page(
     """
     prefetch_related_objects([request], "attention")
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
-    moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
-    prioritises, reschedules = may_prioritise(user, request), may_reschedule(user, request)
-    threads, line, written = (
-        threads_of(request),
-        line_of(request, user=user, at=at),
-        content_of(request),
-    )
+    moves = moves_for(user, request, at, slots=slots)
+    events = list(events_of(request))
+    prioritises = may_prioritise(user, request)
+    reschedules = may_reschedule(user, request)
+    threads = threads_of(request)
+    line = line_of(request, user=user, at=at)
+    written = content_of(request)
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)

@@ -14,7 +14,8 @@ from apps.progress.domain.progress import RequestNow, StageNow
 #: Of how many stages the page shows what a job uses.
 MOST_STAGES = 2
 #: The place of the median and the 90th percentile in the quantiles of past and present jobs.
-_MEDIAN, _MOST = 2, -1
+_MEDIAN = 2
+_MOST = -1
 #: Above this part of the estimate, the use is marked.
 _OVER = 1.1
 
@@ -63,7 +64,8 @@ def outputs_of(progress: RequestNow) -> list[Output]:
 
 
 def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
-    files, events = stage.counted.files_out, stage.counted.events_out
+    files = stage.counted.files_out
+    events = stage.counted.events_out
     if dataset is None:
         return Output(stage, name, files, events, None)
     return Output(

@@ -29,7 +29,8 @@ class Need:
 
 def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> dict[str, Any]:
     """Return the context of the page of a service, without its incidents."""
-    row, hours = board_row(service, at, zone=zone), hourly([service], at, zone=zone)[service.pk]
+    row = board_row(service, at, zone=zone)
+    hours = hourly([service], at, zone=zone)[service.pk]
     return {
         "at": at,
         "service": service,

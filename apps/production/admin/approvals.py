@@ -42,7 +42,8 @@ class _WithEvents(PortalAdmin):
 
 
 class Retire(ReasonAction):
-    name, label = "retire", "Retire"
+    name = "retire"
+    label = "Retire"
 
     def outlook(
         self, rows: Sequence[ApprovalGroup], user: User, at: datetime
@@ -64,7 +65,8 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     the history names it.
     """
 
-    saved_kind, deleted_kind = "approval_group.saved", "approval_group.deleted"
+    saved_kind = "approval_group.saved"
+    deleted_kind = "approval_group.deleted"
     actions = [Retire()]
     list_display = ["name", "experiment", "role", "retired_at"]
     list_filter = ["experiment", "role", ("retired_at", EMPTY)]
@@ -94,7 +96,8 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
 class ApprovalRuleAdmin(_WithEvents):
     """The groups of all matching rules must sign; without a rule, one approver must."""
 
-    saved_kind, deleted_kind = "approval_rule.saved", "approval_rule.deleted"
+    saved_kind = "approval_rule.saved"
+    deleted_kind = "approval_rule.deleted"
     list_display = ["__str__", "group_names", "remind_after_days", "enabled"]
     list_filter = ["enabled", "experiment"]
     list_select_related = ["workflow", "experiment"]

@@ -49,7 +49,9 @@ class StageInline(admin.TabularInline):
 
 class Move(ReasonAction):
     def __init__(self, verb: Verb) -> None:
-        self.verb, self.name, self.label = verb, verb.name.lower(), verb.label
+        self.verb = verb
+        self.name = verb.name.lower()
+        self.label = verb.label
         if verb is Verb.SUPERSEDE:
             self.extra = "Key of the request that replaces it"
         super().__init__()

@@ -64,7 +64,8 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         return False
     for kind, need in needs.items():
         row = rows.pop(kind, None) or Attention(request=current, kind=kind, since=need.since)
-        is_new, row.words = row.pk is None, need.words[:MAX_WORDS]
+        is_new = row.pk is None
+        row.words = need.words[:MAX_WORDS]
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:

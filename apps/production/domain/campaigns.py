@@ -106,7 +106,8 @@ def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
     """
     campaigns: dict[tuple[str, str], Campaign] = {}
     for row in _by_state(requests.exclude(campaign="")):
-        key, name = row["experiment__key"], row["campaign"]
+        key = row["experiment__key"]
+        name = row["campaign"]
         campaign = campaigns.setdefault((key, name), Campaign(name, row["experiment__name"], key))
         campaign.add(RequestState(row["state"]), row)
     return sorted(campaigns.values(), key=lambda campaign: -campaign.newest)

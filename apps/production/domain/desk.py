@@ -161,7 +161,8 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     reviewed = last_reviewed(request) if row.is_resubmitted else None
     differences = changes(content_at(request, reviewed), content) if reviewed else []
     old = {change["path"]: change["old"] for change in differences}
-    threads, sets_priority = threads_of(request), may_prioritise(user, request)
+    threads = threads_of(request)
+    sets_priority = may_prioritise(user, request)
     return Sheet(
         row,
         _groups(request, content, old, threads),
@@ -184,7 +185,8 @@ def _groups(
     request: Request, content: RequestContent, old: dict[str, str], threads: Sequence[Thread]
 ) -> list[FieldGroup]:
     """Return the fields that have a value, changed or have comments, in the order of the form."""
-    texts, groups = texts_of(content), [FieldGroup("", "Request", [])]
+    texts = texts_of(content)
+    groups = [FieldGroup("", "Request", [])]
     for path, label in fields_of(request)[1:]:
         talk = tuple(thread for thread in threads if thread.first.field == path)
         is_stage = path.startswith("stages.") and path.count(".") == 1

@@ -23,7 +23,8 @@ MAX_TEXT = 5_000
 #: The maximum number of comments per request.
 MAX_COMMENTS = 1_000
 #: The maximum number of comments per user within `RATE_TIME`.
-RATE, RATE_TIME = 30, timedelta(minutes=10)
+RATE = 30
+RATE_TIME = timedelta(minutes=10)
 MAX_MENTIONS = 20
 _MENTION = re.compile(r"(?<![\w@./+-])@([\w.@+-]{1,150})")
 
@@ -157,7 +158,9 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
     comment = _own(comment, by)
     if problems := _problems(text):
         raise InvalidFields(problems)
-    before, comment.text, comment.edited_at = mentions_in(comment.text), text.strip(), at
+    before = mentions_in(comment.text)
+    comment.text = text.strip()
+    comment.edited_at = at
     comment.save(update_fields=["text", "edited_at"])
     _publish(
         "request.comment_edited",
@@ -176,7 +179,8 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
     Raises `NotAllowed`, `InvalidTransition`.
     """
     comment = _own(comment, by)
-    comment.text, comment.withdrawn_at = "", at
+    comment.text = ""
+    comment.withdrawn_at = at
     comment.save(update_fields=["text", "withdrawn_at"])
     _publish("request.comment_withdrawn", comment, by, at)
     return comment

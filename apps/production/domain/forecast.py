@@ -18,8 +18,10 @@ Days = tuple[date, date, date]
 #: Later ends are shown as unknown.
 FAR_DAYS = 3650
 #: What a forecast may assume; the words follow a date.
-TEST_PASSES, STARTED_TODAY = "if its test passes today", "if it started today"
-IF_APPROVED, APPROVED_AND_STARTED = "if approved now", "if approved now and started today"
+TEST_PASSES = "if its test passes today"
+STARTED_TODAY = "if it started today"
+IF_APPROVED = "if approved now"
+APPROVED_AND_STARTED = "if approved now and started today"
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,8 @@ def forecast_of(request: Request) -> Forecast | None:
     """Return the stored forecast; None if none was computed since the request was approved."""
     if request.forecast_at is None:
         return None
-    start, end = request.expected_start, request.expected_end
+    start = request.expected_start
+    end = request.expected_end
     return Forecast(
         (request.expected_start_early or start, start, request.expected_start_late or start)
         if start

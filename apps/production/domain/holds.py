@@ -135,7 +135,8 @@ def sees_hold(user: User, hold: Hold) -> bool:
     """Whether a user can see a hold: members of its experiment can; a global hold,
     anyone with a role.
     """
-    scope, experiment = scope_of(user), hold_experiment_id(hold)
+    scope = scope_of(user)
+    experiment = hold_experiment_id(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
 
@@ -198,7 +199,8 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     text = checked_reason(reason, needed=False)
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
         raise InvalidTransition("This hold is already lifted.")
-    hold.lifted_at, hold.lifted_by = at, by
+    hold.lifted_at = at
+    hold.lifted_by = by
     _publish("hold.lifted", hold, by, at, text)
     return hold
 

@@ -126,7 +126,9 @@ class _Builder:
     def _pairs(self, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         seen: set[str] = set()
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            line, here, fault = event.start_mark.line + 1, path, ""
+            line = event.start_mark.line + 1
+            here = path
+            fault = ""
             name = self._value(event, path, depth + 1)
             if not isinstance(name, str):
                 fault = "Names must be plain text."

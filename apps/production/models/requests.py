@@ -18,7 +18,8 @@ from apps.production.models.types import WorkflowVersion
 
 _S = RequestState
 _ENDED_EARLY = frozenset({_S.CANCELLED, _S.SUPERSEDED})
-MIN_PRIORITY, MAX_PRIORITY = 1, 9
+MIN_PRIORITY = 1
+MAX_PRIORITY = 9
 
 
 def _pair(

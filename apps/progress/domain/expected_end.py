@@ -88,7 +88,10 @@ class _Chain:
         accepted: Mapping[int, StageAcceptance],
         at: datetime,
     ) -> None:
-        self.request, self.stages, self.accepted, self.at = request, stages, accepted, at
+        self.request = request
+        self.stages = stages
+        self.accepted = accepted
+        self.at = at
         is_running = request.state == RequestState.RUNNING
         self.past: Mapping[int, StageEstimate] = (
             past_of_stages(stages, request.experiment_id) if is_running else {}
@@ -173,10 +176,8 @@ class _Chain:
             return start
         if start.late - self.at + timedelta(days=min(past.days.high, 2 * _FAR.days)) > _FAR:
             return Expected(None, "not within ten years by its past jobs or time limit")
-        early, likely = (
-            start.early + timedelta(days=past.days.low),
-            start.at + timedelta(days=past.days.mid),
-        )
+        early = start.early + timedelta(days=past.days.low)
+        likely = start.at + timedelta(days=past.days.mid)
         late = start.late + timedelta(days=past.days.high)
         if late < self.at:
             taken = (

@@ -124,7 +124,8 @@ def _sums() -> dict[str, Any]:
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return rounded figures; wall times are those of completed jobs, in seconds."""
-    core, cpu = row["core"] or 0, row["cpu"] or 0
+    core = row["core"] or 0
+    cpu = row["cpu"] or 0
     return {
         "jobs": row["jobs"],
         "completed": row["completed"],

@@ -41,10 +41,8 @@ class StageNow:
         """Return how many requested jobs have finished without completing,
         and are not in the queue again.
         """
-        failed, waiting = (
-            max(0, self.row.ended - self.row.completed),
-            self.waiting.all if self.waiting else 0,
-        )
+        failed = max(0, self.row.ended - self.row.completed)
+        waiting = self.waiting.all if self.waiting else 0
         if self.row.wanted is None:
             return failed
         return max(0, min(failed, self.row.wanted - self.row.completed - waiting))
@@ -68,7 +66,8 @@ class StageNow:
         """Return how many events an accepted stage lacks: requested less written,
         else by its share of jobs.
         """
-        asked, taken = self.row.asked.events if self.row.asked else None, self.acceptance
+        asked = self.row.asked.events if self.row.asked else None
+        taken = self.acceptance
         if taken is None or not asked or not taken.jobs_asked:
             return None
         written = self.counted.events_out
@@ -173,7 +172,8 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     to be `computed`.
     """
     as_of = totals_as_of()
-    rows, counted = progress_of(request), counts_of(request)
+    rows = progress_of(request)
+    counted = counts_of(request)
     queue_as_of, unknown = queue_known()
     waiting = waiting_of(request)
     accepted = acceptances_of([request])

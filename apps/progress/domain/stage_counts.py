@@ -88,7 +88,8 @@ def progress_of_many(
 def _progress(
     requests: list[Request], stages: dict[int, list[Stage]]
 ) -> dict[int, list[StageProgress]]:
-    totals, without = stage_sums(requests), left_out(requests)
+    totals = stage_sums(requests)
+    without = left_out(requests)
     again = sent_again([request.pk for request in requests])
     progress = {}
     for request in requests:

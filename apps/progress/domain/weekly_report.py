@@ -40,7 +40,8 @@ def freeze_weekly_reports(*, at: datetime) -> int:
 
     An experiment that had neither jobs nor requests gets none.
     """
-    monday, made = week_before(at), 0
+    monday = week_before(at)
+    made = 0
     for experiment in Experiment.objects.exclude(weekly_reports__monday=monday).order_by("key"):
         made += _freeze(experiment, monday, at)
     return made
@@ -89,7 +90,8 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
 
 def sentence_of(content: dict[str, Any]) -> str:
     """Return a report in one sentence."""
-    jobs, before = content["jobs"], content["before"]
+    jobs = content["jobs"]
+    before = content["before"]
     if not jobs["jobs"]:
         return "No jobs finished."
     was = f" ({100 * before['failure_rate']:.1f} % the week before)" if before["jobs"] else ""
@@ -117,7 +119,8 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
 
 def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
     parts = list(rows)
-    jobs, failed = sum(row.jobs for row in parts), sum(row.failed for row in parts)
+    jobs = sum(row.jobs for row in parts)
+    failed = sum(row.failed for row in parts)
     return {
         "jobs": jobs,
         "completed": sum(row.completed for row in parts),

@@ -83,7 +83,9 @@ def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterato
 )
 def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each stage writes as many events as it reads, or the fraction that it selects."""
-    before, read, written = facts.before(stage), stage.events_in, stage.events_out
+    before = facts.before(stage)
+    read = stage.events_in
+    written = stage.events_out
     if before is None and not stage.input_dataset:
         return
     numbers = (Number("events read", read), Number("events written", written))
@@ -121,7 +123,8 @@ def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
     if before is None:
         return
     for what in ("files", "events"):
-        written, read = getattr(before, f"{what}_out"), getattr(stage, f"{what}_in")
+        written = getattr(before, f"{what}_out")
+        read = getattr(stage, f"{what}_in")
         numbers = (
             Number(f"{what} written by {before.name}", written),
             Number(f"{what} read", read),

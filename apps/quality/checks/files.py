@@ -24,7 +24,8 @@ _SHOWN = 5
 )
 def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Completed jobs have written their files, and all counted files are listed."""
-    counted, named = stage.files_out, stage.files.count if stage.files else None
+    counted = stage.files_out
+    named = stage.files.count if stage.files else None
     written = named if counted is None else counted
     numbers = (
         Number("files written", counted),
@@ -35,12 +36,14 @@ def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[J
         yield undetermined("Its jobs did not report the files they wrote.", numbers)
         return
     least = _jobs_that_write(stage) * (limits["files_per_job"] or 0)
-    why, outcome = f"{written:,} files were written.", Outcome.PASSED
+    why = f"{written:,} files were written."
+    outcome = Outcome.PASSED
     if written < least:
         why = f"{least - written:,.0f} of {least:,.0f} files are missing: {written:,} were written."
         outcome = Outcome.FAILED
     elif named is not None and named < written:
-        why, outcome = f"{written - named:,} of {written:,} files are not listed.", Outcome.FAILED
+        why = f"{written - named:,} of {written:,} files are not listed."
+        outcome = Outcome.FAILED
     yield Judgement(
         outcome=outcome, why=why, value=written, threshold=least, unit="files", numbers=numbers
     )
@@ -72,7 +75,8 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if files is None:
         yield undetermined("Its jobs did not report their files with sizes.")
         return
-    least, most = limits["smallest_bytes"] or 0, limits["largest_bytes"]
+    least = limits["smallest_bytes"] or 0
+    most = limits["largest_bytes"]
     wrong = [
         f"{name} ({size:,} B)"
         for name, size in files.sizes
@@ -120,7 +124,8 @@ def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     """No file is listed twice, here or by another request,
     and no other request writes to the same dataset.
     """
-    others, files = stage.also_written_by, stage.files
+    others = stage.also_written_by
+    files = stage.files
     if others:
         why = f"{stage.output_dataset} is also written by {', '.join(others[:_SHOWN])}."
         yield Judgement(

@@ -24,7 +24,8 @@ _NO_JOBS = "Accounting has no job of this stage."
 )
 def missing_jobs(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """The requested number of jobs of each stage has completed."""
-    jobs, asked = stage.jobs, stage.jobs_asked
+    jobs = stage.jobs
+    asked = stage.jobs_asked
     if not asked:
         return
     numbers = (

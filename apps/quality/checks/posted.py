@@ -62,13 +62,17 @@ def _compare(histogram: Histogram, limits: Limits) -> Judgement:
         Number("probability of chi²", float(f"{probability:.4g}")),
         Number("Kolmogorov distance", round(distance, 6)),
     )
-    value, unit = float(f"{probability:.6g}"), "probability"
+    value = float(f"{probability:.6g}")
+    unit = "probability"
     outcome, threshold = below(
         probability, warn=limits["warn_probability"], fail=limits["least_probability"]
     )
     by_distance, most = above(distance, warn=None, fail=limits["most_distance"])
     if by_distance is Outcome.FAILED:
-        outcome, value, threshold, unit = by_distance, distance, most, "distance"
+        outcome = by_distance
+        value = distance
+        threshold = most
+        unit = "distance"
     why = (
         f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; "
         f"distance {distance:.3g}."

@@ -16,10 +16,12 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
     arXiv:physics/0605123, eq. 4. Bins that are empty in both do not count; the totals cost one
     degree of freedom.
     """
-    total, seen = sum(reference), sum(observed)
+    total = sum(reference)
+    seen = sum(observed)
     if total <= 0 or seen <= 0:
         raise ValueError("a histogram without entries cannot be compared")
-    first, second = math.sqrt(seen / total), math.sqrt(total / seen)
+    first = math.sqrt(seen / total)
+    second = math.sqrt(total / seen)
     bins = [(r, o) for r, o in zip(reference, observed, strict=True) if r + o > 0]
     chi2 = math.fsum((first * r - second * o) ** 2 / (r + o) for r, o in bins)
     return chi2, max(0, len(bins) - 1)
@@ -52,7 +54,8 @@ def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -
     For binned values it is at most that of the values themselves: W. T. Eadie et al., Statistical
     Methods in Experimental Physics, section 11.4.2.
     """
-    total, seen = sum(reference), sum(observed)
+    total = sum(reference)
+    seen = sum(observed)
     if total <= 0 or seen <= 0:
         raise ValueError("a histogram without entries cannot be compared")
     pairs = zip(accumulate(reference), accumulate(observed), strict=True)

@@ -81,9 +81,13 @@ def gather(
 ) -> Facts:
     """Return the facts for the checks."""
     rows = [row for row in progress_of(request) if row.asked]
-    counts, files, logs = counts_of(request), _files(request), samples_of(request)
+    counts = counts_of(request)
+    files = _files(request)
+    logs = samples_of(request)
     accepted = acceptances_of([request])
-    histograms, posted, others = _histograms(request), _posted(request), _also_written(request)
+    histograms = _histograms(request)
+    posted = _posted(request)
+    others = _also_written(request)
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
@@ -148,7 +152,8 @@ def posted_inputs(request: Request) -> dict[str, Any]:
 
 
 def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
-    jobs, links = reverse("jobs:list"), {}
+    jobs = reverse("jobs:list")
+    links = {}
     for row in rows:
         of_stage = {"request": request.key, "stage": row.stage}
         position = row.asked.position if row.asked else 0
@@ -175,7 +180,8 @@ def _files(request: Request) -> dict[int, Files]:
         .distinct()
     ):
         twice[stage].append(name)
-    extremes, elsewhere = _extremes(mine), _elsewhere(request, mine)
+    extremes = _extremes(mine)
+    elsewhere = _elsewhere(request, mine)
     return {
         row["stage"]: Files(
             count=row["count"],

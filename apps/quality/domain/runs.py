@@ -61,7 +61,10 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
         run = QualityRun(request=request, number=last + 1)
     elif run.arrival == arrival:
         return run
-    run.arrival, run.asked_at, run.asked_by, run.reason = arrival, at, str(by), text
+    run.arrival = arrival
+    run.asked_at = at
+    run.asked_by = str(by)
+    run.reason = text
     run.save()
     if by != PORTAL:
         publish(
@@ -106,12 +109,10 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         for result in results:
             result.run = run
         QualityResult.objects.bulk_create(results)
-        run.state, run.judged_at, run.inputs, run.totals_at = (
-            RunState.JUDGED,
-            at,
-            inputs,
-            totals_as_of(),
-        )
+        run.state = RunState.JUDGED
+        run.judged_at = at
+        run.inputs = inputs
+        run.totals_at = totals_as_of()
         run.thresholds = [setting.plain() for setting in settings.values()]
         run.save()
         _publish_run(request, run, before, at)
@@ -216,7 +217,9 @@ def withdraw_waiver(
     row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
     if row is None:
         raise InvalidTransition(f"{request}: waiver not found, or already withdrawn.")
-    row.withdrawn_at, row.withdrawn_by, row.withdrawn_reason = at, str(by), text
+    row.withdrawn_at = at
+    row.withdrawn_by = str(by)
+    row.withdrawn_reason = text
     row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
     data = {"waiver": row.pk, "check": _named(row)}
     publish(kind="request.withdraw_waiver", target=request, by=by, at=at, reason=text, data=data)

@@ -34,7 +34,8 @@ from apps.quality.enums import Outcome, RunState
 from apps.quality.models import QualityResult, QualityRun, Waiver
 
 #: How many checks a refusal names, and how many runs a page shows.
-_NAMED, _MOST_RUNS = 3, 20
+_NAMED = 3
+_MOST_RUNS = 20
 
 
 @dataclass(frozen=True)

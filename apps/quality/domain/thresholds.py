@@ -42,7 +42,8 @@ def settings_for(request: Request) -> dict[str, Setting]:
     """Return the current setting of each check: default, workflow type, experiment, both;
     the narrowest wins.
     """
-    type_id, experiment_id = request.workflow.type_id, request.experiment_id
+    type_id = request.workflow.type_id
+    experiment_id = request.experiment_id
     applies = (Q(workflow=None) | Q(workflow=type_id)) & (
         Q(experiment=None) | Q(experiment=experiment_id)
     )
@@ -57,11 +58,14 @@ def settings_for(request: Request) -> dict[str, Setting]:
 
 def _setting(name: str, check: QualityCheck, rows: list[Thresholds]) -> Setting:
     limits = {limit.name: limit.default for limit in check.limits}
-    effect, unknown, used = check.effect, check.unknown, []
+    effect = check.effect
+    unknown = check.unknown
+    used = []
     for row in rows:
         if row.effect != Effect.INHERIT:
             limits |= {key: value for key, value in row.limits.items() if key in limits}
-            effect, unknown = Effect(row.effect), Unknown(row.unknown)
+            effect = Effect(row.effect)
+            unknown = Unknown(row.unknown)
             used.append(row.pk)
     return Setting(name, limits, effect, unknown, tuple(used))
 

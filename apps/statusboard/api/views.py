@@ -264,13 +264,16 @@ class _Count:
     """Amounts by source in the current period of so many seconds."""
 
     def __init__(self, seconds: int) -> None:
-        self._seconds, self._period, self._amounts = seconds, 0, Counter[int]()
+        self._seconds = seconds
+        self._period = 0
+        self._amounts = Counter[int]()
 
     def add(self, source_id: int, amount: int) -> int:
         """Count an amount; return that of the period."""
         period = int(time.monotonic()) // self._seconds
         if period != self._period:
-            self._period, self._amounts = period, Counter()
+            self._period = period
+            self._amounts = Counter()
         self._amounts[source_id] += amount
         return self._amounts[source_id]
 
@@ -281,7 +284,8 @@ class _Payloads:
     """
 
     def __init__(self) -> None:
-        self._a_minute, self._bytes_a_day = _Count(60), _Count(86_400)
+        self._a_minute = _Count(60)
+        self._bytes_a_day = _Count(86_400)
 
     def allows(self, source_id: int, size: int) -> bool:
         """Count a payload of this size; return whether the source may send it now."""

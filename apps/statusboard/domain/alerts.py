@@ -94,7 +94,9 @@ def record_early_end(*, source: MonitoringSource, alert: Alert, at: datetime) ->
 
 
 def _open(report: _Report) -> set[int]:
-    alert, source, started_at = report.alert, report.source, report.started_at
+    alert = report.alert
+    source = report.source
+    started_at = report.started_at
     episodes = Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
     incident = Incident(
         service=report.service,
@@ -166,11 +168,9 @@ def _supersede(report: _Report) -> set[int]:
 def _update(incident: Incident, report: _Report) -> bool:
     """Apply another report of a known episode; return whether anything changed."""
     before = _content(incident)
-    was_open, was_stale, before_at = (
-        incident.is_open,
-        incident.stale_at is not None,
-        str(report.state),
-    )
+    was_open = incident.is_open
+    was_stale = incident.stale_at is not None
+    before_at = str(report.state)
     incident.service = report.service
     if incident.resolution != Resolution.MANUAL:
         if report.alert.status is Status.RESOLVED:
@@ -231,7 +231,9 @@ def _reopen(incident: Incident, report: _Report) -> None:
     """Take back the end of an alert that was only missing:
     Alertmanager forgets all of them when it restarts.
     """
-    incident.ended_at, incident.resolution, incident.closed_by = None, "", ""
+    incident.ended_at = None
+    incident.resolution = ""
+    incident.closed_by = ""
     _renew_lease(incident, report)
     publish(
         kind="incident.reopened",
@@ -276,7 +278,9 @@ def _renew_lease(incident: Incident, report: _Report) -> None:
 
 
 def _end(incident: Incident, ended_at: datetime, resolution: Resolution, by: str) -> None:
-    incident.ended_at, incident.resolution, incident.closed_by = ended_at, resolution, by
+    incident.ended_at = ended_at
+    incident.resolution = resolution
+    incident.closed_by = by
     lease = incident.lease_expires_at
     stale = resolution is Resolution.SUPERSEDED and lease is not None and lease < ended_at
     incident.stale_at = lease if stale else None

@@ -122,7 +122,9 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     """Return an incident's claims: its states while its lease is valid,
     then unknown until its end.
     """
-    start, end, unknown = incident.started_at, incident.ended_at, incident.unknown_from
+    start = incident.started_at
+    end = incident.ended_at
+    unknown = incident.unknown_from
     stale = None if unknown is None or (end is not None and unknown >= end) else max(start, unknown)
     changes = [(change.at, State(change.state)) for change in incident.changes.all()]
     known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])

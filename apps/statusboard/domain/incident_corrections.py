@@ -53,7 +53,9 @@ def correct_times(
         "ended_at": row.ended_at.isoformat() if row.ended_at else "",
     }
     if ended_at != row.ended_at:
-        row.ended_at, row.closed_by, row.resolution = ended_at, by.username, Resolution.MANUAL
+        row.ended_at = ended_at
+        row.closed_by = by.username
+        row.resolution = Resolution.MANUAL
     row.started_at = started_at
     if row.stale_at is not None and not row.is_open and row.stale_at >= (ended_at or at):
         row.stale_at = None
@@ -76,7 +78,9 @@ def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) 
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter why it is not over."]})
     ended_at = row.ended_at
-    row.ended_at, row.closed_by, row.resolution = None, "", ""
+    row.ended_at = None
+    row.closed_by = ""
+    row.resolution = ""
     row.lease_expires_at = row.stale_at = None
     set_latest_state(row)
     row.save()

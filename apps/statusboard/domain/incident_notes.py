@@ -28,7 +28,8 @@ def acknowledge_incident(*, incident: Incident, by: User, at: datetime) -> Incid
     row = open_or_refuse(incident)
     if row.acknowledged_at:
         raise StaleState(f"“{row}” was already acknowledged by {row.acknowledged_by}.")
-    row.acknowledged_at, row.acknowledged_by = at, by.username
+    row.acknowledged_at = at
+    row.acknowledged_by = by.username
     row.save(update_fields=["acknowledged_at", "acknowledged_by"])
     publish(kind="incident.acknowledged", target=row, by=by, at=at)
     return row
@@ -86,7 +87,8 @@ def write_post_mortem(*, incident: Incident, text: str, by: User, at: datetime) 
     """Write the post-mortem, replacing the previous one. Raises `NotAllowed`."""
     require_board_role(by, "manage incidents")
     row = Incident.objects.select_for_update(of=("self",)).get(pk=incident.pk)
-    old, row.post_mortem = row.post_mortem, text.strip().replace("\0", "")
+    old = row.post_mortem
+    row.post_mortem = text.strip().replace("\0", "")
     row.save(update_fields=["post_mortem"])
     publish(kind="incident.post_mortem_written", target=row, by=by, at=at, data={"previous": old})
     return row

@@ -103,7 +103,9 @@ def update_incident(
     if since is not None and not row.started_at <= since <= at:
         raise InvalidFields({"since": ["Choose a time between the start of the incident and now."]})
     old = record_state(incident=row, state=state, at=since or at)
-    row.title, row.text, row.url = title, text, url
+    row.title = title
+    row.text = text
+    row.url = url
     row.save(update_fields=["state", "title", "text", "url"])
     kind = "incident.updated" if old == state else "incident.changed"
     publish(kind=kind, target=row, by=by, at=at, old=old, new=state, reason=reason)
@@ -131,7 +133,9 @@ def close_incident(
     row.stale_at = (
         row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
     )
-    row.ended_at, row.closed_by, row.resolution = end, by.username, Resolution.MANUAL
+    row.ended_at = end
+    row.closed_by = by.username
+    row.resolution = Resolution.MANUAL
     set_latest_state(row)
     row.save(update_fields=["state", "ended_at", "closed_by", "resolution", "stale_at"])
     publish(

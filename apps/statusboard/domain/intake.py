@@ -86,7 +86,9 @@ def _store_ended(journal: Journal) -> int:
             if len(entries) >= BATCH or size >= BATCH_BYTES:
                 began = time.monotonic()
                 _store(entries)
-                count, size, entries = count + len(entries), 0, []
+                count += len(entries)
+                size = 0
+                entries = []
                 time.sleep(REST * (time.monotonic() - began))
         if entries:
             _store(entries)
@@ -154,7 +156,8 @@ def start_pump() -> threading.Thread:
 
 
 def _pump_for_ever() -> None:
-    pause, never = PUMP_SECONDS, threading.Event()
+    pause = PUMP_SECONDS
+    never = threading.Event()
     away = False
     while not never.wait(pause):
         try:
@@ -163,11 +166,13 @@ def _pump_for_ever() -> None:
         except (DatabaseError, InterfaceError, OSError) as error:
             if not away:
                 log.warning("payloads stay in the journal for now: %s", error)
-            away, pause = True, PAUSE_SECONDS
+            away = True
+            pause = PAUSE_SECONDS
         except Exception:  # a fault here must not end the pump for good
             log.exception("the journal of payloads cannot be read")
             pause = PAUSE_SECONDS
         else:
             if away:
                 log.warning("payloads of the journal are stored again")
-            away, pause = False, PUMP_SECONDS
+            away = False
+            pause = PUMP_SECONDS

@@ -69,7 +69,8 @@ class Journal:
 
     def _sync(self) -> None:
         with self._writing:
-            fd, written = self._fd, self._written
+            fd = self._fd
+            written = self._written
         if fd is None:  # closed after a failed write: what is in it may not be on disk
             raise OSError(errno.EIO, "the journal's file was closed")
         os.fdatasync(fd)

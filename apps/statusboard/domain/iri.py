@@ -18,7 +18,9 @@ from apps.statusboard.models import DowntimeWindow, Incident
 
 #: Resolved incidents and past windows are listed for so long.
 PAST = timedelta(days=90)
-RESOURCES, INCIDENTS, EVENTS = "resources", "incidents", "events"
+RESOURCES = "resources"
+INCIDENTS = "incidents"
+EVENTS = "events"
 _STATUS = {State.MAINTENANCE: "down"}
 _EFFECT = {Effect.DOWN: "down", Effect.DEGRADED: "degraded", Effect.AT_RISK: "up"}
 

@@ -81,7 +81,9 @@ def _wide_end(exposure: Exposure) -> datetime:
 
 def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
     """Return the states of one service during an exposure; outages whole, others clipped to it."""
-    job, end, spans = Span(exposure.started_at, exposure.ended_at), _wide_end(exposure), []
+    job = Span(exposure.started_at, exposure.ended_at)
+    end = _wide_end(exposure)
+    spans = []
     for row in rows:
         if row.started_at >= end or (
             row.ended_at is not None and row.ended_at <= exposure.started_at

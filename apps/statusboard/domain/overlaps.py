@@ -17,8 +17,10 @@ def meeting(job: Span, outage: Span) -> Meeting | None:
 
     A job of zero length is the moment of its start. An outage of zero length meets nothing.
     """
-    start, end = job.started_at, job.ended_at or FOREVER
-    began, over = outage.started_at, outage.ended_at or FOREVER
+    start = job.started_at
+    end = job.ended_at or FOREVER
+    began = outage.started_at
+    over = outage.ended_at or FOREVER
     if over <= began:
         return None
     if start == end:

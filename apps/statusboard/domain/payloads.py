@@ -66,7 +66,8 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
                     source=payload.source, message=message, at=payload.received_at
                 )
         except (UnreadablePayload, UnknownPlugin) as error:
-            payload.state, payload.notes = PayloadState.FAILED, str(error) or type(error).__name__
+            payload.state = PayloadState.FAILED
+            payload.notes = str(error) or type(error).__name__
         except (
             OperationalError
         ):  # not the payload's fault (deadlock, lost connection): keep it for a retry
@@ -74,9 +75,11 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         except (
             Exception
         ) as error:  # a third party's format, or a value the database rejects: keep it for a replay
-            payload.state, payload.notes = PayloadState.FAILED, f"{type(error).__name__}: {error}"
+            payload.state = PayloadState.FAILED
+            payload.notes = f"{type(error).__name__}: {error}"
         else:
-            payload.state, payload.notes = PayloadState.PARSED, "\n".join(message.notes)
+            payload.state = PayloadState.PARSED
+            payload.notes = "\n".join(message.notes)
         payload.notes = payload.notes.replace("\0", "")[:2000]
         payload.save(update_fields=["state", "notes", "unmapped"])
         return payload

@@ -84,14 +84,17 @@ class KnownTokens:
         except (DatabaseError, InterfaceError) as error:
             if self._is_current:
                 log.warning("tokens of sources cannot be read, the known ones count: %s", error)
-            self._is_current, self._next_read = False, time.monotonic() + AFTER_FAILURE
+            self._is_current = False
+            self._next_read = time.monotonic() + AFTER_FAILURE
             if self._sources is None:
                 self._sources = self._of_file()
             return
         sources = {slug: _Source(pk, tuple(hashes)) for slug, pk, hashes in rows}
         if sources != self._sources:
             self._keep(sources)
-        self._sources, self._is_current, self._next_read = sources, True, time.monotonic() + FRESH
+        self._sources = sources
+        self._is_current = True
+        self._next_read = time.monotonic() + FRESH
 
     def _of_file(self) -> dict[str, _Source]:
         try:

@@ -93,7 +93,9 @@ def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[
 
 def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
     """Return the parts of a span outside the holes, in order."""
-    left, start, end = [], span.started_at, span.ended_at
+    left = []
+    start = span.started_at
+    end = span.ended_at
     for hole in sorted(holes, key=lambda hole: hole.started_at):
         if hole.ended_at is not None and hole.ended_at <= start:
             continue

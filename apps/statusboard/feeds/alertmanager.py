@@ -29,7 +29,8 @@ class Alertmanager(Feed):
         payload = json_of(body, "an Alertmanager message")
         if not isinstance(payload.get("alerts"), list):
             raise UnreadablePayload("not an Alertmanager message: list “alerts” is missing")
-        alerts, notes = [], []
+        alerts = []
+        notes = []
         for place, entry in enumerate(payload["alerts"]):
             try:
                 alerts.append(_alert(entry if isinstance(entry, dict) else {}))

@@ -86,12 +86,14 @@ def _osg_time(text: str) -> datetime:
 
 
 def _gocdb(entry: Element) -> Iterator[Window]:
-    starts_at, ends_at = epoch(_text(entry, "START_DATE")), epoch(_text(entry, "END_DATE"))
+    starts_at = epoch(_text(entry, "START_DATE"))
+    ends_at = epoch(_text(entry, "END_DATE"))
     if starts_at is None or ends_at is None:
         raise ValueError("START_DATE or END_DATE is missing")
     number = entry.get("ID", "")
     for service in entry.findall("SERVICES/SERVICE") or [entry]:
-        host, kind = _text(service, "HOSTNAME"), _text(service, "SERVICE_TYPE")
+        host = _text(service, "HOSTNAME")
+        kind = _text(service, "SERVICE_TYPE")
         yield Window(
             key=f"{number} {host} {kind}"[:200],
             starts_at=starts_at,

@@ -40,7 +40,8 @@ class GenericJson(Feed):
         items = _at(payload, self.mapping["items"]) if self.mapping.get("items") else [payload]
         if not isinstance(items, list):
             raise UnreadablePayload(f"no list at “{self.mapping['items']}”")
-        alerts, notes = [], []
+        alerts = []
+        notes = []
         for place, item in enumerate(items):
             try:
                 alerts.append(self._alert(item))
@@ -49,10 +50,12 @@ class GenericJson(Feed):
         return Message(tuple(alert for alert in alerts if alert), tuple(notes))
 
     def _alert(self, item: Any) -> Alert | None:
-        key, state = self._text(item, "key"), self._text(item, "state")
+        key = self._text(item, "key")
+        state = self._text(item, "state")
         if not key or not state:
             raise ValueError(f"no value at “{self.mapping['state' if key else 'key']}”")
-        resolved, opens = self._values("resolved"), self._values("open")
+        resolved = self._values("resolved")
+        opens = self._values("open")
         if state.casefold() in resolved:
             status = Status.RESOLVED
         elif not opens or state.casefold() in opens:

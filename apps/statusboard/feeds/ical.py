@@ -49,7 +49,8 @@ class Ical(Feed):
 
 
 def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
-    uid, starts_at = _uid(event), _moment(event.decoded("DTSTART"))
+    uid = _uid(event)
+    starts_at = _moment(event.decoded("DTSTART"))
     if "DTEND" in event:
         length = _moment(event.decoded("DTEND")) - starts_at
     else:

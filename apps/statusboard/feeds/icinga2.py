@@ -44,7 +44,8 @@ class Icinga2(Feed):
 
 
 def _alert(row: dict[str, Any]) -> Alert | None:
-    kind, attributes = row.get("type"), row.get("attrs")
+    kind = row.get("type")
+    attributes = row.get("attrs")
     if kind == "StateChange":
         if row.get("state_type") != _HARD:
             return None

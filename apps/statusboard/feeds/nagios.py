@@ -118,7 +118,8 @@ def _block(entry: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
 def _problems(
     blocks: Iterable[dict[str, str]], as_of: datetime | None, *, is_complete: bool = True
 ) -> Message:
-    alerts, notes = [], []
+    alerts = []
+    notes = []
     for place, block in enumerate(blocks):
         if block.get("state_type") != _HARD or block.get("current_state") in (None, "0"):
             continue

@@ -29,7 +29,8 @@ class UptimeKuma(Feed):
         if b'"heartbeatList"' in body:
             return _status_page(body)
         payload = json_of(body, "an Uptime Kuma message")
-        beat, monitor = payload.get("heartbeat"), payload.get("monitor")
+        beat = payload.get("heartbeat")
+        monitor = payload.get("monitor")
         if beat is None and "msg" in payload:
             return Message()  # a test
         if not isinstance(beat, dict) or not isinstance(monitor, dict):

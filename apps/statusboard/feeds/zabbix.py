@@ -13,7 +13,8 @@ from apps.statusboard.feeds.reading import epoch, json_lines, json_of, text_of
 
 #: Severities from here on mean down: high and disaster.
 _CRITICAL = 4
-_PROBLEMS, _TRIGGERS = 1, 2
+_PROBLEMS = 1
+_TRIGGERS = 2
 _ASKED = [
     {
         "jsonrpc": "2.0",
@@ -41,7 +42,8 @@ class Zabbix(Feed):
     def parse(self, body: bytes) -> Message:
         if b'"jsonrpc"' in body:
             return _listed(body)
-        alerts, notes = [], []
+        alerts = []
+        notes = []
         rows = json_lines(body, "Zabbix events")
         if not any({"eventid", "event_id"} & row.keys() for row in rows):
             raise UnreadablePayload("not Zabbix events: neither “eventid” nor “event_id”")

@@ -20,7 +20,8 @@ def calendar(request: AuthenticatedRequest) -> HttpResponse:
     """Show the month `?month=2026-11`, by default the current one,
     of all services or of `?service=SLUG`.
     """
-    at, zone = timezone.now(), timezone.get_current_timezone()
+    at = timezone.now()
+    zone = timezone.get_current_timezone()
     today = at.astimezone(zone).date()
     month = read_query(
         request, "month", _month, expected="a month such as 2026-11"

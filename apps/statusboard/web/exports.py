@@ -20,7 +20,8 @@ from apps.statusboard.domain.incidents import open_incidents
 from apps.statusboard.domain.windows import windows_ahead
 
 #: Most objects in an answer of the IRI API, and how many without `limit`; as its reference has it.
-MOST_OBJECTS, OBJECTS = 1000, 100
+MOST_OBJECTS = 1000
+OBJECTS = 100
 IRI_BASE = "/services/iri/status"
 
 

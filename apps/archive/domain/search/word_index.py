@@ -78,7 +78,8 @@ def _next_goal(index: WordIndex) -> bool:
         newest = ArchivedJob.objects.aggregate(newest=Max("pk"))["newest"] or 0
         if newest <= index.indexed_to:
             return False
-        index.goal, index.goal_waits_for = newest, sorted(_writers())
+        index.goal = newest
+        index.goal_waits_for = sorted(_writers())
         index.save()
     return not index.goal_waits_for or _writers().isdisjoint(index.goal_waits_for)
 

@@ -23,7 +23,8 @@ BEYOND = 2
 FURTHER = 8
 #: More days than this are not searched by their words, as it costs less to look at all earlier
 #: days.
-FAR_DAYS, FAR_DAYS_OF_RARE = 80, 30
+FAR_DAYS = 80
+FAR_DAYS_OF_RARE = 30
 #: A word that fewer scripts have, as a part of all, is rare.
 RARE = 0.005
 #: The words that are not rare; no row where the words were never counted.

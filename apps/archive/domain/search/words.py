@@ -35,7 +35,9 @@ _SPACK = re.compile(rf"{_FIRST_WORDS}spack\s+load\s+(?P<names>[^#]+)")
 _MODULE_NAME = re.compile(r"[\w.+/-]+")
 _SPEC = re.compile(r"(?<!\S)([A-Za-z][\w.-]*)(?:@([\w.-]+))?(?![\w.=-])")
 # What begins so is no word of a script.
-_LOADED, _DAY, _WEEK = ":", "@", "@w"
+_LOADED = ":"
+_DAY = "@"
+_WEEK = "@w"
 
 
 def as_text(script: bytes) -> str:

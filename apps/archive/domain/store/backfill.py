@@ -71,7 +71,8 @@ def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
     ):
         if pending and (len(pending) == BATCH_JOBS or total + size_bytes > BATCH_BYTES):
             yield _batch(pending)
-            pending, total = [], 0
+            pending = []
+            total = 0
         pending.append(pk)
         total += size_bytes
     if pending:

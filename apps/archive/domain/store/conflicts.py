@@ -95,7 +95,8 @@ def mark_conflicts(
                 job_ids.add(stored[0].job_id)
             _set_choice(chosen, by="", reason="", at=None)
         for row in unmarked:
-            row.conflict, row.conflict_version = conflict, version
+            row.conflict = conflict
+            row.conflict_version = version
         changed += unmarked
     if changed:
         ArchivedJob.objects.bulk_update(changed, _FIELDS, batch_size=1000)
@@ -172,7 +173,9 @@ def choose_capture(
 
 def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None) -> None:
     for row in rows:
-        row.chosen_by, row.chosen_reason, row.chosen_at = by[:150], reason[:200], at
+        row.chosen_by = by[:150]
+        row.chosen_reason = reason[:200]
+        row.chosen_at = at
 
 
 def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
@@ -181,7 +184,8 @@ def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
 
 
 def _stored(row: ArchivedJob) -> Capture:
-    script, environment = bytes(row.script.sha256), bytes(row.environment.sha256)
+    script = bytes(row.script.sha256)
+    environment = bytes(row.environment.sha256)
     arguments = hash_arguments(row.arguments)
     return Capture(row.job_id, row.submitted_at, script, environment, arguments, row.sender, row)
 

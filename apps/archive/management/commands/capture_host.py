@@ -55,7 +55,8 @@ class Command(BaseCommand):
 
     def _token(self, options: dict[str, Any]) -> None:
         host = _host(options["name"])
-        at, revoke = timezone.now(), options["revoke_others"]
+        at = timezone.now()
+        revoke = options["revoke_others"]
         self._tell(host, add_host_token(host=host, by="capture_host", at=at, revoke_others=revoke))
 
     def _revoke(self, options: dict[str, Any]) -> None:

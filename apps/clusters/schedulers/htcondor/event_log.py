@@ -18,7 +18,12 @@ _HEAD = re.compile(
     r" (?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<m>\d\d)/(?P<d>\d\d))[ T]"
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.\d+)?(?P<utc>Z)?\s?(?P<text>.*)"
 )
-_SUBMITTED, _STARTED, _TERMINATED, _SIZE, _ABORTED, _HELD = "000", "001", "005", "006", "009", "012"
+_SUBMITTED = "000"
+_STARTED = "001"
+_TERMINATED = "005"
+_SIZE = "006"
+_ABORTED = "009"
+_HELD = "012"
 _RETURNED = re.compile(r"Normal termination \(return value (-?\d+)\)")
 _SIGNALLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
 _USAGE = re.compile(
@@ -152,7 +157,8 @@ def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime
 
 
 def _time(head: re.Match[str], zone: tzinfo, newest: datetime) -> datetime:
-    month, day = int(head["month"] or head["m"]), int(head["day"] or head["d"])
+    month = int(head["month"] or head["m"])
+    day = int(head["day"] or head["d"])
     clock = int(head["hour"]), int(head["minute"]), int(head["second"])
     zone = UTC if head["utc"] else zone
     if head["year"]:

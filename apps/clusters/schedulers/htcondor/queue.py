@@ -20,7 +20,11 @@ from apps.clusters.schedulers.base import (
 from apps.clusters.schedulers.commands import Commands
 
 _ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
-_IDLE, _RUNNING, _HELD, _TRANSFERRING, _SUSPENDED = 1, 2, 5, 6, 7
+_IDLE = 1
+_RUNNING = 2
+_HELD = 5
+_TRANSFERRING = 6
+_SUSPENDED = 7
 _STATES = {
     _IDLE: CurrentState.QUEUED,
     _RUNNING: CurrentState.RUNNING,

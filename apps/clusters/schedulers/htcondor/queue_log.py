@@ -90,7 +90,8 @@ class JobQueueLog:
         return self.clusters.get(number) or self.destroyed.get(number)
 
     def _is_replaced(self) -> bool:
-        ours, named = os.fstat(self._descriptor), self.path.lstat()
+        ours = os.fstat(self._descriptor)
+        named = self.path.lstat()
         if (ours.st_dev, ours.st_ino) != (
             named.st_dev,
             named.st_ino,
@@ -115,7 +116,10 @@ class JobQueueLog:
             os.close(descriptor)
             raise SpoolError(f"{path}: not a regular file")
         self.close()
-        self._descriptor, self._offset, self._rest, self._transaction = descriptor, 0, b"", None
+        self._descriptor = descriptor
+        self._offset = 0
+        self._rest = b""
+        self._transaction = None
         self._header = b""
         self.clusters.clear()
 
@@ -133,7 +137,8 @@ class JobQueueLog:
         if kind == b"105":
             self._transaction = self._transaction or []
         elif kind == b"106":
-            records, self._transaction = self._transaction or [], None
+            records = self._transaction or []
+            self._transaction = None
             for record in records:
                 self._apply(record)
         elif self._transaction is not None:
@@ -147,7 +152,8 @@ class JobQueueLog:
         key = _KEY.fullmatch(raw_key)
         if key is None or kind not in (b"101", b"102", b"103", b"104"):
             return
-        number, proc = int(key[1]), int(key[2])
+        number = int(key[1])
+        proc = int(key[2])
         if kind == b"101":
             self._make(number, proc)
             return
@@ -172,7 +178,8 @@ class JobQueueLog:
             return
         cluster = self.clusters.setdefault(number, Cluster(number))
         if cluster.first_proc is None or proc < cluster.first_proc:
-            cluster.first_proc, cluster.first = proc, {}
+            cluster.first_proc = proc
+            cluster.first = {}
 
     def _keep_destroyed(self, cluster: Cluster) -> None:
         self.changes += 1

@@ -20,8 +20,11 @@ from apps.clusters.schedulers.htcondor.classads import (
 )
 from apps.clusters.schedulers.plausibility import checked
 
-_REMOVED, _COMPLETED, _HELD = 3, 4, 5
-_OUT_OF_RESOURCES, _OF_MEMORY = 34, 102
+_REMOVED = 3
+_COMPLETED = 4
+_HELD = 5
+_OUT_OF_RESOURCES = 34
+_OF_MEMORY = 102
 _TIME_IS_UP = {46, 47}  # allowed_job_duration, allowed_execute_duration
 _MEMORY = re.compile(r"(?i)\bmemory\b")
 _REMOVED_BY = re.compile(r"\(by user ([^\s)]+)\)")
@@ -42,7 +45,8 @@ def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged
 
     `cpu_model_attribute` is that of machines, copied to ads of jobs by `SYSTEM_JOB_MACHINE_ATTRS`.
     """
-    cluster, proc = integer_of(ad, "ClusterId"), integer_of(ad, "ProcId")
+    cluster = integer_of(ad, "ClusterId")
+    proc = integer_of(ad, "ProcId")
     if not cluster or proc is None:
         return Flagged(_raw(ad), "The ad has no ClusterId or ProcId.")
     try:
@@ -171,7 +175,8 @@ def _times(number: int | None, unit: int) -> int | None:
 
 def _path(ad: Ad, name: str) -> str:
     """Return the path of an output file; empty if there is none or it is incomplete."""
-    path, directory = text_of(ad, name), text_of(ad, "Iwd")
+    path = text_of(ad, name)
+    directory = text_of(ad, "Iwd")
     if not path or path == "/dev/null" or "$(" in path or not (path.startswith("/") or directory):
         return ""
     return path if path.startswith("/") else f"{directory.rstrip('/')}/{path}"

@@ -36,7 +36,8 @@ class HTCondor(CommandScheduler):
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` also for an invalid name."""
         super().__init__(cluster, options)
-        self._schedd, self._pool = self._options.get("schedd", ""), self._options.get("pool", "")
+        self._schedd = self._options.get("schedd", "")
+        self._pool = self._options.get("pool", "")
         if any(name.startswith("-") for name in (self._schedd, self._pool)):
             raise ValueError("options schedd and pool are names")
         self._commands = self._commands_with(

@@ -27,10 +27,12 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: 
 
     Raises `SpoolError` if it may be readable later.
     """
-    owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
+    owner = text_of(ad, "Owner")
+    os_user = text_of(ad, "OsUser").partition("@")[0]
     # Older schedds let anyone set OsUser: it is ignored unless it equals the owner.
     account = account_of(owner) if os_user in ("", owner) else Account()
-    command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
+    command = string_of(ad, "Cmd")
+    directory = Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
     try:
         spooled = spool / str(cluster % 10_000) / f"cluster{cluster}.ickpt.subproc0"
         return _kept(read_as(None, spooled, max_bytes=max_bytes)[0], "")

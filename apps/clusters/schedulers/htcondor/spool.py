@@ -29,7 +29,8 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 _LOG = "job_queue.log"
 _ENTRY = re.compile(r"cluster ([1-9][0-9]*)")
-_HELD, _SPOOLING = 5, 16
+_HELD = 5
+_SPOOLING = 16
 
 
 class HTCondorSpool:

@@ -117,7 +117,9 @@ def read_task_ids(expression: str) -> list[int]:
         match = _TASKS.fullmatch(part)
         if not match:
             raise ValueError(f"no array expression: {expression!r}")
-        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        step = int(match[3] or 1)
         if last - first > _MOST_TASKS:
             raise ValueError(f"more than {_MOST_TASKS} tasks: {part!r}")
         tasks.extend(range(first, last + 1, step))

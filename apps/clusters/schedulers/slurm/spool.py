@@ -73,7 +73,8 @@ class SlurmSpool(DirectorySpool):
             raise EntryIncomplete(f"{entry.path}/script: not written to its end yet")
         if len(environment) < COUNT.size:
             raise EntryIncomplete(f"{entry.path}/environment: its count is not written yet")
-        count, written = count_of(environment), environment.count(b"\0", COUNT.size)
+        count = count_of(environment)
+        written = environment.count(b"\0", COUNT.size)
         if written < count:
             raise EntryIncomplete(
                 f"{entry.path}/environment: {written} of {count} variables written"

@@ -29,7 +29,8 @@ class Torque(CommandScheduler):
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` also for an invalid time zone or server name."""
         super().__init__(cluster, options)
-        self._server, directory = self._options.get("server", ""), self._options.get("accounting")
+        self._server = self._options.get("server", "")
+        directory = self._options.get("accounting")
         if self._server and not re.fullmatch(r"[A-Za-z0-9][\w.:-]*", self._server):
             raise ValueError(f"no name of a server: {self._server!r}")
         # Finished jobs are excluded if the version supports it; the queues remain.

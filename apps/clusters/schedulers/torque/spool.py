@@ -81,7 +81,8 @@ class TorqueSpool(DirectorySpool):
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read the description, then the script, which is complete if there is a description."""
-        script, names = _SCRIPT.fullmatch(entry.path.name), self._names_to(entry.path.parent)
+        script = _SCRIPT.fullmatch(entry.path.name)
+        names = self._names_to(entry.path.parent)
         if script is None or names is None:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
         with opened_directory(self.directory, *names) as directory:

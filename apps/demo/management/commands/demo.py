@@ -92,7 +92,8 @@ def cluster_name() -> str:
 
 def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     """Create what is missing of the demo; `history` is how far back there are jobs."""
-    begin, since = at - timedelta(days=40), at - history - timedelta(hours=1)
+    begin = at - timedelta(days=40)
+    since = at - history - timedelta(hours=1)
     experiments, users = load_people(begin)
     load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
     load_debug_profiles(experiments)

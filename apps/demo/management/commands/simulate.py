@@ -100,7 +100,8 @@ class Command(BaseCommand):
             simulator.close()
 
     def _catch_up(self, simulator: Simulator, cluster: str, stopped: threading.Event) -> None:
-        began, now = time.monotonic(), time.time()
+        began = time.monotonic()
+        now = time.time()
         missing = now - simulator.done
         for _ in simulator.advance(now):
             if stopped.is_set():

@@ -113,7 +113,8 @@ class ReadColumns:
 def read_columns(period: Period) -> ReadColumns:
     """Read the jobs of a period, and which of them met an outage of a service that they needed."""
     failed, submission, started, ended, cluster, needs, hour, *others = _copied(period)
-    attributes, stored = {_HOUR: hour.astype(np.int64)}, {_HOUR: np.arange(24)}
+    attributes = {_HOUR: hour.astype(np.int64)}
+    stored = {_HOUR: np.arange(24)}
     for name, column in zip(_CODES, others, strict=True):
         stored[name], attributes[name] = np.unique(column, return_inverse=True)
     outages = _outages(period, started, ended, cluster, needs)

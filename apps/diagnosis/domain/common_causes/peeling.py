@@ -24,7 +24,8 @@ Mask = npt.NDArray[np.bool_]
 FALSE_ALARM = 1e-4
 #: A cause needs so many excess failures; between submissions, it shows in so many of them alike
 #: (the root counts).
-LEAST_EXCESS, LEAST_ALIKE = 5.0, 3.0
+LEAST_EXCESS = 5.0
+LEAST_ALIKE = 3.0
 #: Other jobs of a stage that a value is compared with.
 LEAST_OTHERS = 30
 MOST_CAUSES = 20
@@ -33,7 +34,8 @@ SIGMAS = 1.96
 _PROMISING = 3.0
 #: Up to so many failures of a value, their probability is computed exactly; the log of one too
 #: small to compute.
-_EXACT, _LEAST_LOG = 300, -700.0
+_EXACT = 300
+_LEAST_LOG = -700.0
 #: Pairs of a value and a submission that are counted in an array; more of them are sorted.
 _MOST_CELLS = 8_000_000
 
@@ -131,8 +133,11 @@ class _Pairs:
             pairs, self.of_job = dense(keys)
         else:
             pairs, self.of_job = np.unique(keys, return_inverse=True)
-        self.values, self.value, self.unit = values, pairs // units, pairs % units
-        self.jobs, self.failed = np.zeros(len(pairs)), np.zeros(len(pairs))
+        self.values = values
+        self.value = pairs // units
+        self.unit = pairs % units
+        self.jobs = np.zeros(len(pairs))
+        self.failed = np.zeros(len(pairs))
 
     def add(self, chosen: Mask, failed: Mask, *, sign: int = 1) -> None:
         """Count the chosen jobs, or subtract them."""
@@ -195,7 +200,8 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
 
 def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
     has = parts.value == value
-    jobs, hit = int(parts.jobs[has].sum()), int(parts.failed[has].sum())
+    jobs = int(parts.jobs[has].sum())
+    hit = int(parts.failed[has].sum())
     # Jobs that have nothing to be compared with are expected to fail at the rate of the others.
     expected = float(result.expected[value]) + hit - float(result.counted[value])
     excess = hit - expected
@@ -215,9 +221,12 @@ def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
 
 def _within(parts: _Parts) -> _Excess:
     """Compare the jobs of each value with the other jobs of the same submissions."""
-    n, k = parts.jobs, parts.failed
-    all_n, all_k = np.bincount(parts.unit, n)[parts.unit], np.bincount(parts.unit, k)[parts.unit]
-    others, share = all_n - n, all_k / all_n
+    n = parts.jobs
+    k = parts.failed
+    all_n = np.bincount(parts.unit, n)[parts.unit]
+    all_k = np.bincount(parts.unit, k)[parts.unit]
+    others = all_n - n
+    share = all_k / all_n
     mixed = (others > 0).astype(float)  # a submission of one value tells nothing
     spread = n * share * (1 - share) * others / np.maximum(all_n - 1, 1)
     # Expected by the other jobs alone: the value's own failures would hide part of it.
@@ -236,18 +245,20 @@ def _within(parts: _Parts) -> _Excess:
 
 def _between(parts: _Parts, stage_of: Codes) -> _Excess:
     """Compare the submissions of each value with the other submissions of the same stages."""
-    n, k, stages = parts.jobs, parts.failed, int(stage_of.max(initial=0)) + 1
+    n = parts.jobs
+    k = parts.failed
+    stages = int(stage_of.max(initial=0)) + 1
     stage = stage_of[parts.unit]
-    stage_n, stage_k = (
-        np.bincount(stage, n, minlength=stages),
-        np.bincount(stage, k, minlength=stages),
-    )
+    stage_n = np.bincount(stage, n, minlength=stages)
+    stage_k = np.bincount(stage, k, minlength=stages)
     cells, cell = np.unique(parts.value * stages + stage, return_inverse=True)
-    cell_n, cell_k = np.bincount(cell, n), np.bincount(cell, k)
+    cell_n = np.bincount(cell, n)
+    cell_k = np.bincount(cell, k)
     others = stage_n[cells % stages] - cell_n
     rate = (stage_k[cells % stages] - cell_k + 0.5) / (others + 1)
     known = (others >= LEAST_OTHERS).astype(float)
-    p, usable = rate[cell], known[cell]
+    p = rate[cell]
+    usable = known[cell]
     scatter = _scatter(n, k, (stage_k / np.maximum(stage_n, 1))[stage])
 
     def summed(figures: Numbers) -> Numbers:

@@ -186,14 +186,17 @@ def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
     expected = variance = 0.0
     jobs = failed = 0
     for members in shared.values():
-        first, exposed = members[0], sum(group.exposed for group in members)
-        jobs, failed = jobs + exposed, failed + sum(group.failed for group in members)
+        first = members[0]
+        exposed = sum(group.exposed for group in members)
+        jobs += exposed
+        failed += sum(group.failed for group in members)
         expected += exposed * first.baseline_failed / first.baseline_jobs
         rate = (first.baseline_failed + 0.5) / (first.baseline_jobs + 1)  # never without variance
         variance += (
             first.clumping * rate * (1 - rate) * (exposed + exposed**2 / first.baseline_jobs)
         )
-    value, margin = failed - expected, SIGMAS * sqrt(variance)
+    value = failed - expected
+    margin = SIGMAS * sqrt(variance)
     return Excess(jobs, failed, expected, value, value - margin, min(value + margin, failed))
 
 

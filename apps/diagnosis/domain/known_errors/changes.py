@@ -166,7 +166,8 @@ def submit_change(
         change.save()
         publish(kind="known_error.proposed", target=change, by=by, at=at, reason=change.reason)
         return change
-    change.state, change.version = ChangeState.APPLIED, _save_row(row, by=by)
+    change.state = ChangeState.APPLIED
+    change.version = _save_row(row, by=by)
     change.save()
     _set_version(change)
     publish(
@@ -301,7 +302,8 @@ def disable_expired(*, at: datetime) -> int:
         change = KnownErrorChange(
             known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired."
         )
-        change.version, change.values = _save_row(row, by=PORTAL), values_of(row)
+        change.version = _save_row(row, by=PORTAL)
+        change.values = values_of(row)
         change.save()
         _set_version(change)
     return len(rows)

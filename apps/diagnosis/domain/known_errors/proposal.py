@@ -33,7 +33,8 @@ _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 def pattern_of(line: str) -> str:
     """Return a pattern that matches this line and others like it; "" for a line without words."""
     message = peel(line).message[:LONGEST].strip()
-    parts, end = [], 0
+    parts = []
+    end = 0
     for match in _VARIES.finditer(message):
         parts += [
             _SPECIAL.sub(r"\\\1", message[end : match.start()]),

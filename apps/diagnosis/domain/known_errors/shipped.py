@@ -41,9 +41,12 @@ def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
     if state.shipped == catalogue.version:
         return Loaded()
     rows = {row.id: row for row in KnownError.objects.select_related("experiment")}
-    new, changed, changes = [], [], []
+    new = []
+    changed = []
+    changes = []
     for pattern in catalogue.patterns:
-        shipped, row = _values(pattern), rows.get(pattern.id)
+        shipped = _values(pattern)
+        row = rows.get(pattern.id)
         if row is None:
             row = KnownError(id=pattern.id, version=1, shipped=shipped, **shipped)
             new.append(row)
@@ -54,7 +57,8 @@ def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
     ids = {pattern.id for pattern in catalogue.patterns}
     for row in rows.values():
         if row.shipped and row.id not in ids and row.enabled and not _is_edited(row):
-            row.enabled, row.version = False, row.version + 1
+            row.enabled = False
+            row.version = row.version + 1
             changed.append(row)
             changes.append(_change(row, at, "No longer shipped with the portal."))
     KnownError.objects.bulk_create(new)
@@ -80,7 +84,8 @@ def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErro
     """Change a row to its shipped values; if it was edited or made here,
     return a proposal of them instead.
     """
-    edited, fields = _is_edited(row), changed_fields(row.shipped or {}, shipped)
+    edited = _is_edited(row)
+    fields = changed_fields(row.shipped or {}, shipped)
     row.shipped = shipped
     if edited:
         values = values_of(row) | {name: shipped[name] for name in fields}

@@ -20,9 +20,12 @@ from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 
 #: Of each log, so much is compared: its start and its end.
-MOST_BYTES, MOST_LINES = 2_000_000, 20_000
+MOST_BYTES = 2_000_000
+MOST_LINES = 20_000
 SECONDS = 4.0
-CONTEXT, NEAREST, SHORTEST_FOLD = 3, 10, 3
+CONTEXT = 3
+NEAREST = 10
+SHORTEST_FOLD = 3
 LOOK_AROUND = timedelta(days=60)
 #: Rows of differences on a page.
 MOST_ROWS = 1500

@@ -48,11 +48,15 @@ from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
 from apps.jobs.models import Job
 
 #: A log up to this size is folded as a whole; of a larger one a window around a place.
-WHOLE_BYTES, WINDOW_BYTES, BEFORE_BYTES = 1_000_000, 400_000, 300_000
+WHOLE_BYTES = 1_000_000
+WINDOW_BYTES = 400_000
+BEFORE_BYTES = 300_000
 #: Of a log that is larger than the first, the last part alone is searched for phases and levels.
-OUTLINE_BYTES, OUTLINE_TAIL_BYTES = 2_000_000, 1_000_000
+OUTLINE_BYTES = 2_000_000
+OUTLINE_TAIL_BYTES = 1_000_000
 MOST_LEVEL_LINES = 10_000
-PLAIN_LINES, LINES_BEFORE = 500, 50
+PLAIN_LINES = 500
+LINES_BEFORE = 50
 #: Of a line that is too long to show, so much is shown before a place in it.
 BEFORE_PLACE_BYTES = 256
 
@@ -174,7 +178,9 @@ def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -
 
 
 def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
-    query, invalid, matches = page.query, "", None
+    query = page.query
+    invalid = ""
+    matches = None
     if query.search:
         try:
             matches = search_log(text, query.search, user=user)
@@ -431,7 +437,8 @@ def _sections(
     ends = {line.end: line.number for line in lines}
     sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
     for index, phase in enumerate(phases):
-        mine, is_last = tuple(by_phase.get(index, ())), index == len(phases) - 1
+        mine = tuple(by_phase.get(index, ()))
+        is_last = index == len(phases) - 1
         eventful = any(
             isinstance(row, ServiceLine)
             or (isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)))

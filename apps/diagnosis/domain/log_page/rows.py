@@ -15,9 +15,14 @@ from apps.diagnosis.enums import Role
 LINE_BYTES = 8 * 1024
 #: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at
 #: the end of the log.
-CONTEXT, NOVEL_CONTEXT, CHOSEN_CONTEXT, PHASE_LINES, LAST_LINES = 3, 1, 10, 2, 20
+CONTEXT = 3
+NOVEL_CONTEXT = 1
+CHOSEN_CONTEXT = 10
+PHASE_LINES = 2
+LAST_LINES = 20
 #: A line that occurs more often, its digits aside, is repeated. Fewer lines are not worth a fold.
-REPEATS, SHORTEST_FOLD = 4, 3
+REPEATS = 4
+SHORTEST_FOLD = 3
 #: Of a shorter window only repeated and hidden lines are folded.
 SHORT = 200
 #: As many eventful lines keep their context in one window.
@@ -91,7 +96,8 @@ class RawLine(NamedTuple):
 
 def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
     """Split a block of lines, whose first starts at `offset` and has this number."""
-    raws, plains = data.split(b"\n"), clean(data).split(b"\n")
+    raws = data.split(b"\n")
+    plains = clean(data).split(b"\n")
     if raws[-1] == b"":
         raws.pop()
     lines = []
@@ -136,7 +142,8 @@ def line_of(
 
 
 def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    pieces, position = [], 0
+    pieces = []
+    position = 0
     for start, end in spans:
         pieces += [Piece(text_of(line[position:start]))] if start > position else []
         pieces.append(Piece(text_of(line[start:end]), found=True))
@@ -312,8 +319,10 @@ def rows_of(
         if not is_shown:
             hidden.append(line)
             continue
-        level, mark = events.levels.get(line.offset), events.marks.get(line.offset)
-        chosen, novel = _is_chosen(line, events), line.offset in events.novel
+        level = events.levels.get(line.offset)
+        mark = events.marks.get(line.offset)
+        chosen = _is_chosen(line, events)
+        novel = line.offset in events.novel
         rows.append(
             line_of(
                 line,

@@ -60,7 +60,9 @@ def service_lines(job: Job) -> list[ServiceLine]:
 def _timed(note: IncidentNote) -> list[ServiceLine]:
     data = note.text.encode()
     times = {time.offset: _aware(time.at) for time in times_in(data, 0, near=note.at)}
-    lines, offset, at = [], 0, None
+    lines = []
+    offset = 0
+    at = None
     for raw in data.split(b"\n"):
         at = times.get(offset, at)
         offset += len(raw) + 1
@@ -99,7 +101,8 @@ def with_service_lines(
     if not times:
         return list(rows)
     offsets = [row.offset if isinstance(row, Line) else row.begin for row in rows]
-    ordered, clock = [], datetime.min.replace(tzinfo=UTC)
+    ordered = []
+    clock = datetime.min.replace(tzinfo=UTC)
     for (
         time
     ) in times:  # a clock that steps back, or output that comes late, must not pull lines forward

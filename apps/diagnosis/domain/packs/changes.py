@@ -38,7 +38,8 @@ def effect_of(pack: Pack) -> PackEffect:
     assert pack.experiment  # noqa: S101  a pack without faults has one
     rows = {row.pk: row for row in _rows_of(pack.experiment)}
     codes = {(row.kind, row.number): row for row in _codes_of(pack.experiment)}
-    added, changed = [], []
+    added = []
+    changed = []
     for key, row in pack.known_errors.items():
         if key not in rows:
             added.append(key)
@@ -165,7 +166,8 @@ def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -
         row = old.get(code, new)
         for name in CODE_VALUES:
             setattr(row, name, getattr(new, name))
-        row.pack, row.enabled = experiment.key, True
+        row.pack = experiment.key
+        row.enabled = True
         row.source = f"Pack of {experiment.key}, version {proposed.version}"
         row.save()
 

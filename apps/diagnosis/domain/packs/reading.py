@@ -205,7 +205,8 @@ def _add_problems(
 
 def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:
     """Read an expression of lines, with a named group if one is needed."""
-    line, name = parsed.line(path), path.rpartition(".")[2]
+    line = parsed.line(path)
+    name = path.rpartition(".")[2]
     if not isinstance(regex, str) or not regex:
         pack.faults.append(Fault(line, f"{name}: Write a regular expression.", path))
         return ""

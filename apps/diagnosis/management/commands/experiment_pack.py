@@ -52,7 +52,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{word}: {', '.join(getattr(effect, word)) or 'none'}")
 
     def _propose(self, text: str, user: str, reason: str, approve: bool) -> None:
-        by, at = User.objects.filter(username=user, is_active=True).first(), timezone.now()
+        by = User.objects.filter(username=user, is_active=True).first()
+        at = timezone.now()
         if by is None:
             raise CommandError(f"User {user} not found.")
         with transaction.atomic():

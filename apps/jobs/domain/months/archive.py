@@ -95,10 +95,8 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
 def compare(month: date, manifest: Manifest) -> None:
     """Raise `BadArchive` unless the database has exactly the rows of an archived month."""
     for table in tables():
-        now, content = (
-            count_and_digest(table.name, table.condition, limits(month)),
-            manifest.tables.get(table.name),
-        )
+        now = count_and_digest(table.name, table.condition, limits(month))
+        content = manifest.tables.get(table.name)
         if content is None or now != (content.rows, content.digest):
             raise BadArchive(
                 f"{table.name} has changed since {month:%Y-%m} was archived. Archive it again."
@@ -166,7 +164,8 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
                 ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month))
             )
         )
-    archived.dropped_at, archived.restored_at = None, at
+    archived.dropped_at = None
+    archived.restored_at = at
     archived.save()
     jobs = came_back[Job._meta.db_table]
     publish(kind="job_month.restored", target=archived, by=by, at=at, data={"jobs": jobs})
@@ -264,7 +263,8 @@ def _link_again(manifest: Manifest) -> None:
     """Let rows name again what came back, unless they name something else by now."""
     with connection.cursor() as cursor:
         for link in links():
-            column, target = f'"{link.column}"', link.target
+            column = f'"{link.column}"'
+            target = link.target
             cursor.executemany(
                 f'UPDATE "{link.table.name}" SET {column} = %(named)s WHERE '
                 f'"{link.table.key}" = %(key)s '

@@ -12,9 +12,11 @@ from apps.production.models import Request
 
 #: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but
 #: never this early.
-TIMES, LEAST = 3, timedelta(minutes=30)
+TIMES = 3
+LEAST = timedelta(minutes=30)
 #: The percentile is of phases of the last days, and of no fewer than these.
-_USUAL_OF, _FEWEST = timedelta(days=14), 20
+_USUAL_OF = timedelta(days=14)
+_FEWEST = 20
 #: Older ones are of jobs that nobody will hear of again.
 _FORGOTTEN = timedelta(days=14)
 

@@ -208,7 +208,8 @@ def _write(level: Level, bucket: datetime, columns: Columns) -> None:
 
 def _narrow(column: Column) -> bytes:
     """Return the values as little-endian integers of the smallest size that holds them all."""
-    low, high = int(column.min()), int(column.max())
+    low = int(column.min())
+    high = int(column.max())
     size = next(
         size for size in (1, 2, 4, 8) if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1
     )

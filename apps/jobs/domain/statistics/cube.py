@@ -46,7 +46,8 @@ ALIKE = ("experiment", "stage", "release")
 #: The dimension of a time series: the start of the hour or UTC day, in hours since 1970.
 TIME = "time"
 #: Read at once: sums, and one row per job.
-_SUMS_AT_ONCE, _JOBS_AT_ONCE = timedelta(days=31), timedelta(days=10)
+_SUMS_AT_ONCE = timedelta(days=31)
+_JOBS_AT_ONCE = timedelta(days=10)
 #: Figures from which sums follow.
 _SOURCES = {
     "started": ("queued_seconds",),
@@ -199,7 +200,7 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
     """Return the columns to read: sums, or where there is a row per job the figures of which
     they are made.
     """
-    needed = query.columns | set(sums)
+    needed = {*query.columns, *sums}
     if any(level.of_jobs for level in query.levels):
         for total in sums:
             needed |= set(FIGURES).intersection(_SOURCES.get(total, (total,)))

@@ -70,7 +70,8 @@ class Explorer:
         failures at the rates of jobs alike.
         """
         by = question.by
-        alike, query = self._query(question, ALIKE), self._query(question, by)
+        alike = self._query(question, ALIKE)
+        query = self._query(question, by)
         both = replace(query, by=(*by, *(name for name in ALIKE if name not in by)))
         if alike.levels != both.levels:  # much less to read than to tell all groups apart
             return count(
@@ -139,7 +140,8 @@ class Explorer:
         hours = np.concatenate([part[TIME] for part in parts])
         values = np.concatenate([part[name] for part in parts])
         known = values >= 0
-        hours, values = hours[known], values[known]
+        hours = hours[known]
+        values = values[known]
         return {int(hour): float(np.median(values[hours == hour])) for hour in np.unique(hours)}
 
     @cached_property

@@ -9,7 +9,8 @@ def wilson(part: int, whole: int) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a rate; from 0 to 1 if `whole` is 0."""
     if not whole:
         return 0.0, 1.0
-    rate, square = part / whole, _Z * _Z
+    rate = part / whole
+    square = _Z * _Z
     middle = (rate + square / (2 * whole)) / (1 + square / whole)
     half = (
         _Z * sqrt(rate * (1 - rate) / whole + square / (4 * whole * whole)) / (1 + square / whole)

@@ -28,7 +28,8 @@ DIMENSIONS = STORED | OF_HOUR
 
 #: These four are stored as one column, `KIND`: nearly every question asks for most of them, and few
 #: combinations occur.
-KIND, OF_KIND = "kind", ("experiment", "stage", "release", "state")
+KIND = "kind"
+OF_KIND = ("experiment", "stage", "release", "state")
 #: The UTC hour, in daily blocks of rows that are those of its hours.
 UTC_HOUR = "utc_hour"
 
@@ -74,17 +75,18 @@ _WHO = frozenset({"request", "user", "account"})
 _OF_SITE = frozenset({"site", "cluster", *OF_KIND})
 _WORK = frozenset(STORED) - {"site", "host", "cpu_model"}
 #: Blocks of an hour. Hosts times all work would be almost as long as the jobs themselves.
-JOB, WORK = Level("job", frozenset(STORED), of_jobs=True), Level("work", _WORK)
+JOB = Level("job", frozenset(STORED), of_jobs=True)
+WORK = Level("work", _WORK)
 #: Blocks of a day.
 DAY = Level("day", frozenset(STORED) - {"host"})
-WORK_DAY, SITE_DAY = Level("work_day", _WORK), Level("site_day", _OF_SITE | {"request"})
+WORK_DAY = Level("work_day", _WORK)
+SITE_DAY = Level("site_day", _OF_SITE | {"request"})
 HOST_DAY = Level("host_day", frozenset(STORED) - _WHO)
 #: Blocks of a day by hour.
-WORK_HOURS, SITE_HOURS = (
-    Level("work_hours", _WORK, by_hour=True),
-    Level("site_hours", _OF_SITE, by_hour=True),
-)
+WORK_HOURS = Level("work_hours", _WORK, by_hour=True)
+SITE_HOURS = Level("site_hours", _OF_SITE, by_hour=True)
 JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
 #: Fewest rows first.
-HOURLY, DAILY = (WORK, JOB), (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
+HOURLY = (WORK, JOB)
+DAILY = (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
 HOURS_OF_DAY = (WORK_HOURS, SITE_HOURS, JOB_HOURS)

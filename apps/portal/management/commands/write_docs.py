@@ -79,11 +79,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, check: bool, **options: Any) -> None:
         for (name, mark), lines in TABLES.items():
-            page, begin, end = (
-                Path(settings.BASE_DIR, "docs", name),
-                f"<!-- begin: {mark} -->",
-                f"<!-- end: {mark} -->",
-            )
+            page = Path(settings.BASE_DIR, "docs", name)
+            begin = f"<!-- begin: {mark} -->"
+            end = f"<!-- end: {mark} -->"
             old = page.read_text()
             before, _, rest = old.partition(begin)
             new = before + "\n".join([begin, *lines(), end]) + rest.partition(end)[2]

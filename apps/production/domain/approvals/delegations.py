@@ -97,7 +97,8 @@ def revoke_delegation(*, delegation: Delegation, by: User, at: datetime) -> Dele
 
 def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: str = "") -> None:
     """End a delegation in force, within the caller's transaction. The caller checks permissions."""
-    delegation.revoked_at, delegation.revoked_by = at, str(by)
+    delegation.revoked_at = at
+    delegation.revoked_by = str(by)
     delegation.save(update_fields=["revoked_at", "revoked_by"])
     publish(
         kind="delegation.revoked",

@@ -26,7 +26,8 @@ from apps.production.enums import EDITABLE, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_prioritise, may_reschedule
 
-_LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
+_LIAISONS = (Role.LIAISON,)
+_OPG = (Role.APPROVER, Role.SHIFTER)
 #: The roles responsible for the next step, by state and by what needs attention, most urgent first.
 #: Drafts belong to their authors; required groups sign.
 RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
@@ -230,7 +231,8 @@ class InboxItem:
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
     """Return what this user has to do for each request, in the order given."""
     requests = list(requests)
-    rights, waits = signable(user, at, [request.pk for request in requests]), waits_of(requests)
+    rights = signable(user, at, [request.pk for request in requests])
+    waits = waits_of(requests)
     scope = scope_of(user)
     items = []
     for request in requests:
@@ -283,7 +285,8 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     why = [missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why for wait in waits]
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
-    action, reason = action_for(request, first.of, user), ". ".join(filter(None, why))
+    action = action_for(request, first.of, user)
+    reason = ". ".join(filter(None, why))
     return InboxItem(request, NEXT_STEPS[first.of], action, reason, first.since, tuple(absent))
 
 

@@ -43,7 +43,8 @@ def remind_of_waiting(*, at: datetime) -> int:
         pk__in=Attention.objects.values("request")
     )
     waiting = list(Request.objects.filter(named).select_related("workflow").order_by("pk"))
-    waits, rules = waits_of(waiting), Rules()
+    waits = waits_of(waiting)
+    rules = Rules()
     reminded = set(
         Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since")
     )
@@ -90,7 +91,8 @@ def remind_of_holds(*, at: datetime) -> int:
     """Publish reminders of active holds, after the days their rules set, and again after as many;
     return how many.
     """
-    rules, count = Rules(), 0
+    rules = Rules()
+    count = 0
     for hold in open_holds():
         days = rules.remind_after(hold_experiment_id(hold))
         is_closed = hold.stage is not None and hold.stage.request.state in CLOSED

@@ -227,7 +227,8 @@ def signers_of(
 
 def may_sign(request: Request, user: User, at: datetime | None) -> bool:
     """Whether a user may sign for one of the required groups, signed or not."""
-    facts, signer = approval_facts(request), signer_at(user, at)
+    facts = approval_facts(request)
+    signer = signer_at(user, at)
     return any(signer.right(group, facts) for group in Rules().groups_for(facts))
 
 

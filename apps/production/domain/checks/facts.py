@@ -145,7 +145,8 @@ def _estimate(
     """Return the estimate with start and end: as stored or, before the approval,
     as if approved now as requested.
     """
-    today, at_once = timezone.localdate(at), past_at_once(experiment)
+    today = timezone.localdate(at)
+    at_once = past_at_once(experiment)
     from_today = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
     if request is None or request.state not in SIGNED:
         return with_expected_end(
@@ -223,7 +224,8 @@ def _ends(name: str) -> dict[str, Case]:
     any other spans all runs.
     """
     text = KT(f"arguments__{name}")
-    is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
+    is_one = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$")
+    whole = BigIntegerField()
     first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
     last = Cast(Func(text, Value("^.*-"), Value(""), function="regexp_replace"), whole)
     return {
@@ -319,7 +321,8 @@ def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[
     rows: Any = Stage.objects.filter(request__in=latest).order_by("request", "position")
     rows = rows.annotate(block=KeyTextTransform(NEW_RUNS, "request__arguments"))
     columns = ("request__key", "name", "position", "jobs", "wall_seconds", "memory_bytes", "block")
-    stages, blocks = [], []
+    stages = []
+    blocks = []
     for key, name, position, jobs, wall, memory, block in rows.values_list(*columns):
         stages.append(EarlierStage(key, name.casefold(), jobs or 0, wall or 0, memory or 0))
         if position == 0 and block:

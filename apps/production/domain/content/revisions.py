@@ -46,7 +46,9 @@ def keep_revision(
         and last.by == str(by)
         and at - last.begun_at < MERGE_WINDOW
     ):
-        last.version, last.at, last.content = request.version, at, content
+        last.version = request.version
+        last.at = at
+        last.content = content
         last.save(update_fields=["version", "at", "content"])
         return last
     made = RequestRevision.objects.create(

@@ -285,7 +285,8 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
     """
     if not stage.jobs:
         return None
-    jobs, completed = stage.jobs, sum(row.completed for row in rows)
+    jobs = stage.jobs
+    completed = sum(row.completed for row in rows)
     mean = sum(row.core_seconds * _scale(stage, row) for row in rows) / completed * jobs
 
     def by_job(row: PastStage) -> list[float]:
@@ -312,7 +313,8 @@ def _days(
     `at_once`.
     """
     paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
-    pace, least = _range(paces), (quantile(walls, 0.5) or 0) / DAY
+    pace = _range(paces)
+    least = (quantile(walls, 0.5) or 0) / DAY
     if pace is not None and at_once is not None and least:
         shared = at_once.low / least, at_once.mid / least, at_once.high / least
         pace = Range(*map(max, (pace.low, pace.mid, pace.high), shared))

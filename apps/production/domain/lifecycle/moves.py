@@ -258,7 +258,8 @@ def set_priority(
     )
     if problems:
         raise InvalidFields(problems)
-    old, ranks = request.level, {"rank_old": rank_of(request)}
+    old = request.level
+    ranks = {"rank_old": rank_of(request)}
     request.priority = request.priority if priority is None else priority
     request.priority_class = request.priority_class if priority_class is None else priority_class
     request.version += 1
@@ -269,7 +270,8 @@ def set_priority(
         rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {request.level}"
     )
     ranks["rank_new"] = rank_of(request)
-    kind, new = "request.priority_set", request.level
+    kind = "request.priority_set"
+    new = request.level
     publish(
         kind=kind, target=request, by=by, at=at, old=old, new=new, reason=reason.strip(), data=ranks
     )
@@ -312,7 +314,8 @@ def moves_for(
     }
     if asked & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
-        signs, misses = any(slot.mine for slot in slots), has_to_sign(slots)
+        signs = any(slot.mine for slot in slots)
+        misses = has_to_sign(slots)
         allowed |= {
             Actor.SIGNER: signs,
             Actor.DECIDER: signs or PREDICATES[Actor.APPROVER](user, request),

@@ -66,7 +66,8 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
     within = _places_of(now, plain)
     renamed = name
     for start, end in reversed(within):
-        old, new = plain[start:end], now[plain[start:end]]
+        old = plain[start:end]
+        new = now[plain[start:end]]
         new = new.replace("_", ".") if "." in name[start:end] else new
         renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != old else renamed
     if renamed != name:
@@ -186,7 +187,8 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     """Convert content to the newest version of its type,
     or to the general type if its own is disabled.
     """
-    old, before = content.workflow, content.workflow.number if version is None else version
+    old = content.workflow
+    before = content.workflow.number if version is None else version
     newest = newest_version(old.key)
     usable = newest is not None and types_for(experiment).filter(pk=newest.type_id).exists()
     new = workflow_of(newest) if newest is not None and usable else general()
@@ -210,10 +212,8 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
     arguments = _fitting(content.arguments, old, new, "The request", lost)
     stages = []
     for number, stage in enumerate(content.stages, start=1):
-        place, kind = (
-            f"Stage {number}{f' {stage.name}' if stage.name else ''}",
-            new.stage(stage.kind),
-        )
+        place = f"Stage {number}{f' {stage.name}' if stage.name else ''}"
+        kind = new.stage(stage.kind)
         if not new.knows(stage.kind):
             changed.append(
                 f"{place}: the kind “{stage.kind}” no longer exists. This stage is now "

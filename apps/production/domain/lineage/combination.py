@@ -41,7 +41,8 @@ class Combination:
 
 def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
     """Return why two requests cannot be combined; empty if they can."""
-    a, b = first.content, second.content
+    a = first.content
+    b = second.content
     if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
         return [f"It has another type: {b.workflow.title}, version {b.workflow.number}."]
     if a.scan.strip() or b.scan.strip():
@@ -87,7 +88,8 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
 
 def _argument_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
     for argument in a.workflow.arguments:
-        mine, theirs = a.arguments.get(argument.name), b.arguments.get(argument.name)
+        mine = a.arguments.get(argument.name)
+        theirs = b.arguments.get(argument.name)
         if argument.type == "runs":
             if common := _common(runs(a, argument.name), runs(b, argument.name)):
                 if argument.name == NEW_RUNS or mine != theirs:
@@ -150,7 +152,8 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
     for position, (mine, theirs, source) in enumerate(pairs, start=1):
         if source is not None or not (mine.input_dataset or theirs.input_dataset):
             continue
-        first, second = mine.input_dataset, theirs.input_dataset
+        first = mine.input_dataset
+        second = theirs.input_dataset
         if first != second and not _are_parts([first, second]):
             yield (
                 f"Stage {position}: they read {first or 'nothing'} and {second or 'nothing'}; one "
@@ -260,7 +263,8 @@ def _fields(contents: Sequence[RequestContent]) -> dict[str, Any]:
 
 
 def _joined(name: str, contents: Sequence[RequestContent]) -> str:
-    texts, most = (getattr(content, name).strip() for content in contents), REQUEST[name].most
+    texts = (getattr(content, name).strip() for content in contents)
+    most = REQUEST[name].most
     whole = "\n\n".join(dict.fromkeys(text for text in texts if text))
     return whole if len(whole) <= most else f"{whole[: most - 2]} …"
 

@@ -177,7 +177,8 @@ def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
     level = whole.level
     if not level:
         return
-    part.priority, part.priority_class = whole.priority, whole.priority_class
+    part.priority = whole.priority
+    part.priority_class = whole.priority_class
     part.save(update_fields=["priority", "priority_class"])
     set_for = events_of(whole).filter(kind="request.priority_set").last()
     reason = f"From {whole.key}{f', {set_for.actor}: {set_for.reason}' if set_for else '.'}"

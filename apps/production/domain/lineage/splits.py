@@ -145,7 +145,8 @@ def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
                 ]
             }
         )
-    count, least = -(-known[by] // size), -(-known[by] // MAX_PARTS)
+    count = -(-known[by] // size)
+    least = -(-known[by] // MAX_PARTS)
     if count > MAX_PARTS:
         raise InvalidFields(
             {

@@ -69,7 +69,8 @@ def rename_template(
 ) -> RequestTemplate:
     """Rename a template. Raises `NotAllowed`, `InvalidFields`."""
     _check_manager(by, template)
-    old, template.name = template.name, _checked_name(name)
+    old = template.name
+    template.name = _checked_name(name)
     try:
         with transaction.atomic():
             template.save(update_fields=["name"])

@@ -184,7 +184,8 @@ class FileCatalogue:
         return self.path.with_name(beside) if beside else None
 
     def _known(self) -> _Known:
-        known, path = _read_now(self.path)[0], self._definitions()
+        known = _read_now(self.path)[0]
+        path = self._definitions()
         return known if path is None or not path.exists() else _read_now(path)[0] | known
 
 

@@ -81,7 +81,8 @@ def expected_start(
         return Start(
             today, today, today, f"{starts_on} has room for it and starts it within a minute."
         )
-    starts, days = state.starts, state.starts_days
+    starts = state.starts
+    days = state.starts_days
     if starts < FEWEST_STARTS or days <= 0:
         lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
         return Start(basis=f"Unknown: only {_count(starts)} started {lately}.")
@@ -104,7 +105,8 @@ def _turn(turn: int, starts: int, z: float) -> float:
 
     Starts are random, at a rate that is itself estimated from `starts` of them.
     """
-    a, b = 1 / (9 * turn), 1 / (9 * starts)
+    a = 1 / (9 * turn)
+    b = 1 / (9 * starts)
     spread = math.sqrt(max(0.0, (1 - a) ** 2 * b + (1 - b) ** 2 * a - z * z * a * b))
     root = ((1 - a) * (1 - b) + z * spread) / ((1 - b) ** 2 - z * z * b)
     return turn * max(0.0, root) ** 3

@@ -32,7 +32,9 @@ _PARTS = {
 }
 _PARTS |= {"share": "urgency", "waiting": "waiting", "hand": "waiting"}
 #: The kinds of events in the queue history.
-MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
+MOVED = "request.moved"
+SET = "request.priority_set"
+SHARE = "share.set"
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[
     """Return the expected start of each request behind this number of startable requests,
     in two queries.
     """
-    state, holds = queue_state(), experiments_on_hold()
+    state = queue_state()
+    holds = experiments_on_hold()
     return [
         expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds))
         for request, ahead in rows

@@ -70,7 +70,9 @@ def move_request(
     entry.hand_points += entry.sort_key - old_key
     entry.ahead_of_id = below.pk if to_rank < old and below else None
     entry.behind_id = above.pk if to_rank > old and above else None
-    entry.hand_by, entry.hand_at, entry.hand_reason = by.username, at, reason.strip()
+    entry.hand_by = by.username
+    entry.hand_at = at
+    entry.hand_reason = reason.strip()
     entry.save()
     data = {"rank_old": old, "rank_new": to_rank}
     publish(kind="request.moved", target=request, by=by, at=at, reason=reason.strip(), data=data)
@@ -120,7 +122,9 @@ def check_version(state: QueueState, version: int | None) -> None:
 def note_change(state: QueueState, *, by: User, at: datetime, what: str) -> None:
     """Record the last change of the queue by a user."""
     state.version += 1
-    state.changed_by, state.changed_at, state.change = by.username, at, what[:300]
+    state.changed_by = by.username
+    state.changed_at = at
+    state.change = what[:300]
     state.save(update_fields=["version", "changed_by", "changed_at", "change"])
 
 

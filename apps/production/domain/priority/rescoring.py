@@ -72,7 +72,10 @@ def release_neighbours(request: Request) -> None:
 
 
 def clear_manual_move(entry: QueueEntry) -> None:
-    entry.hand_points, entry.hand_by, entry.hand_at, entry.hand_reason = 0.0, "", None, ""
+    entry.hand_points = 0.0
+    entry.hand_by = ""
+    entry.hand_at = None
+    entry.hand_reason = ""
     entry.ahead_of_id = entry.behind_id = None
     entry.tie = float(entry.request_id)
 
@@ -187,7 +190,8 @@ def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
     """Compute terms, points and key of an entry, without saving it."""
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
     entry.is_queued = is_in_line(entry.request)
-    entry.terms, entry.points = as_data(terms), total(terms)
+    entry.terms = as_data(terms)
+    entry.points = total(terms)
     entry.sort_key = sort_key(entry.points + entry.hand_points, entry.request.submitted_at or at)
 
 

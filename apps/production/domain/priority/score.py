@@ -32,7 +32,8 @@ NUMBER_POINTS = 4.0
 DEADLINE_DAYS = 40.0
 #: Small requests come first: all points up to the first size in core-hours, none from the second.
 SIZE_POINTS = 15.0
-SMALL_HOURS, LARGE_HOURS = 100.0, 1_000_000.0
+SMALL_HOURS = 100.0
+LARGE_HOURS = 1_000_000.0
 SHARE_POINTS = 30.0
 WAITING_POINTS_PER_DAY = 2.0
 

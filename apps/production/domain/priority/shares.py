@@ -221,7 +221,8 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
         zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
     )
     # In its own class it has what is stored, which may rest on a manual move or on a free cluster.
-    rank, stored = rank_of(request), forecast_of(request)
+    rank = rank_of(request)
+    stored = forecast_of(request)
     if rank is not None and stored is not None:
         prospects[classes[own]] = Prospect(rank, stored)
     return prospects
@@ -255,7 +256,8 @@ def prospects_of_draft(
 
 
 def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
-    size, days = estimate.core_seconds, estimate.days
+    size = estimate.core_seconds
+    days = estimate.days
     return QueueEntry(
         request=request,
         core_seconds=size.mid if size else None,
@@ -310,7 +312,8 @@ def _count_ahead(
     """Return how many requests would be ahead of each entry with this class and number,
     and how many can start.
     """
-    shares, today = read_shares(), timezone.localdate(at)
+    shares = read_shares()
+    today = timezone.localdate(at)
     counts = {}
     for place, (entry, priority_class, number) in enumerate(entries):
         facts = replace(facts_of(entry, shares), priority_class=priority_class, number=number)

@@ -91,7 +91,8 @@ def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
 
 def if_shares(weights: Mapping[int, int], *, at: datetime) -> list[Shift]:
     """Return what these weights of all experiments would change."""
-    shares, now = replace(read_shares(), weights=weights), _queue()
+    shares = replace(read_shares(), weights=weights)
+    now = _queue()
     then = [copy(entry) for entry in now]
     for entry in then:
         score_entry(entry, shares, at)

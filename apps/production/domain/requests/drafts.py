@@ -140,7 +140,8 @@ def save_draft(
         keep_revision(request=request, by=by, at=at, submitted=True)
         enqueue("production.check_request", request_id=request.pk)
         return request
-    request.version, request.editor_ids = request.version + 1, editor_ids
+    request.version = request.version + 1
+    request.editor_ids = editor_ids
     request.save(update_fields=["version", "editor_ids"])
     if request.state in SCORED:
         rescoring.update_entry(request=request, at=at)
@@ -194,7 +195,9 @@ def save_new(
             typing=typing,
             experiment=experiment,
         )
-    form.request, form.version, form.by_button = made, made.version, not typing
+    form.request = made
+    form.version = made.version
+    form.by_button = not typing
     form.save(update_fields=["request", "version", "by_button"])
     return made
 

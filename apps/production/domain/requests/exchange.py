@@ -111,7 +111,8 @@ def _workflow(
     """Return the version that the text names, by default the newest one;
     None if the type does not exist.
     """
-    key, number = data.get("workflow", "general"), data.get("workflow_version")
+    key = data.get("workflow", "general")
+    number = data.get("workflow_version")
     text = key if isinstance(key, str) and "\0" not in key else ""
     newest = newest_versions(types_for(experiment).filter(key=text)).first()
     if newest is None and text == "general" and not number:

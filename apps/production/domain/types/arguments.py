@@ -85,7 +85,8 @@ def runs_in(text: str) -> Runs:
         match = _RUNS.fullmatch(part.strip())
         if match is None:
             raise ValueError("Enter runs as 1-100, 105.")
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or match[1])
         if last < first:
             raise ValueError(f"{first}-{last} ends before it starts.")
         ranges.append((first, last))

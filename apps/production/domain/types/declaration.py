@@ -29,7 +29,10 @@ from apps.production.domain.types.fields import CORE, TAKEN
 from apps.production.domain.yaml_text import Fault, parse_yaml
 
 MAX_BYTES = 100_000
-MAX_ARGUMENTS, MAX_KINDS, MAX_WORDS, MAX_WORD = 100, 50, 200, 1_000
+MAX_ARGUMENTS = 100
+MAX_KINDS = 50
+MAX_WORDS = 200
+MAX_WORD = 1_000
 _BUILTIN = Path(__file__).parent / "declarations"
 #: Placeholders of a command besides the arguments of its stage; filled in for each job at
 #: submission.

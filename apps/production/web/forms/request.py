@@ -129,10 +129,8 @@ class StageForm(TickedForm):
         self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.workflow, self.type = (
-            workflow,
-            workflow.stage(self.data.get(self.add_prefix("kind"), "")),
-        )
+        self.workflow = workflow
+        self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
         #: Whether the page shows its fields, not only its row.
         self.unfolds = False
         #: Its step, for the number of its problems.
@@ -358,7 +356,8 @@ class RequestForms:
             return (self.main, path) if path in self.main.fields else (None, path)
         if parts[0] == "shared":
             return self.shared, parts[1]
-        position, name = int(parts[1]), parts[2]
+        position = int(parts[1])
+        name = parts[2]
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
         if form is None or name not in form.fields:
             return None, name
@@ -396,7 +395,8 @@ class RequestForms:
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
             return None
-        rows, focus = self._rows(), None
+        rows = self._rows()
+        focus = None
         position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
         to = position + {"up": -1, "down": 1}.get(verb, 0)
         if verb == "add" and len(rows) < MAX_STAGES:

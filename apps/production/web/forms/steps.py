@@ -8,7 +8,10 @@ from apps.production.domain.checks import Finding
 from apps.production.web.forms.request import RESOURCES as RESOURCE_FIELDS
 from apps.production.web.forms.request import RequestForms
 
-REQUEST, STAGES, RESOURCES, REVIEW = "request", "stages", "resources", "submission"
+REQUEST = "request"
+STAGES = "stages"
+RESOURCES = "resources"
+REVIEW = "submission"
 _OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 

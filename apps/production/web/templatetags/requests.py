@@ -123,7 +123,8 @@ def _warnings(event: Event) -> str:
 
 
 def _ranks(event: Event) -> str:
-    old, new = event.data.get("rank_old"), event.data.get("rank_new")
+    old = event.data.get("rank_old")
+    new = event.data.get("rank_new")
     if old is None and new is None:
         return ""
     if old is None or new is None:

@@ -23,7 +23,8 @@ from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm
 
 #: Maximum numbers of requests and delegations in the inbox.
-MAX_SHOWN, MAX_DELEGATIONS = 50, 20
+MAX_SHOWN = 50
+MAX_DELEGATIONS = 20
 
 
 @require_safe

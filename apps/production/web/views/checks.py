@@ -40,7 +40,8 @@ def rule_list(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def check_new(request: AuthenticatedRequest) -> HttpResponse:
     """Check and estimate a new request during typing; nothing is saved."""
-    experiments, key = writable_experiments(request.user), request.POST.get("experiment", "")
+    experiments = writable_experiments(request.user)
+    key = request.POST.get("experiment", "")
     experiment = experiments.filter(key=key).first() if key else experiments.first()
     if experiment is None:
         raise PermissionDenied("Only liaisons can create requests.")

@@ -66,7 +66,8 @@ MOST_NAMED = 5
 #: The button that gives the outputs of a clone new names.
 RENAME = "rename"
 #: The buttons that switch the type, and that do so although it leaves something out.
-SWITCH, CONFIRM = "workflow", "workflow-confirm"
+SWITCH = "workflow"
+CONFIRM = "workflow-confirm"
 SWITCHES = (SWITCH, CONFIRM)
 
 
@@ -199,7 +200,9 @@ class FormPage:
 
     def _switch(self, action: str) -> HttpResponse:
         """Show the input under the chosen type; if that leaves something out, ask first."""
-        data, before, new = self.forms.data, self._before, self.forms.workflow
+        data = self.forms.data
+        before = self._before
+        new = self.forms.workflow
         if action != CONFIRM and (left_out := self._left_out()):
             asking = FormPage(self.request, data, before, self.production_request)
             asking.switching = (new, left_out)

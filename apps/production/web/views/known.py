@@ -17,7 +17,8 @@ def known(request: AuthenticatedRequest) -> JsonResponse:
     """Return the values of `?kind=` that contain `?text=`,
     from requests of the experiments of a liaison.
     """
-    kind, text = request.GET.get("kind", ""), request.GET.get("text", "")
+    kind = request.GET.get("kind", "")
+    text = request.GET.get("text", "")
     if kind not in COLUMNS or len(text) > MAX_TEXT:
         return JsonResponse({"values": []})
     mine = Request.objects.visible_to(request.user).filter(

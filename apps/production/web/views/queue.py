@@ -166,7 +166,9 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
 def _queue(
     request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None
 ) -> HttpResponse:
-    after, sees_all, now = number_in(query, "after") or 0, is_opg(request.user), read_shares()
+    after = number_in(query, "after") or 0
+    sees_all = is_opg(request.user)
+    now = read_shares()
     at = timezone.now()
     part = queue_lines(user=request.user, at=at, after=after)
     if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):

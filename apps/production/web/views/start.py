@@ -17,7 +17,8 @@ from apps.production.web.forms.request import workflow_choices, writable_experim
 from apps.production.web.views.exchange import ImportForm
 
 #: Earlier requests and templates on the page.
-MOST_REQUESTS, MOST_TEMPLATES = 8, 12
+MOST_REQUESTS = 8
+MOST_TEMPLATES = 12
 
 
 @require_safe

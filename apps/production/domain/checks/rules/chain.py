@@ -96,7 +96,8 @@ def counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The input data type of a stage is the output data type of its source stage."""
     for source, before, position, stage in links(content):
-        writes, reads = text(before, "output_type"), text(stage, "input_type")
+        writes = text(before, "output_type")
+        reads = text(stage, "input_type")
         if writes and reads and writes != reads:
             path = f"stages.{position}.arguments.input_type"
             fix = Fix(f"Read {writes}", {path: writes})

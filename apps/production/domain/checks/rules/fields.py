@@ -11,10 +11,12 @@ from apps.production.domain.types.fields import REQUEST
 from apps.production.enums import ABOVE_NORMAL
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_NOT_IN_NAMES, _SPACES = re.compile(r"[^A-Za-z0-9._-]+"), re.compile(r"\s+")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_SPACES = re.compile(r"\s+")
 _PLAIN = re.compile(r"[A-Za-z0-9/$][\w.:+@=,%~/${}-]*", re.ASCII)
 #: Anything shorter does not help an approver decide.
-SHORT_PURPOSE, SHORT_TITLE = 20, 6
+SHORT_PURPOSE = 20
+SHORT_TITLE = 6
 FAR = timedelta(days=2 * 365)
 
 
@@ -108,11 +110,9 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
-    begins, past_jobs, assumption = (
-        facts.estimate.begins,
-        facts.estimate.past_jobs,
-        facts.estimate.assumption,
-    )
+    begins = facts.estimate.begins
+    past_jobs = facts.estimate.past_jobs
+    assumption = facts.estimate.assumption
     start = (
         f", starting about {begins[1]:%-d %b %Y}"
         if begins

@@ -13,11 +13,14 @@ from apps.production.domain.types.fields import CORE
 #: With fewer events a job spends most of its time starting and stopping.
 FEW_EVENTS = 10
 #: File sizes that suit storage and tape, in bytes.
-SMALL_FILE, LARGE_FILE = 10 * 10**6, 20 * 10**9
-SMALL_MERGED, LARGE_MERGED = 200 * 10**6, 20 * 10**9
+SMALL_FILE = 10 * 10**6
+LARGE_FILE = 20 * 10**9
+SMALL_MERGED = 200 * 10**6
+LARGE_MERGED = 20 * 10**9
 HOUR = 3600
 #: Shorter jobs are mostly overhead; of longer ones, each failure is expensive. In seconds.
-SHORT_JOB, LONG_JOB = 600, 2 * 86_400
+SHORT_JOB = 600
+LONG_JOB = 2 * 86_400
 #: A wall time limit of this many times what jobs take keeps slots from others.
 GENEROUS = 4
 
@@ -107,7 +110,8 @@ def files_for_every_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 @stage_rule(Severity.ERROR)
 def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """At least one cluster accepts jobs with this memory and wall time."""
-    memory, wall = stage.memory_bytes or 0, stage.wall_seconds or 0
+    memory = stage.memory_bytes or 0
+    wall = stage.wall_seconds or 0
     roomy = [o for o in facts.offers if memory <= (o.memory_bytes or memory)]
     if facts.offers and not roomy:
         most = max(o.memory_bytes or 0 for o in facts.offers)

@@ -64,7 +64,8 @@ def split_complete(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.WARNING)
 def job_cap_sufficient(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The maximum number of concurrent jobs suffices for the jobs expected before the stop date."""
-    cap, stop = number(content, "most_in_flight"), _stop(content)
+    cap = number(content, "most_in_flight")
+    stop = _stop(content)
     if not cap or not stop or stop <= facts.today:
         return
     seconds = (stop - facts.today).days * DAY
@@ -72,7 +73,8 @@ def job_cap_sufficient(content: RequestContent, facts: Facts) -> Iterator[Proble
         sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in content.stages) / seconds
     )
     if needed > cap:
-        path, enough = "arguments.most_in_flight", int(needed) + 1
+        path = "arguments.most_in_flight"
+        enough = int(needed) + 1
         yield Problem(
             path,
             (
@@ -86,7 +88,8 @@ def job_cap_sufficient(content: RequestContent, facts: Facts) -> Iterator[Proble
 @rule(Severity.WARNING)
 def cadence_within_latency(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The cadence is not longer than the target latency."""
-    cadence, latency = number(content, "cadence"), number(content, "latency")
+    cadence = number(content, "cadence")
+    latency = number(content, "latency")
     if cadence and latency and cadence > latency:
         yield Problem(
             "arguments.cadence",

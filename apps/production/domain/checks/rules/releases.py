@@ -44,10 +44,8 @@ def configuration_tested(stage: StageContent, past: StageEstimate) -> Iterator[P
 def test_up_to_date(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Jobs of the stage completed after its release and configuration last changed."""
     for position, (path, stage) in enumerate(stages(content)):
-        tested, changed = (
-            facts.completed_at.get(stage.name.casefold()),
-            facts.changed_at.get(position),
-        )
+        tested = facts.completed_at.get(stage.name.casefold())
+        changed = facts.changed_at.get(position)
         if tested and changed and tested < changed:
             yield Problem(
                 f"{path}.configuration",

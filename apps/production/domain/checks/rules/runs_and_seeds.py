@@ -97,7 +97,8 @@ def seed_range(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.ERROR)
 def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No other request with the same generator configuration uses these seeds."""
-    first, stage = number(content, "first_seed"), content.stages[0] if content.stages else None
+    first = number(content, "first_seed")
+    stage = content.stages[0] if content.stages else None
     if not first or stage is None or not stage.configuration:
         return
     last = first + (stage.jobs or 1) - 1

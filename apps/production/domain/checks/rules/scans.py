@@ -23,7 +23,8 @@ def scan_used(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Each parameter of a scan changes what a stage runs,
     and no stage names a parameter that is not listed.
     """
-    parameters, used = scan_of(content).parameters, set[str]()
+    parameters = scan_of(content).parameters
+    used = set[str]()
     if not parameters:
         return
     for path, stage in stages(content):

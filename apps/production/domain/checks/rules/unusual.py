@@ -14,7 +14,8 @@ from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 
 HOUR = 3600
-GB, TB = 10**9, 10**12
+GB = 10**9
+TB = 10**12
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     earlier = [
         block.jobs / block.runs for block in facts.earlier_blocks if block.jobs and block.runs
     ]
-    least, most = min(earlier, default=1.0), max(earlier, default=0.0)
+    least = min(earlier, default=1.0)
+    most = max(earlier, default=0.0)
     if least / JOBS_PER_RUN.times <= jobs / numbers <= JOBS_PER_RUN.limit(most):
         return
     message = (
