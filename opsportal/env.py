@@ -37,11 +37,9 @@ class BadEnvironment(Exception):
 
 
 def _split(value: Any) -> Any:
-    return (
-        [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, str)
-        else value
-    )
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _scheme(*schemes: str) -> Any:
@@ -597,7 +595,9 @@ def _default(name: str) -> str:
         return json.dumps(default) if default else ""
     if default is None:
         return ""
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default)
 
 
 def env_example() -> str:
@@ -628,13 +628,12 @@ def settings_page() -> str:
     )
     rows = []
     for name, field in Environment.model_fields.items():
-        default = (
-            "**required**"
-            if name in REQUIRED
-            else f"`{_default(name)}`".replace("|", r"\|")
-            if _default(name)
-            else "–"
-        )
+        if name in REQUIRED:
+            default = "**required**"
+        elif _default(name):
+            default = f"`{_default(name)}`".replace("|", r"\|")
+        else:
+            default = "–"
         rows.append(f"| `{name}` | {default} | {field.description} |\n")
     return head + "".join(rows)
 

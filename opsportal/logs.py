@@ -33,9 +33,10 @@ class OutageFilter(logging.Filter):
         first = time.monotonic() - self._last > QUIET
         self._last = time.monotonic()
         if first:
-            why = (
-                f"{type(error).__name__}: {error}" if error else record.getMessage().split("\n")[0]
-            )
+            if error:
+                why = f"{type(error).__name__}: {error}"
+            else:
+                why = record.getMessage().split("\n")[0]
             record.msg = "The queue (Redis) is away; more of this is not logged. %s"
             record.args = (why,)
             record.exc_info = record.exc_text = None

@@ -67,11 +67,10 @@ class ApiView(StrictView):
 
     def given(self, writer: Serializer | None) -> dict[str, Any]:
         """Return the checked body with `by` and `at`: the arguments of a domain function."""
-        sent = (
-            checked_data(writer(data=self.request.data, context={"request": self.request}))
-            if writer
-            else {}
-        )
+        if writer:
+            sent = checked_data(writer(data=self.request.data, context={"request": self.request}))
+        else:
+            sent = {}
         return {**sent, "by": self.request.user, "at": timezone.now()}
 
 
@@ -122,11 +121,10 @@ def command(
         def call(view: Any, request: ApiRequest, **_: str) -> Response:
             about = view.about()
             view.refuse_unless(allowed, about)
-            done = (
-                method(view, **view.given(writer))
-                if about is None
-                else method(view, about, **view.given(writer))
-            )
+            if about is None:
+                done = method(view, **view.given(writer))
+            else:
+                done = method(view, about, **view.given(writer))
             response: Response = view.answer(about if done is None else done, reader, code)
             return response
 
@@ -162,7 +160,9 @@ class _Shareable(serializers.SlugRelatedField[Experiment]):
 
     def get_queryset(self) -> QuerySet[Experiment]:
         request = self.context.get("request")
-        return domain.shareable(request.user) if request else Experiment.objects.none()
+        if request:
+            return domain.shareable(request.user)
+        return Experiment.objects.none()
 
 
 class SavedViewChange(serializers.Serializer[Any]):

@@ -234,9 +234,9 @@ def sign_on(*, identity: Identity, at: datetime) -> User:
     The user is found by subject, else by name and then linked to the subject for good. Raises
     `NotAllowed` if there is no account, if it cannot be taken by name, or if the name is not valid.
     """
-    user = (
-        User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
-    )
+    user = None
+    if identity.subject:
+        user = User.objects.filter(sign_on_subject=identity.subject).first()
     user = user or _user_named(identity, at)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is not active.")
@@ -354,11 +354,9 @@ def kept_query(query: str) -> str:
 def shareable(user: User) -> QuerySet[Experiment]:
     """Return the experiments with which a user can share views."""
     scope = scope_of(user)
-    return (
-        Experiment.objects.all()
-        if scope.sees_all
-        else Experiment.objects.filter(pk__in=scope.experiments)
-    )
+    if scope.sees_all:
+        return Experiment.objects.all()
+    return Experiment.objects.filter(pk__in=scope.experiments)
 
 
 def views_for(user: User) -> QuerySet[SavedView]:

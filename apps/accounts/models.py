@@ -202,4 +202,6 @@ class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     def visible_to(self, user: User) -> Self:
         """Keep rows visible to the user: their experiments, or all for the OPG."""
         scope = scope_of(user)
-        return self if scope.sees_all else self.filter(experiment__in=scope.experiments)
+        if scope.sees_all:
+            return self
+        return self.filter(experiment__in=scope.experiments)

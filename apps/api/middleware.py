@@ -56,11 +56,9 @@ class ETagMiddleware(MiddlewareMixin):
         cls = getattr(view, "cls", None)
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
-        return (
-            None
-            if getattr(cls, "takes_if_match", False)
-            else JsonResponse({"detail": _NO_CONDITION}, status=412)
-        )
+        if getattr(cls, "takes_if_match", False):
+            return None
+        return JsonResponse({"detail": _NO_CONDITION}, status=412)
 
 
 class IdempotencyMiddleware(MiddlewareMixin):
@@ -121,9 +119,10 @@ def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> Htt
             return response
         if hasattr(response, "render"):
             response.render()
-        kept = (
-            _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
-        )
+        if "no-store" in response.get("Cache-Control", ""):
+            kept = _refuse(409, _NOT_KEPT)
+        else:
+            kept = response
         call.status = kept.status_code
         call.body = kept.content
         call.headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}

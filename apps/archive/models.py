@@ -74,9 +74,10 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
             models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
             for login, cluster in logins_of(user)
         ]
-        of_experiment = (
-            [models.Q(experiment__in=scope.experiments)] if scope.experiments or not own else []
-        )
+        if scope.experiments or not own:
+            of_experiment = [models.Q(experiment__in=scope.experiments)]
+        else:
+            of_experiment = []
         return self.filter(reduce(or_, own + of_experiment))
 
 
@@ -305,7 +306,9 @@ class MaskingTrial(models.Model):
     @property
     def progress(self) -> float:
         """The part of the archive that was looked at, from 0 to 1."""
-        return 1.0 if self.finished_at else self.last_blob / max(self.until_blob, 1)
+        if self.finished_at:
+            return 1.0
+        return self.last_blob / max(self.until_blob, 1)
 
 
 class CaptureHost(models.Model):

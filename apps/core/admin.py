@@ -53,7 +53,9 @@ class KeysFirst(Paginator):
     @cached_property
     def all_keys(self) -> list[Any] | None:
         """Return the keys of a filtered list; None without a filter or with many results."""
-        keys = list(self.keys[: self.most + 1]) if self.keys.query.where else None
+        keys = None
+        if self.keys.query.where:
+            keys = list(self.keys[: self.most + 1])
         return keys if keys is not None and len(keys) <= self.most else None
 
     @cached_property

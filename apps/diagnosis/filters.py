@@ -40,7 +40,9 @@ class _OfExperiment(AnyOf):
     )
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.none() if self.form.errors else super().filter_queryset(queryset)
+        if self.form.errors:
+            return queryset.none()
+        return super().filter_queryset(queryset)
 
 
 class Failures(_OfExperiment):
@@ -227,7 +229,9 @@ class ExitCodes(AnyOf):
         fields = ["number", "scope", "name", "category", "q"]
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.none() if self.form.errors else super().filter_queryset(queryset)
+        if self.form.errors:
+            return queryset.none()
+        return super().filter_queryset(queryset)
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep codes with these words in title, help or source."""

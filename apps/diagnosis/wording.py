@@ -82,7 +82,10 @@ ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 def log_read_before(at: datetime | None) -> str:
     """Return that a log cannot be read now, and when what is used instead was read."""
-    when = f" on {at.astimezone(UTC):%-d %b %Y %H:%M} UTC" if at else " before"
+    if at:
+        when = f" on {at.astimezone(UTC):%-d %b %Y %H:%M} UTC"
+    else:
+        when = " before"
     return f"Log can no longer be read: what was read of it{when} is used"
 
 
@@ -90,7 +93,9 @@ def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
     """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt
     or retry.
     """
-    return "succeeded since, nothing to do" if jobs and jobs == succeeded else NEXT_STEPS[kind]
+    if jobs and jobs == succeeded:
+        return "succeeded since, nothing to do"
+    return NEXT_STEPS[kind]
 
 
 def headline(kind: VerdictKind, step: str = "") -> str:
@@ -102,12 +107,14 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
     """Return the headline of one verdict, which says what a later attempt or the retry came to,
     else to `wait`.
     """
-    later = (
-        f"attempt {verdict.later_attempt}"
-        if verdict.later_attempt
-        else f"retry {verdict.retried_as}"
-    )
-    step = f"{later} {verdict.later_state.replace('_', ' ')} since" if verdict.later_state else wait
+    if verdict.later_attempt:
+        later = f"attempt {verdict.later_attempt}"
+    else:
+        later = f"retry {verdict.retried_as}"
+    if verdict.later_state:
+        step = f"{later} {verdict.later_state.replace('_', ' ')} since"
+    else:
+        step = wait
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
     return headline(VerdictKind(verdict.verdict), step)
@@ -115,10 +122,15 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
 
 def end_state(facts: "JobFacts") -> str:
     """Return the end state, exit code and signal as one reason."""
-    parts = [f"state {facts.state.replace('_', ' ')}"] if facts.state else []
+    if facts.state:
+        parts = [f"state {facts.state.replace('_', ' ')}"]
+    else:
+        parts = []
     parts += [f"exit code {facts.exit_code}"] if facts.exit_code is not None else []
     parts += [f"signal {_signal(facts.signal)}"] if facts.signal else []
-    return f"Scheduler reports {', '.join(parts)}" if parts else "End state unknown"
+    if not parts:
+        return "End state unknown"
+    return f"Scheduler reports {', '.join(parts)}"
 
 
 def _signal(number: int) -> str:
@@ -158,14 +170,20 @@ def killed(number: int, *, near: str) -> Wording:
     """Word a kill by a signal; `near` is the limit that the job was close to: `memory`,
     `time` or unknown.
     """
-    limit = f"close to its {near} limit" if near else "most likely for exceeding its memory limit"
+    if near:
+        limit = f"close to its {near} limit"
+    else:
+        limit = "most likely for exceeding its memory limit"
     return Wording(f"Killed by {_signal(number)}{' ' if near else ', '}{limit}", LIMIT_EXCEEDED)
 
 
 def known_error(hit: "Hit") -> Wording:
     """Word a known error in the log: what it is and where it is."""
     pattern = hit.pattern
-    place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
+    if hit.line is None:
+        place = f"at byte {hit.offset:,}"
+    else:
+        place = f"at line {hit.line:,}"
     place += " of stderr" if hit.stream is Stream.STDERR else ""
     values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
     reason = (

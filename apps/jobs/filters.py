@@ -41,11 +41,9 @@ _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
 def _experiments(request: Any) -> QuerySet[Experiment]:
     scope = scope_of(getattr(request, "user", None))
-    return (
-        Experiment.objects.all()
-        if scope.sees_all
-        else Experiment.objects.filter(pk__in=scope.experiments)
-    )
+    if scope.sees_all:
+        return Experiment.objects.all()
+    return Experiment.objects.filter(pk__in=scope.experiments)
 
 
 def _moment(example: str) -> forms.DateTimeInput:
@@ -156,13 +154,17 @@ class JobFilter(AnyOf):
         return jobs.filter(matches_id(value))
 
     def by_host(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        return jobs.filter(host="") if value == NONE else jobs.filter(matches_host(value))
+        if value == NONE:
+            return jobs.filter(host="")
+        return jobs.filter(matches_host(value))
 
     def by_claim(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(claimed_key=value, proof=Proof.CLAIMED)
 
     def by_stage(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        return jobs.filter(stage="") if value == NONE else jobs.filter(stage__iexact=value)
+        if value == NONE:
+            return jobs.filter(stage="")
+        return jobs.filter(stage__iexact=value)
 
     def by_request(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return self.by_text(jobs, "request_key", value)

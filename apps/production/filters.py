@@ -133,11 +133,16 @@ class RequestFilter(AnyOf):
         return requests.filter(matching_words(value))
 
     def by_attention(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
-        rows = Attention.objects.all() if value == "yes" else Attention.objects.filter(kind=value)
+        if value == "yes":
+            rows = Attention.objects.all()
+        else:
+            rows = Attention.objects.filter(kind=value)
         return requests.filter(pk__in=rows.order_by().values("request"))
 
     def by_scan(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
-        return requests.exclude(scan="") if value == "yes" else requests.filter(scan="")
+        if value == "yes":
+            return requests.exclude(scan="")
+        return requests.filter(scan="")
 
     def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         user = self.request.user

@@ -59,11 +59,9 @@ def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
     all for the OPG.
     """
     scope = scope_of(user)
-    return (
-        Experiment.objects.all()
-        if scope.sees_all
-        else Experiment.objects.filter(pk__in=scope.experiments)
-    )
+    if scope.sees_all:
+        return Experiment.objects.all()
+    return Experiment.objects.filter(pk__in=scope.experiments)
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {

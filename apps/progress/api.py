@@ -140,7 +140,10 @@ class RequestReportViewSet(OfRequests):
         """
         production_request = self.get_object()
         kept = ProductionReport.objects.filter(request=production_request).first()
-        content = read_frozen(kept) if kept else report_of(production_request, at=timezone.now())
+        if kept:
+            content = read_frozen(kept)
+        else:
+            content = report_of(production_request, at=timezone.now())
         return Response(
             RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data
         )

@@ -166,9 +166,9 @@ class QualityResult(Finding):
 
     @property
     def stage_title(self) -> str:
-        return (
-            "Whole request" if self.position is None else f"{self.position + 1} {self.stage_name}"
-        )
+        if self.position is None:
+            return "Whole request"
+        return f"{self.position + 1} {self.stage_name}"
 
     @property
     def is_open(self) -> bool:

@@ -48,7 +48,9 @@ class SpanQuerySet(models.QuerySet[models.Model]):
     def overlapping(self, started_at: datetime, ended_at: datetime | None) -> Self:
         """Filter rows that overlap [started_at, ended_at)."""
         rows = self.filter(Q(ended_at=None) | Q(ended_at__gt=started_at))
-        return rows if ended_at is None else rows.filter(started_at__lt=ended_at)
+        if ended_at is None:
+            return rows
+        return rows.filter(started_at__lt=ended_at)
 
 
 class MonitoringSource(models.Model):
@@ -357,7 +359,9 @@ class DowntimeWindow(models.Model):
     @property
     def over_at(self) -> datetime:
         """When it actually ends: at its cancellation, if that is earlier."""
-        return min(self.ends_at, self.cancelled_at) if self.cancelled_at else self.ends_at
+        if not self.cancelled_at:
+            return self.ends_at
+        return min(self.ends_at, self.cancelled_at)
 
 
 class AnnouncementQuerySet(models.QuerySet["Announcement"]):
@@ -515,8 +519,10 @@ class LabelRule(models.Model):
         )
 
     def clean(self) -> None:
-        pairs = self.matchers.items() if isinstance(self.matchers, dict) else [(None, None)]
-        if not all(isinstance(value, str) for _, value in pairs):
+        is_valid = isinstance(self.matchers, dict) and all(
+            isinstance(value, str) for value in self.matchers.values()
+        )
+        if not is_valid:
             raise ValidationError(
                 {"matchers": 'Enter labels and text values, for example {"job": "samweb"}.'}
             )

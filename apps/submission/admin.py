@@ -37,11 +37,9 @@ class SendAgain(ReasonAction):
     def refusal(self, row: Submission, user: User) -> str:
         if row.state != SubmissionState.FAILED:
             return f"it is “{row.get_state_display()}”."
-        return (
-            ""
-            if may(user, Actor.OPERATOR, row.request)
-            else f"required role: {Actor.OPERATOR.label}."
-        )
+        if may(user, Actor.OPERATOR, row.request):
+            return ""
+        return f"required role: {Actor.OPERATOR.label}."
 
     def act(self, row: Submission, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         send_refused_again(submission=row, by=by, at=at, reason=reason)

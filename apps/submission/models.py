@@ -181,7 +181,9 @@ class Submission(models.Model):
         """Return the ID of its first job, as the scheduler shows it:
         those of the portal are arrays.
         """
-        return f"{self.spool_id}_0" if self.cluster.scheduler == "slurm" else self.spool_id
+        if self.cluster.scheduler != "slurm":
+            return self.spool_id
+        return f"{self.spool_id}_0"
 
     @property
     def name(self) -> str:

@@ -49,11 +49,9 @@ class LoginGuard(AxesDatabaseHandler):
             attempt_time__gte=get_cool_off_threshold(request),
         )
         of_address = recent.aggregate(count=Sum("failures_since_start"))["count"] or 0
-        return (
-            max(failures, settings.AXES_FAILURE_LIMIT)
-            if of_address >= MAX_FAILURES_OF_ADDRESS
-            else failures
-        )
+        if of_address >= MAX_FAILURES_OF_ADDRESS:
+            return max(failures, settings.AXES_FAILURE_LIMIT)
+        return failures
 
 
 @receiver(user_login_failed)

@@ -18,11 +18,9 @@ class LoginMiddleware(LoginRequiredMiddleware):
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        return (
-            super().process_view(request, view, args, kwargs)
-            if getattr(view, "login_required", True)
-            else None
-        )
+        if not getattr(view, "login_required", True):
+            return None
+        return super().process_view(request, view, args, kwargs)
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
         """Keep the input of a form; a script is redirected, like a page that is read."""
@@ -48,9 +46,9 @@ class TimeZoneMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
-        name = (
-            getattr(request.user, "time_zone", "") if getattr(view, "login_required", True) else ""
-        )
+        name = ""
+        if getattr(view, "login_required", True):
+            name = getattr(request.user, "time_zone", "")
         if name:
             with suppress(
                 LookupError, OSError, ValueError

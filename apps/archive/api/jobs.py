@@ -55,13 +55,18 @@ class ByMark(BasePagination):
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         size = request.query_params.get("page_size", "")
-        count = min(int(size), MOST_ROWS) if size.isdecimal() and len(size) < 10 else ROWS
+        if size.isdecimal() and len(size) < 10:
+            count = min(int(size), MOST_ROWS)
+        else:
+            count = ROWS
         self.page = view.chosen.page(request.query_params, size=max(count, 1))
         self.url = request.build_absolute_uri(request.path)
         return self.page.rows
 
     def get_paginated_response(self, data: Any) -> Response:
-        following = self.url + self.page.next_query if self.page.next_query else None
+        following = None
+        if self.page.next_query:
+            following = self.url + self.page.next_query
         return Response({"next": following, "stopped_at": self.page.stopped_at, "results": data})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:

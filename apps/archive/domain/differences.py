@@ -49,7 +49,9 @@ class Difference:
 
     @property
     def differing_rows(self) -> list[Row] | None:
-        return None if self.rows is None else [row for row in self.rows if row.kind != "equal"]
+        if self.rows is None:
+            return None
+        return [row for row in self.rows if row.kind != "equal"]
 
     @property
     def differing_lines(self) -> int:
@@ -87,9 +89,9 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
     sides = []
     for job, script in zip((left, right), scripts, strict=True):
         shown = shown_environment(job) if sees else None
-        variables = (
-            {variable.name: variable.value for variable in shown.variables} if shown else None
-        )
+        variables = None
+        if shown:
+            variables = {variable.name: variable.value for variable in shown.variables}
         sides.append(Side(job.job_id, script.lines if script else None, variables))
 
     comparison = compare(*sides, exact=exact)

@@ -140,7 +140,10 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
             all=Count("pk"), old=Count("pk", filter=_too_old(rule, at) & Q(pin=None))
         )
         size = content_size(cluster=cluster)
-        over = 1 - rule.max_bytes / size if rule.max_bytes is not None and size else 0
+        if rule.max_bytes is not None and size:
+            over = 1 - rule.max_bytes / size
+        else:
+            over = 0
         yield Excess(cluster, size, numbers["old"], max(0, round(over * numbers["all"])))
 
 
@@ -182,7 +185,10 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
     rule = dict(_rules()).get(cluster)
     if rule is None:
         return None
-    moments = [at - timedelta(days=rule.max_age_days)] if rule.max_age_days is not None else []
+    if rule.max_age_days is not None:
+        moments = [at - timedelta(days=rule.max_age_days)]
+    else:
+        moments = []
     if rule.max_bytes is not None:
         events = Event.objects.filter(kind="archive.expired", target_id=str(cluster.pk))
         deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))[
@@ -250,5 +256,10 @@ def _too_old(rule: RetentionRule, at: datetime) -> Q:
 
 
 def _limits(rule: RetentionRule) -> str:
-    age = f"{rule.max_age_days} days" if rule.max_age_days is not None else "any age"
-    return f"{age}, {rule.max_bytes} bytes" if rule.max_bytes is not None else f"{age}, any size"
+    if rule.max_age_days is not None:
+        age = f"{rule.max_age_days} days"
+    else:
+        age = "any age"
+    if rule.max_bytes is not None:
+        return f"{age}, {rule.max_bytes} bytes"
+    return f"{age}, any size"

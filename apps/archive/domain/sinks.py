@@ -42,7 +42,9 @@ class SinkHealth:
             return "down", "unreachable"
         if self.behind:
             return "degraded", "behind"
-        return ("up", "up to date") if self.configured else ("unknown", "not configured")
+        if self.configured:
+            return ("up", "up to date")
+        return ("unknown", "not configured")
 
 
 def sinks_health(*, at: datetime) -> list[SinkHealth]:

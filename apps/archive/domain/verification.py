@@ -103,7 +103,10 @@ def check_copies(
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
-                detail = "" if copy.script is not None else "nor its script in accounting"
+                if copy.script is not None:
+                    detail = ""
+                else:
+                    detail = "nor its script in accounting"
                 yield Finding(
                     copy.spool_id,
                     copy.submitted_at,
@@ -143,7 +146,9 @@ def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> I
         return
     variables = tuple(variables_in(copy.environment or pack([])))
     secrets = secrets_of(variables, masker.mask(variables)[0])
-    copied_script = None if copy.script is None else replace_secrets(copy.script, secrets)
+    copied_script = None
+    if copy.script is not None:
+        copied_script = replace_secrets(copy.script, secrets)
 
     of_script = _compare_scripts(script, copied_script)
     of_environment = _compare_environments(environment, copy.environment, masker, secrets)
@@ -176,10 +181,14 @@ def _compare_environments(
     for index, entry in enumerate(entries):
         name, _, value = entry.partition(b"=")
         if value.startswith(b"<masked:") and text.startswith(name + b"=", position):
-            following = (
-                entries[index + 1].partition(b"=")[0] + b"=" if index + 1 < len(entries) else b""
-            )
-            end = text.find(b"\n" + following, position) if following else len(text) - 1
+            if index + 1 < len(entries):
+                following = entries[index + 1].partition(b"=")[0] + b"="
+            else:
+                following = b""
+            if following:
+                end = text.find(b"\n" + following, position)
+            else:
+                end = len(text) - 1
             if masker.fingerprint(text[position + len(name) + 1 : end]) == value:
                 position = end + 1
                 continue

@@ -33,11 +33,9 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
     if "id" in query:
         jobs = list(selected_jobs(user, query)[:MOST_JOBS])
     else:
-        page = (
-            ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS)
-            if filters
-            else None
-        )
+        page = None
+        if filters:
+            page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS)
         if page and page.stopped_at:
             raise TooLarge(
                 "Not all jobs could be looked through in time: add filters, or select jobs."

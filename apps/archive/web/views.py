@@ -130,7 +130,10 @@ def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
 def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Compare with the job of `?other=` or of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
-    form = OtherJobForm(request.GET) if "job" in request.GET else _compare_form(archived)
+    if "job" in request.GET:
+        form = OtherJobForm(request.GET)
+    else:
+        form = _compare_form(archived)
     context: dict[str, Any] = {
         "archived": archived,
         "form": form,

@@ -104,7 +104,9 @@ class Commands:
             raise
 
     def _path(self, program: str) -> str:
-        return str(Path(self.directory) / program) if self.directory else program
+        if not self.directory:
+            return program
+        return str(Path(self.directory) / program)
 
     def _environment(self) -> dict[str, str]:
         kept = {

@@ -110,7 +110,9 @@ class Simulated:
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         self.cluster = cluster
-        self.directory = Path(options.get("dir", "")) if options.get("dir") else None
+        self.directory = None
+        if options.get("dir"):
+            self.directory = Path(options.get("dir", ""))
         self.submits_as_owner = options.get("owners") == "yes"
 
     def spool(self, directory: Path) -> SlurmSpool:
@@ -137,9 +139,9 @@ class Simulated:
             for (text,) in store.execute(query, (since.timestamp(), until.timestamp())):
                 values = json.loads(text)
                 for name in _TIMES:
-                    values[name] = (
-                        None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
-                    )
+                    values[name] = None
+                    if values[name] is not None:
+                        values[name] = datetime.fromtimestamp(values[name], UTC)
                 yield JobRecord(**{**values, "state": JobState(values["state"])})
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
@@ -176,7 +178,10 @@ class Simulated:
         run.
         """
         if self._is_there(job.first_id, job.task):
-            first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
+            if job.task is None:
+                first_id = job.first_id
+            else:
+                first_id = f"{job.first_id}_{job.task}"
             raise SubmissionRefused(f"{first_id} is queued or runs")
         pairs = [pair.partition(b"=") for pair in job.environment.split(b"\0") if pair]
         retry = BatchJob(
@@ -221,7 +226,10 @@ class Simulated:
             last = store.execute(
                 "SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1"
             ).fetchone()
-            spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
+            if last:
+                spool_id = last[0] + json.loads(last[1])["tasks"]
+            else:
+                spool_id = FIRST_SENT_ID
             now = max(datetime.now(UTC).timestamp(), _state(store, "done") or 0.0)
             values = (
                 spool_id,

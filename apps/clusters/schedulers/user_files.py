@@ -62,7 +62,10 @@ class Account:
 def account_of(user: str | int) -> Account:
     """Return the account of a user of this host, by name or uid."""
     try:
-        entry = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+        if isinstance(user, str):
+            entry = pwd.getpwnam(user)
+        else:
+            entry = pwd.getpwuid(user)
     except (KeyError, ValueError, OverflowError):
         return Account() if isinstance(user, str) else Account(user)
     if entry.pw_uid == 0:

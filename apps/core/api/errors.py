@@ -83,5 +83,8 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
     if response is not None and isinstance(error, ValidationError):
         by_path = problems(response.data)
         # Problems without a field are about the call as a whole.
-        response.data = by_path if "" not in by_path else {"detail": " ".join(by_path[""])}
+        if "" not in by_path:
+            response.data = by_path
+        else:
+            response.data = {"detail": " ".join(by_path[""])}
     return response

@@ -43,7 +43,10 @@ class NewestFirst(CursorPagination):
     def decode_cursor(self, request: Request) -> Cursor | None:
         """Refuse a cursor whose position is not a row id, like an unreadable one."""
         cursor = super().decode_cursor(request)
-        position = "0" if cursor is None or cursor.position is None else str(cursor.position)
+        if cursor is None or cursor.position is None:
+            position = "0"
+        else:
+            position = str(cursor.position)
         if self.ordering == ("-pk",) and not (
             position.isascii() and position.isdigit() and len(position) < 20
         ):

@@ -34,9 +34,14 @@ class StrictView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Compare the input with the schema, between permission and view."""
         super().initial(request, *args, **kwargs)
-        method = "get" if request.method == "HEAD" else str(request.method).lower()
+        if request.method == "HEAD":
+            method = "get"
+        else:
+            method = str(request.method).lower()
         match = request.resolver_match
-        operation = operations().get((path_of(match.route), method)) if match else None
+        operation = None
+        if match:
+            operation = operations().get((path_of(match.route), method))
         if operation is None:
             return
         try:
@@ -100,7 +105,10 @@ def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[t
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:_MAX_NAME], known, n=1)
     there = sorted(known)
-    hint = (
-        f" Did you mean “{near[0]}”?" if near else f" Known: {', '.join(there)}." if there else ""
-    )
+    if near:
+        hint = f" Did you mean “{near[0]}”?"
+    elif there:
+        hint = f" Known: {', '.join(there)}."
+    else:
+        hint = ""
     return f"This {what} does not exist.{hint}"

@@ -76,7 +76,10 @@ def _cell(cell: Cell, top: float, with_values: bool) -> SafeString:
         )
 
     # In steps of 5 %, as classes: the page's content security policy allows no inline styles.
-    level = 5 * round(20 * min(max(cell.value / top, 0), 1)) if top > 0 else 0
+    if top > 0:
+        level = 5 * round(20 * min(max(cell.value / top, 0), 1))
+    else:
+        level = 0
     if with_values:
         inner = format_html("{}", short_number(cell.value))
     else:

@@ -32,7 +32,9 @@ class _Scale:
         """Return the height of a value, from 0 at the lowest grid line to 1 at the highest."""
         low = self.steps[0]
         top = self.steps[-1]
-        return log10(max(value, low) / low) / log10(top / low) if self.is_log else value / top
+        if self.is_log:
+            return log10(max(value, low) / low) / log10(top / low)
+        return value / top
 
 
 def bars(
@@ -77,7 +79,9 @@ def bars(
         *(_band(band, len(bins), foot + _AXIS + band.row * _BAND) for band in bands),
     ]
     rows = 1 + max((band.row for band in bands), default=-1)
-    table = _table(bins, [entry.name for entry in series], heading, rate) if with_table else ""
+    table = ""
+    if with_table:
+        table = _table(bins, [entry.name for entry in series], heading, rate)
     return _figure(drawn, foot + _AXIS + rows * _BAND, sentence, table)
 
 
@@ -340,11 +344,9 @@ def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> Sa
     head = format_html_join("", '<th scope="col" class="n">{}</th>', ((name,) for name in columns))
     rows = []
     for point in bins:
-        label = (
-            format_html('<a href="{}">{}</a>', point.address, point.label)
-            if point.address
-            else point.label
-        )
+        label = point.label
+        if point.address:
+            label = format_html('<a href="{}">{}</a>', point.address, label)
         cells = format_html_join(
             "", '<td class="n">{}</td>', ((text,) for text in _figures(point, rate))
         )

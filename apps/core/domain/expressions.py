@@ -14,11 +14,16 @@ _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 def compile_fault(error: re2.error, regex: str) -> str:
     """Return what RE2 says of an expression that does not compile."""
     why = error.args[0] if error.args else ""
-    text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+    if isinstance(why, bytes):
+        text = why.decode(errors="replace")
+    else:
+        text = str(why)
     text = text.replace(
         "(?m)", "", 1
     )  # that of the caller: patterns and searches are for whole lines
-    hint = " (RE2 has no lookaround and no back-references)" if _NOT_LINEAR.search(regex) else ""
+    hint = ""
+    if _NOT_LINEAR.search(regex):
+        hint = " (RE2 has no lookaround and no back-references)"
     return text + hint
 
 

@@ -92,7 +92,10 @@ def _carried(hearts: Mapping[str, Heartbeat], at: datetime) -> Check:
     and it may be well.
     """
     heart = hearts.get(QUEUE)
-    carried = f"last message {_age(heart.at, at)} s ago" if heart else "no message yet"
+    if heart:
+        carried = f"last message {_age(heart.at, at)} s ago"
+    else:
+        carried = "no message yet"
     if heart and at - heart.at < HEARTBEAT_LIMIT:
         return Check("queue", ok=True, detail=carried)
     runs = [name for name in hearts if name == BEAT or name.startswith(WORKER)]

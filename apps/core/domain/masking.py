@@ -106,7 +106,10 @@ class Masker:
             secret.update(
                 [index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)]
             )
-        parts = self._mask_parts(variables, secret) if hinted or self._rule_names else {}
+        if hinted or self._rule_names:
+            parts = self._mask_parts(variables, secret)
+        else:
+            parts = {}
         if not secret and not parts:
             return tuple(variables), ()
         fingerprints = {
@@ -189,11 +192,9 @@ class Masker:
         at = 0
         for name in _NAME.finditer(line):
             named = self._is_secret_name(name[1])
-            assigned = (
-                (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
-                if name.start() >= at
-                else None
-            )
+            assigned = None
+            if name.start() >= at:
+                assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
             if assigned is None or _MASKED.match(assigned[0]):
                 continue
             value = assigned[2] if named and assigned[1] else assigned[0]
@@ -260,12 +261,16 @@ def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
 
 
 def _shortest(value: bytes) -> int:
-    return _SHORTEST_PLAIN if value.isalpha() or value.isdigit() else _SHORTEST_REPLACED
+    if value.isalpha() or value.isdigit():
+        return _SHORTEST_PLAIN
+    return _SHORTEST_REPLACED
 
 
 def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
-    return re2.compile(joined.encode(), latin_options()) if joined else None
+    if not joined:
+        return None
+    return re2.compile(joined.encode(), latin_options())
 
 
 def text(raw: bytes) -> str:

@@ -84,7 +84,10 @@ def in_order(
             Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}),
         )
     ordered = rows.order_by(f"{sign}{by}", "-pk")
-    matches = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
+    if find:
+        matches = find(ordered, size + 1)
+    else:
+        matches = Found(list(ordered[: size + 1]))
     shown = matches.rows[:size]
     next_query = first_query = ""
     if len(matches.rows) > size:
@@ -118,11 +121,10 @@ def _write(at: Any, pk: Any) -> str:
 def _read(mark: str, rows: QuerySet[Any], by: str) -> tuple[Any, int] | None:
     try:
         text, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
-        field = (
-            rows.query.annotations[by].output_field
-            if by in rows.query.annotations
-            else rows.model._meta.get_field(by)
-        )
+        if by in rows.query.annotations:
+            field = rows.query.annotations[by].output_field
+        else:
+            field = rows.model._meta.get_field(by)
         at = field.to_python(text)
         if "\0" in str(at):
             return None

@@ -73,9 +73,10 @@ def round_size(count: float) -> str:
         if amount < 999.5 or unit == "PB":
             break
         amount /= 1000
-    digits = (
-        f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
-    )
+    if unit == "B" or amount >= 99.95:
+        digits = f"{amount:,.0f}"
+    else:
+        digits = f"{amount:.1f}".removesuffix(".0")
     return f"{digits} {unit}"
 
 
@@ -112,7 +113,12 @@ def format_duration(seconds: int) -> str:
 def round_duration(seconds: float) -> str:
     """Format seconds for reading: `41 s`, `13 min`, `2 h 57 min`, `36 h`, `19 days`."""
     total = max(0, int(seconds))
-    unit = 1 if total < 60 else 60 if total < _DAYS_FROM else _SECONDS["d"]
+    if total < 60:
+        unit = 1
+    elif total < _DAYS_FROM:
+        unit = 60
+    else:
+        unit = _SECONDS["d"]
     return format_duration(total // unit * unit)
 
 

@@ -304,7 +304,10 @@ def private_keys_in(data: bytes) -> list[Span]:
             position = take_end()
         limit = min(following, begin + CONTEXT_BYTES)
         is_whole = bool(ends) and ends[0][1] <= limit
-        position = ends.popleft()[1] if is_whole else _last_key_line(data, after, limit)
+        if is_whole:
+            position = ends.popleft()[1]
+        else:
+            position = _last_key_line(data, after, limit)
         spans.append((begin, position))
     while ends:
         position = take_end()

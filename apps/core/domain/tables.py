@@ -16,7 +16,9 @@ def table_cell(value: object) -> str:
     apostrophe in front.
     """
     text = " ".join(str(value).replace("\0", " ").split())
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
 
 
 def tsv(rows: Iterable[Sequence[object]]) -> str:

@@ -54,7 +54,10 @@ class ListedHosts(_Listed):
     hosts: Collection[str]
 
     def check(self, url: SplitResult) -> None:
-        server = f"{url.hostname}:{url.port}" if url.port else str(url.hostname)
+        if url.port:
+            server = f"{url.hostname}:{url.port}"
+        else:
+            server = str(url.hostname)
         if server not in self.hosts and url.hostname not in self.hosts:
             raise AddressRefused(server)
 

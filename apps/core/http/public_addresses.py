@@ -56,7 +56,9 @@ def embedded(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     else the address itself.
     """
     if isinstance(address, IPv6Address):
-        nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        nat64 = None
+        if address in _NAT64:
+            nat64 = IPv4Address(int(address) & 0xFFFFFFFF)
         return address.ipv4_mapped or address.sixtofour or nat64 or address
     return address
 

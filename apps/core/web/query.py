@@ -27,7 +27,9 @@ def number_in(query: Mapping[str, str], name: str) -> int | None:
 
 def number_of(text: str) -> int | None:
     """Return a row number; None if the text is not one."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    return None
 
 
 def read_query(
@@ -86,11 +88,10 @@ class AnyOf(django_filters.FilterSet):
             return self._form  # type: ignore[no-any-return]
         form: Form = super().form
         self.others: dict[str, list[Any]] = {}
-        repeated = (
-            dict(self.data.lists())
-            if form.errors is not None and isinstance(self.data, MultiValueDict)
-            else {}
-        )
+        if form.errors is not None and isinstance(self.data, MultiValueDict):
+            repeated = dict(self.data.lists())
+        else:
+            repeated = {}
         for name in form.fields:
             if (
                 len(repeated.get(name, ())) < 2

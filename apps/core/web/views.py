@@ -47,11 +47,9 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _api_error(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
-    return (
-        JsonResponse({"detail": detail}, status=status)
-        if request.path.startswith("/api/")
-        else None
-    )
+    if not request.path.startswith("/api/"):
+        return None
+    return JsonResponse({"detail": detail}, status=status)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -68,7 +66,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
         {"Retry-After": "30"} if away and not too_long else None
     )  # what took too long would do so again
     if request.path.startswith("/api/"):
-        detail = "The database is unavailable. Try again later." if away else "Internal error."
+        if away:
+            detail = "The database is unavailable. Try again later."
+        else:
+            detail = "Internal error."
         if too_long:
             detail = "This took too long and was stopped. Ask for less, such as a shorter period."
         return JsonResponse({"detail": detail}, status=status, headers=headers)

@@ -30,11 +30,9 @@ class Person:
     @property
     def position(self) -> str:
         """The person's role and experiment: `liaison of NOvA`."""
-        return (
-            f"{self.role.label.lower()} of {EXPERIMENTS[self.experiment]}"
-            if self.experiment
-            else self.role.label
-        )
+        if not self.experiment:
+            return self.role.label
+        return f"{self.role.label.lower()} of {EXPERIMENTS[self.experiment]}"
 
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())

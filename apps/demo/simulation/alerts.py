@@ -148,9 +148,10 @@ class AlertSender(threading.Thread):
         """Send what is due every second until stopped."""
         while not self.stopped.wait(self._wait):
             now = datetime.now(UTC).timestamp()
-            self._wait = (
-                1.0 if self.send_due(now) else min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
-            )
+            if self.send_due(now):
+                self._wait = 1.0
+            else:
+                self._wait = min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
 
     def send_due(self, now: float) -> bool:
         """Send what is due up to `now`, in order; stop and return False at the first that is not

@@ -40,8 +40,9 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
         if cause.kind is Kind.HOST:
             break
         yield f"==> {_iso(began)} phase {index + 1}/{len(attempt.phases)}: {phase.name}\n"
-        ends = attempt.marks[index + 1] if index + 1 < len(attempt.marks) else attempt.ended
-        failed = index == len(attempt.marks) - 1 and cause.kind is not Kind.NONE
+        is_last = index + 1 == len(attempt.marks)
+        ends = attempt.ended if is_last else attempt.marks[index + 1]
+        failed = is_last and cause.kind is not Kind.NONE
         if index == attempt.payload:
             yield from _payload(campaign, attempt, random, began, ends, failed)
         elif not failed:
@@ -59,9 +60,10 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
             f"{campaign.memory_mb} MB\n"
         )
     elif cause.kind in (Kind.OUTAGE, Kind.TRANSIENT):
-        phase_name = (
-            "payload" if cause.phase == attempt.payload else attempt.phases[cause.phase].name
-        )
+        if cause.phase == attempt.payload:
+            phase_name = "payload"
+        else:
+            phase_name = attempt.phases[cause.phase].name
         yield SERVICE_LOGS[cause.blame][phase_name].format_map(values)
     else:
         yield cause.end.log.format_map(values)
@@ -118,21 +120,26 @@ def _events(
     """One line for each of some records; the times in them run from the start of the phase to
     its end.
     """
-    count = random.randrange(40, 90) if failed else random.randrange(20, 45)
+    if failed:
+        count = random.randrange(40, 90)
+    else:
+        count = random.randrange(20, 45)
     if random.random() < _LONG_LOG:
         count *= 200
     run = random.randrange(11_000, 43_000)
     subrun = random.randrange(60)
-    last = total if not failed else max(1, int(total * random.uniform(0.05, 0.95)))
+    if not failed:
+        last = total
+    else:
+        last = max(1, int(total * random.uniform(0.05, 0.95)))
     for number in range(count):
         record = 1 + number * last // count
         where = f"run: {run} subRun: {subrun} event: {record}"
         moment = _art(began + 4 + int((ends - began - 6) * number / count))
-        suffix = (
-            "th"
-            if record % 100 in (11, 12, 13)
-            else {1: "st", 2: "nd", 3: "rd"}.get(record % 10, "th")
-        )
+        if record % 100 in (11, 12, 13):
+            suffix = "th"
+        else:
+            suffix = {1: "st", 2: "nd", 3: "rd"}.get(record % 10, "th")
         yield f"Begin processing the {record}{suffix} record. {where} at {moment}\n"
         if number % 17 == 5:
             module = modules[number % len(modules)].replace("/", ":")

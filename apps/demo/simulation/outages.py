@@ -34,7 +34,9 @@ class Outage:
         if self.minor:
             return f"{self.service} is slow"
         summary = OUTAGES[self.service].summary
-        return summary if self.rack is None else f"rack {self.rack + 1}: {summary}"
+        if self.rack is None:
+            return summary
+        return f"rack {self.rack + 1}: {summary}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,10 @@ def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
     )
     minutes = min(MAX_OUTAGE_SECONDS / 60, 12 + random.lognormvariate(2.9, 0.6))
     weights = [outage_kind.weight for outage_kind in OUTAGES.values()]
-    service = NODES if window == -2 else random.choices(list(OUTAGES), weights)[0]
+    if window == -2:
+        service = NODES
+    else:
+        service = random.choices(list(OUTAGES), weights)[0]
     rack = random.randrange(RACKS) if service == NODES else None
     minor = random.random() < 0.2 and rack is None
     return (Outage(service, start, start + int(minutes * 60), minor, rack),)

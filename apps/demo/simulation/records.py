@@ -13,7 +13,10 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
     """Return the accounting record of an attempt."""
     campaign = submission.campaign
     end = attempt.cause.end
-    wall = attempt.ended - attempt.started if attempt.started is not None else 0
+    if attempt.started is not None:
+        wall = attempt.ended - attempt.started
+    else:
+        wall = 0
     requeued = end.state is JobState.NODE_FAIL
     return JobRecord(
         job_id=attempt.job_id,

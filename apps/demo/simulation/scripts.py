@@ -49,9 +49,9 @@ def variables_of(submission: Submission, random: Random) -> list[str]:
         "submit_host": 1 + number % 3,
         "token": random.getrandbits(96),
     }
-    left_out = (
-        ("BEARER_TOKEN=",) if submission.campaign.request else ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
-    )
+    left_out: tuple[str, ...] = ("BEARER_TOKEN=",)
+    if not submission.campaign.request:
+        left_out = ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
     return [
         line.format_map(values) for line in _TEXTS["environment"] if not line.startswith(left_out)
     ]

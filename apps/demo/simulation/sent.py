@@ -103,7 +103,10 @@ class SentJobs:
         first_task = values.get("first_task", 0)
         planned = []
         for task in range(tasks):
-            job_id = str(spool_id) if first_task is None else f"{spool_id}_{first_task + task}"
+            if first_task is None:
+                job_id = str(spool_id)
+            else:
+                job_id = f"{spool_id}_{first_task + task}"
             random = random_of(self.runs.seed, "sent", job_id)
             queued = (
                 int(max(taken or now or 0, submitted))
@@ -181,7 +184,10 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
     ]
     for started, n in sorted(ready):
         shift = max(0, heapq.heappop(free) - started)
-        shifted[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
+        if shift:
+            shifted[n] = [_later(attempt, shift) for attempt in tasks[n]]
+        else:
+            shifted[n] = tasks[n]
         heapq.heappush(free, max(attempt.ended for attempt in shifted[n]))
     return shifted
 
@@ -199,7 +205,9 @@ def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
 
 
 def _later(attempt: Attempt, seconds: int) -> Attempt:
-    started = None if attempt.started is None else attempt.started + seconds
+    started = None
+    if attempt.started is not None:
+        started = attempt.started + seconds
     marks = tuple(mark + seconds for mark in attempt.marks)
     return replace(attempt, started=started, ended=attempt.ended + seconds, marks=marks)
 
@@ -214,7 +222,10 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
             continue
         at = int(moment) + 1
         begun = not waits and attempt.started is not None and attempt.started <= moment
-        marks = tuple(mark for mark in attempt.marks if mark <= moment) if begun else ()
+        if begun:
+            marks = tuple(mark for mark in attempt.marks if mark <= moment)
+        else:
+            marks = ()
         cause = Cause(
             Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1)
         )

@@ -106,8 +106,14 @@ class Runs:
             for phase in STAGES[campaign.kind]
         )
         cause, marks, ended = self._run(random, campaign, host, started, phases)
-        share = random.uniform(0.55, 0.98) if random.random() < 0.1 else random.uniform(0.88, 0.98)
-        memory = 1.0 if cause.kind is Kind.MEMORY else min(0.97, random.lognormvariate(-0.5, 0.15))
+        if random.random() < 0.1:
+            share = random.uniform(0.55, 0.98)
+        else:
+            share = random.uniform(0.88, 0.98)
+        if cause.kind is Kind.MEMORY:
+            memory = 1.0
+        else:
+            memory = min(0.97, random.lognormvariate(-0.5, 0.15))
         return Attempt(
             raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases
         )
@@ -174,7 +180,10 @@ class Runs:
             return Cause(planned, campaign.config, index), 4
         if planned is Kind.TIME_LIMIT:
             return DONE, campaign.limit_seconds + phase.seconds
-        blame = campaign.user if planned is Kind.CANCELLED else campaign.release
+        if planned is Kind.CANCELLED:
+            blame = campaign.user
+        else:
+            blame = campaign.release
         return Cause(planned, blame, index), int(phase.seconds * random.uniform(0.1, 0.95)) + 1
 
     def _own_fault(self, random: Random, campaign: Campaign) -> Kind:
@@ -256,11 +265,10 @@ class Workload(Runs):
             attempts += self.attempts(
                 random, raw_id_of(spool_id, task, size), job_id, queued, campaign
             )
-        comment = (
-            f"campaign={campaign.request};stage={campaign.stage}"
-            if campaign.request
-            else "analysis"
-        )
+        if campaign.request:
+            comment = f"campaign={campaign.request};stage={campaign.stage}"
+        else:
+            comment = "analysis"
         return Submission(
             spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment
         )

@@ -72,7 +72,9 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
         return Verdict.objects.visible_to(self.request.user).select_related(*joined)
 
     def get_serializer_class(self) -> type[VerdictSerializer]:
-        return VerdictDetailSerializer if self.action == "retrieve" else VerdictSerializer
+        if self.action == "retrieve":
+            return VerdictDetailSerializer
+        return VerdictSerializer
 
     @command(CorrectionSerializer, VerdictDetailSerializer, allowed=_may_correct)
     def correct(self, current: Verdict, *, verdict: str, **fields: Any) -> Verdict:

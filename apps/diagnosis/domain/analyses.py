@@ -208,9 +208,10 @@ def _read(
             opened = os.fstat(file)
             block = replace(starred_block(descriptor, read_log(descriptor, part)), stream=stream)
             if not block.is_whole:
-                limit = (
-                    None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
-                )
+                if whole or block.file_bytes - block.begin <= WHOLE_BYTES:
+                    limit = None
+                else:
+                    limit = HEAD_BYTES
                 catalogue = context.classifiers[Catalogue.name]
                 before = survey(
                     descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit
@@ -256,7 +257,10 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     ]
     reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
     if not read:
-        why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
+        if job.started_at:
+            why = wording.LOG_PATH_UNKNOWN
+        else:
+            why = wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     markers = context.markers[job.experiment_id]
     diagnosis = diagnose(
@@ -274,7 +278,9 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         if result.block
     ]
     fresh_blocks = [result.block for result in read if result.block and not result.excerpt]
-    phases = phases_in_logs(job, fresh_blocks, markers) if fresh_blocks else None
+    phases = None
+    if fresh_blocks:
+        phases = phases_in_logs(job, fresh_blocks, markers)
     # A completed job without a known error gets no verdict.
     is_judged = (
         job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN

@@ -71,7 +71,10 @@ def open_own_log(
     if is_remote(path):
         with fetched(path, settings.LOG_SERVERS) as (descriptor, part):
             is_own = "{attempt}" in log_url_of(job.cluster)
-            own = WHOLE if is_own else own_part(job, stream, path, descriptor, attempts)
+            if is_own:
+                own = WHOLE
+            else:
+                own = own_part(job, stream, path, descriptor, attempts)
             yield descriptor, replace(own, start=max(own.start, part.start))
         return
     with open_log(Path(path), log_access(job)) as descriptor:
@@ -93,7 +96,10 @@ def own_part(
     if not earlier and not later and job.state not in RESTARTED:
         return LogPart()
     markers = _markers(descriptor)
-    start = _start(job, earlier[-1], stream, path, descriptor, markers) if earlier else 0
+    if earlier:
+        start = _start(job, earlier[-1], stream, path, descriptor, markers)
+    else:
+        start = 0
     next_starts = [other.started_at - SKEW for other in later if other.started_at]
     next_start = min(next_starts, default=job.ended_at + SETTLED)
     written_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
@@ -158,11 +164,9 @@ def _start(
             descriptor, os.pread(descriptor, len(data), left.first_offset), left.first_offset
         )
         # What was stored by an earlier version may lack stars.
-        return (
-            left.size_bytes
-            if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size
-            else 0
-        )
+        if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size:
+            return left.size_bytes
+        return 0
     script, environment = submission_of(job)
     asked = (
         job.submit_line.encode()
@@ -279,5 +283,8 @@ def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
     if verdict.retry_state and verdict.later_state != JobState.COMPLETED:
         verdict.later_attempt = None
         verdict.later_state = verdict.retry_state
-    verdict.advice = Advice.NONE if verdict.later_state else ADVICE_OF[VerdictKind(verdict.verdict)]
+    if verdict.later_state:
+        verdict.advice = Advice.NONE
+    else:
+        verdict.advice = ADVICE_OF[VerdictKind(verdict.verdict)]
     return before != (verdict.advice, verdict.later_attempt, verdict.later_state)

@@ -68,11 +68,12 @@ def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
 def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
     """Return the novel lines among the reasons, read from the kept end of the log."""
     places = _places(verdict, {ReasonKind.NOVEL})
-    excerpts = (
-        {row.stream: row for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id)}
-        if places
-        else {}
-    )
+    if places:
+        excerpts = {
+            row.stream: row for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id)
+        }
+    else:
+        excerpts = {}
     lines: dict[Place, ExampleLine] = {}
     for stream, offset in places:
         excerpt = excerpts.get(stream)
@@ -81,10 +82,8 @@ def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
         data = excerpt.data
         begin = offset - excerpt.first_offset
         text = text_of(clean(data[begin : begin + LINE_BYTES].partition(b"\n")[0]).strip())
-        number = (
-            None
-            if excerpt.first_line_number is None
-            else excerpt.first_line_number + newlines(data, 0, begin)
-        )
+        number = None
+        if excerpt.first_line_number is not None:
+            number = excerpt.first_line_number + newlines(data, 0, begin)
         lines[stream, offset] = ExampleLine(stream, offset, number, text)
     return lines

@@ -129,7 +129,9 @@ def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanat
             for code in meanings
             if code.scope is not CodeScope.PROGRAM or program_ran(code.name, text)
         ]
-    return Explanation(meanings[0], tuple(meanings[1:])) if meanings else None
+    if not meanings:
+        return None
+    return Explanation(meanings[0], tuple(meanings[1:]))
 
 
 def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:

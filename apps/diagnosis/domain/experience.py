@@ -107,7 +107,9 @@ def experience_of(
         tuple(corrected.most_common()),
         tuple(groups),
     )
-    return experience if experience.retried or experience.corrected or experience.groups else None
+    if experience.retried or experience.corrected or experience.groups:
+        return experience
+    return None
 
 
 def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:

@@ -70,7 +70,9 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
     scheduler was asked for them, as for jobs that completed, they are those of accounting.
     """
     if job.started_at and (url := log_url_of(job.cluster)):
-        streams = (Stream.STDOUT, Stream.STDERR) if "{stream}" in url else (Stream.STDOUT,)
+        streams = [Stream.STDOUT]
+        if "{stream}" in url:
+            streams.append(Stream.STDERR)
         return [(stream, _filled(url, job, stream)) for stream in streams]
     location = log_location(job)
     paths = [(Stream.STDOUT, location.path), (Stream.STDERR, location.error_path)]
@@ -126,11 +128,10 @@ def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     experiment count.
     """
     keys = {job.request_key for job in jobs if job.request_key}
-    stages = (
-        Stage.objects.filter(request__key__in=keys, services__isnull=False)
-        if keys
-        else Stage.objects.none()
-    )
+    if keys:
+        stages = Stage.objects.filter(request__key__in=keys, services__isnull=False)
+    else:
+        stages = Stage.objects.none()
     needed: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for key, experiment, stage, service in stages.values_list(
         "request__key", "request__experiment_id", "name", "services"
@@ -180,8 +181,6 @@ def _outage_text(spans: Iterable[StateSpan]) -> str:
 
 def _period(span: StateSpan) -> str:
     start = f"{span.started_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
-    return (
-        f"{start} to {span.ended_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
-        if span.ended_at
-        else f"since {start}"
-    )
+    if span.ended_at:
+        return f"{start} to {span.ended_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+    return f"since {start}"

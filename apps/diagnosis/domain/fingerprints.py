@@ -54,11 +54,9 @@ def symptom_of(cause: str, message: str, frame: str) -> str:
     """Return what equal failures share whatever their verdict: known error, masked line and frame;
     "" without any.
     """
-    return (
-        blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest()
-        if cause or message
-        else ""
-    )
+    if cause or message:
+        return blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest()
+    return ""
 
 
 def mask(line: str) -> str:
@@ -101,4 +99,6 @@ def title_of(decided: Verdict, message: str) -> str:
         text = message or known_error(decided.cause).summary.rstrip(".")
     else:
         text = decided.summary.rstrip(".")
-    return text if len(text) <= TITLE_CHARACTERS else text[: TITLE_CHARACTERS - 1] + "…"
+    if len(text) <= TITLE_CHARACTERS:
+        return text
+    return text[: TITLE_CHARACTERS - 1] + "…"

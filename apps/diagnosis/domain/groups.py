@@ -62,12 +62,10 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
     by_digest = {digest: failure for digest, failure, group in in_order if digest and not group}
-    rows = (
-        FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")
-        if by_digest
-        else ()
-    )
-    known = {group.fingerprint: group for group in rows}
+    known = {}
+    if by_digest:
+        rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")
+        known = {group.fingerprint: group for group in rows}
     for digest in sorted(
         by_digest.keys() - known.keys()
     ):  # in order: two transactions never wait for each other
@@ -84,7 +82,9 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
 
 def _digest(verdict: Verdict) -> str:
     """Return what a group is found by; "" for a debug re-run."""
-    return "" if verdict.job.stage.endswith(DEBUG_STAGE) else fingerprint_of(verdict).digest
+    if verdict.job.stage.endswith(DEBUG_STAGE):
+        return ""
+    return fingerprint_of(verdict).digest
 
 
 def _suspects(verdict: Verdict) -> list[Blamed]:

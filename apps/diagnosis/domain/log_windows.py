@@ -74,7 +74,9 @@ def log_view(
     if block is None:
         return replace(view, problem=problem)
     shown = mark_lines(job, block)
-    earlier = block.offset if block.offset > block.begin and block.data else None
+    earlier = None
+    if block.offset > block.begin and block.data:
+        earlier = block.offset
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
 
@@ -93,7 +95,9 @@ def _window(
 ) -> tuple[Block | None, str]:
     lines = view.wanted
     at = view.at
-    stored = _stored_window(excerpt, lines, before, at) if excerpt else None
+    stored = None
+    if excerpt:
+        stored = _stored_window(excerpt, lines, before, at)
     if stored is not None:
         return stored, ""
     if not path:
@@ -108,11 +112,9 @@ def _window(
                 )
             return starred_block(descriptor, block), ""
     except LogError as error:
-        return (
-            (block_of(excerpt), f"{error}. Showing the stored excerpt.")
-            if excerpt
-            else (None, str(error))
-        )
+        if excerpt:
+            return (block_of(excerpt), f"{error}. Showing the stored excerpt.")
+        return (None, str(error))
 
 
 def block_of(excerpt: LogExcerpt) -> Block:

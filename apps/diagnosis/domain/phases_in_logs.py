@@ -30,7 +30,10 @@ def _measured(job: Job, phases: Sequence[Phase], *, is_whole: bool) -> list[Mark
     measured = []
     for phase in phases:
         is_open = phase is phases[-1] and not phase.done
-        seconds = _seconds_to_end(job, phases) if is_open and is_whole else phase.seconds
+        if is_open and is_whole:
+            seconds = _seconds_to_end(job, phases)
+        else:
+            seconds = phase.seconds
         name = clean_text(phase.name, 64)
         if name and seconds is not None and 0 <= seconds <= job.wall_seconds:
             measured.append(MarkedPhase(name, seconds, is_open and job.state != JobState.COMPLETED))
@@ -43,4 +46,6 @@ def _seconds_to_end(job: Job, phases: Sequence[Phase]) -> int | None:
     """
     first = phases[0].started_at
     last = phases[-1].started_at
-    return job.wall_seconds - int((last - first).total_seconds()) if first and last else None
+    if first and last:
+        return job.wall_seconds - int((last - first).total_seconds())
+    return None

@@ -143,7 +143,10 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     run.position = batch[-1].pk if batch else run.position
     more = len(batch) == BATCH
     if not more:
-        run.state = ReclassificationState.DONE if apply else ReclassificationState.PREVIEWED
+        if apply:
+            run.state = ReclassificationState.DONE
+        else:
+            run.state = ReclassificationState.PREVIEWED
     run.save()
     if more:
         enqueue(TASK, run_id=run.pk)
@@ -179,7 +182,10 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     A user's verdict stays.
     """
     harvest = LogHarvest.objects.filter(job=verdict.job_id).prefetch_related("excerpts").first()
-    blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()] if harvest else []
+    if harvest:
+        blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()]
+    else:
+        blocks = []
     if harvest is None or not blocks or _holds_before(verdict, harvest, blocks, catalogue):
         return ""
     job = verdict.job

@@ -187,11 +187,10 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
             )
             notice = _notice(before, seen, head)
     except LogMissing as error:
-        gone = (
-            " It was there before: it has been deleted or moved."
-            if before
-            else " The job may not have started."
-        )
+        if before:
+            gone = " It was there before: it has been deleted or moved."
+        else:
+            gone = " The job may not have started."
         return replace(log, problem=f"{error}.{gone}", seen=before)
     except LogError as error:
         return replace(log, problem=f"{error}.", seen=before)
@@ -218,7 +217,9 @@ def _finished(archived: ArchivedJob, job_id: str) -> Job | None:
         cluster=archived.cluster_id, spool_id=archived.job_id, submitted_at__range=around
     )
     last = jobs.filter(job_id=job_id).order_by("attempt").last()
-    return None if last is None or JobState(last.state) in RESTARTED else last
+    if last is None or JobState(last.state) in RESTARTED:
+        return None
+    return last
 
 
 def _as_job(

@@ -83,7 +83,10 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    waits = waits_by_service(at) if at and verdict.verdict == VerdictKind.SERVICE else {}
+    if at and verdict.verdict == VerdictKind.SERVICE:
+        waits = waits_by_service(at)
+    else:
+        waits = {}
     headline = headline_of(verdict, wait=waits.get(verdict.service.lower(), ""))
     return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job))
 
@@ -108,9 +111,9 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
 
     marks = {}
     for verdict in verdicts:
-        wait = (
-            waits.get(verdict.service.lower(), "") if verdict.verdict == VerdictKind.SERVICE else ""
-        )
+        wait = ""
+        if verdict.verdict == VerdictKind.SERVICE:
+            wait = waits.get(verdict.service.lower(), "")
         marks[verdict.job_id] = Mark(verdict.verdict, headline_of(verdict, wait=wait))
     return marks
 

@@ -19,7 +19,10 @@ def waits_by_service(at: datetime) -> Mapping[str, str]:
     for trouble in disruptions(at, (State.DOWN,)):
         since = timezone.localtime(trouble.since)
         now = timezone.localtime(at)
-        clock = f"{since:%H:%M}" if since.date() == now.date() else f"{since.day} {since:%b %H:%M}"
+        if since.date() == now.date():
+            clock = f"{since:%H:%M}"
+        else:
+            clock = f"{since.day} {since:%b %H:%M}"
         step = f"wait until {trouble.service.name} is up (down since {clock})"
         waits |= dict.fromkeys((trouble.service.slug.lower(), trouble.service.name.lower()), step)
     return waits

@@ -41,11 +41,10 @@ class LogAccess:
         owner = _name_of(status.st_uid)
         if self.uid is not None:
             return f"owned by {owner}, but the job ran as {self.user}"
-        who = (
-            f"the job's user {self.user} is not an ordinary account on this host"
-            if self.user
-            else "job has no user"
-        )
+        if self.user:
+            who = f"the job's user {self.user} is not an ordinary account on this host"
+        else:
+            who = "job has no user"
         return f"{who}, and its cluster does not allow logs owned by {owner}"
 
     def directory_problem(self, status: os.stat_result) -> str:

@@ -68,9 +68,9 @@ def regex_fault(regex: str, example: str | None) -> str:
         return fault
     if compiled.search(b""):
         return "matches the empty line"
-    return (
-        "" if example is None or compiled.search(example.encode()) else "does not match its example"
-    )
+    if example is None or compiled.search(example.encode()):
+        return ""
+    return "does not match its example"
 
 
 def regex_faults(expressions: Sequence[tuple[str, str | None]]) -> list[str]:
@@ -193,7 +193,10 @@ class Catalogue:
                 f"{len(self.patterns)} patterns do not compile together: {error}"
             ) from None
         regexes = [pattern.regex for pattern in self.patterns]
-        self._large = matcher_of_large_logs(regexes, self._set) if fast else self._set
+        if fast:
+            self._large = matcher_of_large_logs(regexes, self._set)
+        else:
+            self._large = self._set
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the known errors in `block`, in log order:
@@ -205,7 +208,9 @@ class Catalogue:
         """
         budget = ScanBudget()
         hits = Found(block.stream)
-        matcher: Matcher = self._large if len(block.data) >= LARGE_BYTES else self._set
+        matcher: Matcher = self._set
+        if len(block.data) >= LARGE_BYTES:
+            matcher = self._large
         first = self._scan(facts, block, hits, matcher, budget)
         common = [
             index
@@ -292,7 +297,10 @@ class Catalogue:
             if budget.is_used_up():
                 budget.is_stopped = True
                 return
-            matching = matcher.match(chunk.text) if matcher else dict.fromkeys(open_patterns, 0)
+            if matcher:
+                matching = matcher.match(chunk.text)
+            else:
+                matching = dict.fromkeys(open_patterns, 0)
             for index in open_patterns:
                 if index in matching:
                     seen[index] += self._collect(

@@ -108,7 +108,10 @@ def chunks(
     numbers = LineNumbers(block)
     ends = _ends(data, begin)
     while stride := list(islice(ends, STRIDE_CHUNKS if skip else 1)):
-        first = skip(begin, stride[-1]) if skip and _is_plain(data, [begin, *stride]) else 0
+        if skip and _is_plain(data, [begin, *stride]):
+            first = skip(begin, stride[-1])
+        else:
+            first = 0
         for end in stride:
             if end >= first:
                 yield Chunk(block, numbers, begin, end)

@@ -77,7 +77,9 @@ def _last_end(data: bytes) -> tuple[int, bytes] | None:
 def _told(facts: JobFacts, number: int, text: bytes) -> JobFacts:
     if number == _HELD:
         code = _HOLD_CODE.search(text)
-        return replace(facts, scheduler="htcondor", reason=code[1].decode()) if code else facts
+        if not code:
+            return facts
+        return replace(facts, scheduler="htcondor", reason=code[1].decode())
     if value := _RETURN_VALUE.search(text):
         exit_code = int(value[1])
         return replace(

@@ -58,7 +58,10 @@ def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
     What is before that, `survey` looks at. The file holds text: see `opened_text`.
     """
     length = part.size_in(os.fstat(descriptor).st_size) - part.start
-    budget = min(length, HELD_BYTES) if length <= WHOLE_BYTES else BUDGET_BYTES
+    if length <= WHOLE_BYTES:
+        budget = min(length, HELD_BYTES)
+    else:
+        budget = BUDGET_BYTES
     return read_back(descriptor, part, budget_bytes=max(budget, 1))
 
 

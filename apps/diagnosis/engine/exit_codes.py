@@ -110,7 +110,9 @@ def _breadth(code: ExitCode) -> int:
     is kept by few programs.
     """
     is_kept_by_few = code.scope is CodeScope.CONVENTION and code.name
-    return len(_BY_SCOPE) if is_kept_by_few else _BY_SCOPE.index(code.scope)
+    if is_kept_by_few:
+        return len(_BY_SCOPE)
+    return _BY_SCOPE.index(code.scope)
 
 
 def _applies(code: ExitCode, facts: JobFacts) -> bool:

@@ -89,7 +89,10 @@ class Window:
         self._chunk = Chunk(block, LineNumbers(block), cut, len(block.data))
         candidates = _last_candidates(candidate, matcher, self._chunk.text)
         self._begin = candidates[0] if candidates else len(self._chunk.text)
-        self.lines = self._chunk.text[self._begin :].split(b"\n") if candidates else []
+        if candidates:
+            self.lines = self._chunk.text[self._begin :].split(b"\n")
+        else:
+            self.lines = []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in candidates]
 
@@ -147,7 +150,10 @@ class Grammar:
     def __init__(self, *, fast: bool = True) -> None:
         self._candidate = re2.compile(_CANDIDATE.encode(), latin_options())
         self._set = Re2Matcher([_CANDIDATE])
-        self._large = matcher_of_large_logs([_CANDIDATE], self._set) if fast else self._set
+        if fast:
+            self._large = matcher_of_large_logs([_CANDIDATE], self._set)
+        else:
+            self._large = self._set
         self._error_line = re2.compile(_ERROR_LINE.encode(), latin_options())
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:

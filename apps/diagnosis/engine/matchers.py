@@ -95,7 +95,10 @@ class HyperscanMatcher:
             database, rest, others = self._compiled
         if not hasattr(self._own, "scratch"):  # no two threads may share one
             self._own.scratch = hyperscan.Scratch(database)
-        begins = {rest[place]: 0 for place in others.match(data, begin, end)} if others else {}
+        if others:
+            begins = {rest[place]: 0 for place in others.match(data, begin, end)}
+        else:
+            begins = {}
         database.scan(
             memoryview(data)[begin:end],
             match_event_handler=lambda place, _start, end, *_: (

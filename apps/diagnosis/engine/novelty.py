@@ -53,9 +53,10 @@ class Templates:
         if key not in self._known:
             template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
             has_words = any(48 < byte for byte in template)
-            self._known[key] = (
-                int.from_bytes(blake2b(template, digest_size=8).digest(), "big") if has_words else 0
-            )
+            if has_words:
+                self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big")
+            else:
+                self._known[key] = 0
         return self._known[key]
 
 

@@ -65,9 +65,9 @@ def _end_of(block: Block) -> Block:
     """Return the last whole lines that a plugin gets to see."""
     cut = max(0, len(block.data) - PLUGIN_BYTES)
     cut = cut and (block.data.find(b"\n", cut) + 1 or cut)
-    number = (
-        None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
-    )
+    number = None
+    if block.first_line is not None:
+        number = block.first_line + block.data.count(b"\n", 0, cut)
     return replace(block, data=block.data[cut:], offset=block.offset + cut, first_line=number)
 
 
@@ -95,7 +95,10 @@ def classifiers() -> Mapping[str, LogClassifier]:
     for name, make in REGISTRY.working().items():
         try:
             own = make()
-            made[name] = own if name in REGISTRY.builtins else BoundedClassifier(name, make)
+            if name in REGISTRY.builtins:
+                made[name] = own
+            else:
+                made[name] = BoundedClassifier(name, make)
         except Exception as error:  # a third party's code may raise anything
             REGISTRY.problems[name] = f"cannot be created: {type(error).__name__}: {error}"
             log.exception("log classifier %s cannot be created", name)

@@ -66,7 +66,10 @@ def _cancelled(facts: JobFacts) -> Fact:
         )
     if facts.cancelled_by in {"0", "root"}:
         return Fact(Category.USER, Confidence.MEDIUM, wording.CANCELLED_BY_ROOT)
-    confidence = Confidence.HIGH if facts.cancelled_by else Confidence.MEDIUM
+    if facts.cancelled_by:
+        confidence = Confidence.HIGH
+    else:
+        confidence = Confidence.MEDIUM
     return Fact(Category.USER, confidence, wording.cancelled(facts.cancelled_by))
 
 
@@ -93,9 +96,9 @@ def killed_by(facts: JobFacts) -> Fact | None:
         return Fact(Category.CONFIGURATION, Confidence.MEDIUM, wording.NO_OUTPUT)
     if number in {signal.SIGXCPU, signal.SIGXFSZ}:
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.cpu_or_file_limit(number))
-    return (
-        _killed_from_outside(facts, number) if number in {signal.SIGKILL, signal.SIGTERM} else None
-    )
+    if number not in {signal.SIGKILL, signal.SIGTERM}:
+        return None
+    return _killed_from_outside(facts, number)
 
 
 def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
@@ -106,11 +109,9 @@ def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="memory"))
     if _near(facts.wall_seconds, facts.time_limit_seconds):
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="time"))
-    return (
-        Fact(Category.RESOURCE, Confidence.LOW, wording.killed(number, near=""))
-        if number == signal.SIGKILL
-        else None
-    )
+    if number != signal.SIGKILL:
+        return None
+    return Fact(Category.RESOURCE, Confidence.LOW, wording.killed(number, near=""))
 
 
 def _near(used: int | None, limit: int | None) -> bool:

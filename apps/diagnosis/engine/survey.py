@@ -39,7 +39,9 @@ class Survey:
 
     def numbered(self, end: Block) -> Block:
         """Return the end of the log with its line number, if all lines before it were counted."""
-        return replace(end, first_line=self.lines + 1) if self.reaches(end) else end
+        if not self.reaches(end):
+            return end
+        return replace(end, first_line=self.lines + 1)
 
 
 @dataclass(slots=True)
@@ -71,7 +73,10 @@ def survey(
     Of each pattern the first ten and the last ten hits are kept, with their line numbers.
     """
     deadline = time.monotonic() + budget_seconds
-    stop = end.offset if limit_bytes is None else min(end.offset, end.begin + limit_bytes)
+    if limit_bytes is None:
+        stop = end.offset
+    else:
+        stop = min(end.offset, end.begin + limit_bytes)
     kept: dict[str, _Kept] = {}
     omitted: set[str] = set()
     offset = end.begin
@@ -106,9 +111,10 @@ def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:
     ):
         position += len(data)
         data = rest + data
-        cut = (
-            data.rfind(b"\n") + 1 if position < stop and len(data) < 2 * BLOCK_BYTES else len(data)
-        )
+        if position < stop and len(data) < 2 * BLOCK_BYTES:
+            cut = data.rfind(b"\n") + 1
+        else:
+            cut = len(data)
         rest = data[cut:]
         if cut:
             yield data[:cut]

@@ -98,11 +98,9 @@ def _log_error(path: Path, error: OSError) -> LogError:
         return LogRefused(f"{path}: path contains a symlink, or a file used as a directory")
     if error.errno in {errno.ENXIO, errno.ENODEV}:
         return LogRefused(f"{path}: not a regular file")
-    needs = (
-        "; the worker needs the right to read it: see docs/production.md"
-        if error.errno == errno.EACCES
-        else ""
-    )
+    needs = ""
+    if error.errno == errno.EACCES:
+        needs = "; the worker needs the right to read it: see docs/production.md"
     return LogUnreadable(f"{path}: {error.strerror}{needs}")
 
 

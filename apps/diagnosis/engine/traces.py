@@ -82,7 +82,9 @@ def _python(lines: Sequence[str], row: int) -> Trace:
     messages: list[Message] = []
     prefix = lines[row].index(_PYTHON)
     has_prefix = lines[row][:prefix].strip() != ""
-    indent = None if has_prefix else len(lines[row]) - len(lines[row].lstrip())
+    indent = None
+    if not has_prefix:
+        indent = len(lines[row]) - len(lines[row].lstrip())
 
     frame = ""
     end = row + 1
@@ -142,11 +144,9 @@ def _java(lines: Sequence[str], row: int) -> Trace | None:
         elif not text.startswith(("at ", "... ", "Suppressed:")):
             break
         end += 1
-    return (
-        Trace(end, tuple(messages))
-        if end > row + 1 or "Exception in thread" in lines[row]
-        else None
-    )
+    if end > row + 1 or "Exception in thread" in lines[row]:
+        return Trace(end, tuple(messages))
+    return None
 
 
 def _julia(lines: Sequence[str], row: int) -> Trace | None:
@@ -197,7 +197,9 @@ def _unmarked(line: str) -> str:
 
 
 def _place(match: re.Match[str]) -> str:
-    return f"{match['where']}:{match['line']}" if match["line"] else match["where"]
+    if match["line"]:
+        return f"{match['where']}:{match['line']}"
+    return match["where"]
 
 
 def _terminate(lines: Sequence[str], row: int) -> Trace:

@@ -116,7 +116,10 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
     decided = next((candidate for candidate in candidates if candidate), None)
     if decided:
         return decided
-    summary = wording.ONLY_CONSEQUENCES if ranked else wording.NOTHING_MATCHED
+    if ranked:
+        summary = wording.ONLY_CONSEQUENCES
+    else:
+        summary = wording.NOTHING_MATCHED
     if succeeded:
         summary = wording.COMPLETED
     return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))

@@ -65,4 +65,6 @@ class GroupForm(forms.Form):
         """Return what the user entered in a field; None if it is empty,
         or as the page showed it.
         """
-        return (self.cleaned_data.get(name) or None) if name in self.changed_data else None
+        if name not in self.changed_data:
+            return None
+        return self.cleaned_data.get(name) or None

@@ -77,7 +77,10 @@ class Period:
 
 def _period(request: AuthenticatedRequest) -> Period:
     chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
-    hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
+    if chosen.is_valid():
+        hours = int(chosen.form.cleaned_data.get("hours") or 24)
+    else:
+        hours = 24
     end = hour_of(timezone.now()) + timedelta(hours=1)
     start = end - timedelta(hours=hours)
     days = Failures(request.GET, DailyCauseTotals.objects.visible_to(request.user)).qs
@@ -99,8 +102,9 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     views = {
         name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS
     }
-    status = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
-    rows = everything if status else views[view]
+    rows = views[view]
+    if period.chosen.is_valid() and period.chosen.form.cleaned_data.get("status"):
+        rows = everything
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     group_list.add_waits(page.object_list, timezone.now())

@@ -59,7 +59,10 @@ class KnownErrorForm(forms.ModelForm):
     def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
         """Offer the experiments in which the user has a role, and that of the known error."""
         super().__init__(*args, **kwargs)
-        own = Q() if scope_of(by).sees_all else Q(pk__in=scope_of(by).experiments)
+        if scope_of(by).sees_all:
+            own = Q()
+        else:
+            own = Q(pk__in=scope_of(by).experiments)
         present = Q(pk=self.instance.experiment_id)
         experiments = Experiment.objects.filter(own | present)
         self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
@@ -80,6 +83,10 @@ class KnownErrorForm(forms.ModelForm):
             for name, value in self.cleaned_data.items()
             if name not in {"id", "reason", "base"}
         }
-        values["experiment"] = values["experiment"].key if values["experiment"] else ""
-        values["expires_at"] = values["expires_at"].isoformat() if values["expires_at"] else None
+        values["experiment"] = ""
+        if values["experiment"]:
+            values["experiment"] = values["experiment"].key
+        values["expires_at"] = None
+        if values["expires_at"]:
+            values["expires_at"] = values["expires_at"].isoformat()
         return values

@@ -103,7 +103,10 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         before=before,
         at=at,
     )
-    template = "diagnosis/log/_log.html" if before is None else "diagnosis/log/_lines.html"
+    if before is None:
+        template = "diagnosis/log/_log.html"
+    else:
+        template = "diagnosis/log/_lines.html"
     return render(request, template, {"log": view, "job": job})
 
 

@@ -74,7 +74,9 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
     )
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
     context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}
-    return render(request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200)
+    return render(
+        request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200
+    )
 
 
 @require_safe

@@ -46,7 +46,10 @@ def reclassifications(request: AuthenticatedRequest) -> HttpResponse:
             )
     context = {"form": form, "runs": Reclassification.objects.all()[:SHOWN]}
     return render(
-        request, "diagnosis/known_errors/reclassifications.html", context, status=400 if form.errors else 200
+        request,
+        "diagnosis/known_errors/reclassifications.html",
+        context,
+        status=400 if form.errors else 200,
     )
 
 

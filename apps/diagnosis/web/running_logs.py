@@ -22,10 +22,18 @@ def follow(request: AuthenticatedRequest, cluster: str, job_id: str) -> HttpResp
     if archived is None:
         raise Http404("No such job.")
     seen = _SEEN.fullmatch(request.GET.get("seen", ""))
-    before = Seen(*(int(number) for number in seen.groups())) if seen else None
-    stream = Stream.STDERR if request.GET.get("stream") == Stream.STDERR else Stream.STDOUT
+    before = None
+    if seen:
+        before = Seen(*(int(number) for number in seen.groups()))
+    if request.GET.get("stream") == Stream.STDERR:
+        stream = Stream.STDERR
+    else:
+        stream = Stream.STDOUT
     log = running_log(archived, job_id=job_id, stream=stream, before=before)
     notice = log.notice or request.GET.get("notice", "")  # once seen, it stays
-    template = "diagnosis/log/_running_log.html" if request.htmx else "diagnosis/log/running_log.html"
+    if request.htmx:
+        template = "diagnosis/log/_running_log.html"
+    else:
+        template = "diagnosis/log/running_log.html"
     context = {"log": log, "notice": notice, "words": NOTICES.get(notice, "")}
     return render(request, template, {**context, "is_followed": "pause" not in request.GET})

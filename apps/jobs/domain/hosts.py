@@ -134,11 +134,9 @@ class HostLookup:
     def _listed_facts(self, host: str, ended_at: datetime) -> tuple[str, str]:
         """Return CPU model and address of a host that was listed near that time."""
         cpu_model, address, listed_at = self._listed.get(host, ("", "", None))
-        return (
-            (cpu_model, address)
-            if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN
-            else ("", "")
-        )
+        if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN:
+            return (cpu_model, address)
+        return ("", "")
 
 
 def correct_cpu_model(*, phase: JobPhase) -> None:

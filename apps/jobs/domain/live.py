@@ -33,7 +33,11 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
     groups: dict[_Key, LiveJobs] = {}
     for current in jobs:
         request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
-        experiment = requests[request] if request else membership.experiment_of(current.account, "")
+        experiment: int | None
+        if request:
+            experiment = requests[request]
+        else:
+            experiment = membership.experiment_of(current.account, "")
         reason = clean_text(current.reason, 100)
         account = clean_text(current.account, 255)
         key = (str(current.state), reason, experiment, request, stage, account)
@@ -111,7 +115,10 @@ def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
         LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
     )
     for row in rows:
-        reason = Reason("Running") if state == CurrentState.RUNNING else reason_of(row.reason)
+        if state == CurrentState.RUNNING:
+            reason = Reason("Running")
+        else:
+            reason = reason_of(row.reason)
         live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
         live.jobs += row.jobs
         live.oldest_submitted_at = min(live.oldest_submitted_at, row.oldest_submitted_at)

@@ -120,7 +120,10 @@ def locate_log(
     if paths is None:
         return None
     job.log_path = clean_text(str(paths.stdout))
-    job.error_log_path = "" if paths.stderr == paths.stdout else clean_text(str(paths.stderr))
+    if paths.stderr == paths.stdout:
+        job.error_log_path = ""
+    else:
+        job.error_log_path = clean_text(str(paths.stderr))
     job.log_path_source = paths.source
     job.save(update_fields=["log_path", "error_log_path", "log_path_source"])
     return paths

@@ -56,11 +56,9 @@ class Membership:
     def experiment_of(self, account: str, user: str) -> int | None:
         """Return the experiment that sees the jobs."""
         of_user = self._mapped.get((MappedName.USER, user))
-        return (
-            self._of_account(account) or of_user
-            if self._accounts_are_enforced
-            else of_user or self._of_account(account)
-        )
+        if self._accounts_are_enforced:
+            return self._of_account(account) or of_user
+        return of_user or self._of_account(account)
 
     def proves(self, account: str, user: str, experiment: int) -> bool:
         """Whether jobs of this account and user belong to an experiment beyond doubt."""
@@ -98,11 +96,9 @@ class Claims:
         starts with.
         """
         request = self.requests.get(key)
-        return (
-            request.experiment_id
-            if request
-            else self.membership.by_key.get(key.rpartition("-")[0].casefold())
-        )
+        if request:
+            return request.experiment_id
+        return self.membership.by_key.get(key.rpartition("-")[0].casefold())
 
     def proof_of(
         self,
@@ -129,9 +125,9 @@ class Claims:
             (ClaimScope.ARRAY.value, spool_id, submitted_at),
             (ClaimScope.USER.value, user, None),
         }
-        return (
-            Proof.ACCEPTED if request and covering & self._accepted[request.pk] else Proof.CLAIMED
-        )
+        if request and covering & self._accepted[request.pk]:
+            return Proof.ACCEPTED
+        return Proof.CLAIMED
 
 
 def lock_proofs(*, shared: bool) -> None:

@@ -85,7 +85,10 @@ def _read(raw: object, at: datetime) -> JobRecord | Flagged:
     try:
         return record_from(raw, at=at)
     except BadRecord as error:
-        text = raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True)
+        if isinstance(raw, str):
+            text = raw
+        else:
+            text = json.dumps(raw, default=str, sort_keys=True)
         return Flagged(text, str(error))
 
 

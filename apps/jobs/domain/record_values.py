@@ -13,11 +13,10 @@ class BadRecord(ValueError):
 def read_time(name: str, value: object) -> datetime:
     """Return a time, which has an offset or is in seconds since 1970. Raises `BadRecord`."""
     try:
-        at = (
-            parse_datetime(str(value))
-            if not _is_number(value)
-            else datetime.fromtimestamp(float(str(value)), UTC)
-        )
+        if not _is_number(value):
+            at = parse_datetime(str(value))
+        else:
+            at = datetime.fromtimestamp(float(str(value)), UTC)
     except (ValueError, OverflowError, OSError):
         at = None
     if at is None or at.tzinfo is None:

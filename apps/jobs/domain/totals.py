@@ -127,7 +127,9 @@ def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) ->
         core_seconds=Sum(core, default=0),
         wasted_core_seconds=Sum(core, filter=broken, default=0),
     )
-    return None if totals["jobs"] > MOST_COUNTED else Sums(query=query, **totals)
+    if totals["jobs"] > MOST_COUNTED:
+        return None
+    return Sums(query=query, **totals)
 
 
 def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:

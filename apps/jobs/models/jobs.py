@@ -238,7 +238,9 @@ class Job(models.Model):
     @property
     def queued_seconds(self) -> float | None:
         """Return the queue time; None if the job never started."""
-        return (self.started_at - self.submitted_at).total_seconds() if self.started_at else None
+        if not self.started_at:
+            return None
+        return (self.started_at - self.submitted_at).total_seconds()
 
     @property
     def core_seconds(self) -> int:
@@ -340,9 +342,9 @@ class Collection(models.Model):
     @property
     def lag_seconds(self) -> float | None:
         """Return how far behind the jobs were in the last run."""
-        return (
-            (self.last_run_at - self.collected_until).total_seconds() if self.last_run_at else None
-        )
+        if not self.last_run_at:
+            return None
+        return (self.last_run_at - self.collected_until).total_seconds()
 
 
 class HourlyTotals(models.Model):

@@ -85,7 +85,10 @@ def over_time(
         start = datetime.fromtimestamp(hour * 3600, UTC).astimezone(portal_zone())
         bins.append(_bin(question, steps.get(hour, ()), series, start, step))
         if start.hour == 0 or step > 1:
-            label = f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}"
+            if step == 1:
+                label = f"{start:%a} {start.day}"
+            else:
+                label = f"{start.day} {start:%b}"
             ticks.append(Tick(at, label, step == 1))
     ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]  # the last one would be cut
     every = max(ceil(len(ticks) / 12), 1)
@@ -201,7 +204,9 @@ def week(question: Question, rows: Sequence[Row]) -> SafeString:
             title = f"{day} {hour}:00: " + (
                 f"{row.failed:,} of {row.jobs:,} failed" if row else "no jobs"
             )
-            address = str(_JOBS) + job_list_query(question, row, failed=True) if row else ""
+            address = ""
+            if row:
+                address = str(_JOBS) + job_list_query(question, row, failed=True)
             cells.append(Cell(title, row.rate if row else None, address))
         lines.append((day, cells))
     top = max((row.rate for row in rows), default=0) or 1
@@ -216,7 +221,12 @@ def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
     import numpy as np
 
     known = values[values >= 0]
-    most = 1.0 if measure.unit == "%" else float(np.quantile(known, 0.99)) if len(known) else 1.0
+    if measure.unit == "%":
+        most = 1.0
+    elif len(known):
+        most = float(np.quantile(known, 0.99))
+    else:
+        most = 1.0
     edges = np.linspace(0, most or 1.0, BINS + 1)
     counts = [int(n) for n in np.histogram(known, BINS, range=(0, most or 1.0))[0]]
     above = len(known) - sum(counts)
@@ -237,7 +247,9 @@ def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
 
 
 def _edge(measure: Measure, value: float) -> str:
-    return f"{100 * value:.0f} %" if measure.unit == "%" else duration(value)
+    if measure.unit == "%":
+        return f"{100 * value:.0f} %"
+    return duration(value)
 
 
 def address_of(measure: str, by: Sequence[str], **more: object) -> str:

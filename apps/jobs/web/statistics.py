@@ -72,7 +72,10 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv" and not asked.problems:
         return _csv(source.answer(question, limit=EXPORTED))
     answer = source.answer(question, limit=_MATRIX_ROWS)
-    top = 0.5 if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]) else 1.0
+    if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]):
+        top = 0.5
+    else:
+        top = 1.0
     context = {
         "asked": asked,
         "question": question,
@@ -245,7 +248,10 @@ def _csv(answer: Answer) -> HttpResponse:
         ]
         hours = [f"{row.core_seconds / 3600:.4f}", f"{row.wasted_core_seconds / 3600:.4f}"]
         value = row.value(answer.question.measure)
-        extra = [] if name in figures else ["" if value is None else f"{value:.6g}"]
+        if name in figures:
+            extra = []
+        else:
+            extra = ["" if value is None else f"{value:.6g}"]
         rows.append([*row.label, row.jobs, row.failed, *rates, *hours, *extra])
     columns = [*answer.question.by, *figures, *([] if name in figures else [name])]
     return csv_file("statistics", columns, rows)

@@ -87,7 +87,9 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
 
 def _asked(jobs: JobFilter, name: str) -> datetime | None:
     """Return the value of a filter, if it is given and valid."""
-    value: datetime | None = jobs.form.cleaned_data.get(name) if jobs.is_valid() else None
+    value: datetime | None = None
+    if jobs.is_valid():
+        value = jobs.form.cleaned_data.get(name)
     return value
 
 

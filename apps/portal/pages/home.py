@@ -178,7 +178,10 @@ def _cause(
     kind = VerdictKind(row.verdict)
     waits = wait and kind == VerdictKind.SERVICE and row.succeeded < row.jobs
     name = names.get(row.service, row.service)
-    label = f"{name} · {row.cause}" if name and row.cause else row.cause or name or kind.label
+    if name and row.cause:
+        label = f"{name} · {row.cause}"
+    else:
+        label = row.cause or name or kind.label
     url = _failed_jobs(
         start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-"
     )

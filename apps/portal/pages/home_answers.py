@@ -236,4 +236,6 @@ def _bands(outages: Sequence[Incident], start: datetime, at: datetime) -> list[B
 
 def _times(row: Incident) -> str:
     start = f"{timezone.localtime(row.started_at):%H:%M}"
-    return f"{start}–{timezone.localtime(row.ended_at):%H:%M}" if row.ended_at else f"since {start}"
+    if row.ended_at:
+        return f"{start}–{timezone.localtime(row.ended_at):%H:%M}"
+    return f"since {start}"

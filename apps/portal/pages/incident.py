@@ -181,11 +181,9 @@ def _label(row: StateInterval, axis: _Axis) -> str:
     share = (end - start) / (axis.end - axis.start)
     if share < 0.08:
         return ""
-    return (
-        f"{row.state} {round_duration((end - start).total_seconds())}"
-        if share > 0.25
-        else row.state
-    )
+    if share > 0.25:
+        return f"{row.state} {round_duration((end - start).total_seconds())}"
+    return row.state
 
 
 def _bars(
@@ -198,7 +196,10 @@ def _bars(
         return [], 0
     highest = max(*bins.failed, 1)
     lasted = max((over - started_at).total_seconds(), bins.seconds)
-    usual = figures.excess.expected * bins.seconds / lasted if figures.excess else float(highest)
+    if figures.excess:
+        usual = figures.excess.expected * bins.seconds / lasted
+    else:
+        usual = float(highest)
     bars = []
     for number, failed in enumerate(bins.failed):
         start = bins.start + timedelta(seconds=number * bins.seconds)

@@ -46,7 +46,10 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     diagnosis = job_diagnosis(job, at)
     attempts = other_attempts(job)
     retry = find_retry(diagnosis.verdict) if diagnosis.verdict else None
-    initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
+    if diagnosis.verdict:
+        initial = {"verdict": diagnosis.verdict.verdict}
+    else:
+        initial = {}
     requests = Request.objects.visible_to(user).filter(
         key=job.request_key, experiment=job.experiment_id
     )
@@ -75,9 +78,9 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     if archived:
         context["script"] = shown_script(archived)
         context["sees_environment"] = sees_environment(user, archived)
-        context["environment"] = (
-            shown_environment(archived) if context["sees_environment"] else None
-        )
+        context["environment"] = None
+        if context["sees_environment"]:
+            context["environment"] = shown_environment(archived)
     return context
 
 

@@ -192,8 +192,12 @@ def request_page(
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
-    progress = progress_now(request, at=at) if request.approved_at else None
-    estimate = _estimate(request, written, start, at) if request.state not in CLOSED else None
+    progress = None
+    if request.approved_at:
+        progress = progress_now(request, at=at)
+    estimate = None
+    if request.state not in CLOSED:
+        estimate = _estimate(request, written, start, at)
     return {
         "object": request,
         "next_by": next_by(request, approval),

@@ -81,7 +81,10 @@ def _signatures(
         return
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
-    prospects = [*prospects_if_approved(request, estimate, at=at).items()][own:] if estimate else []
+    if estimate:
+        prospects = [*prospects_if_approved(request, estimate, at=at).items()][own:]
+    else:
+        prospects = []
 
     people = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
     names = ", ".join(slot.name for slot in approval.missing)
@@ -101,7 +104,9 @@ def _classes(
     for name, then in higher:
         end = then.forecast.end
         if then.rank < rank:
-            days = (was[1] - end[1]).days if was and end and then.forecast.start else None
+            days = None
+            if was and end and then.forecast.start:
+                days = (was[1] - end[1]).days
             text = f"{then.rank} instead of {now[1].rank} in the queue"
             yield Change(
                 f"Class {name} instead of {now[0]}",

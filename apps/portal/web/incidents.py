@@ -86,7 +86,9 @@ def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpRe
             messages.success(request, f"Saved “{incident}”.")
     else:
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
-    return _page(request, incident, tried=(verb, form)) if form.errors else redirect(incident)
+    if form.errors:
+        return _page(request, incident, tried=(verb, form))
+    return redirect(incident)
 
 
 def _incident(pk: int) -> Incident:
@@ -118,12 +120,10 @@ def _page(
 
 def _form(verb: str, incident: Incident, data: Any = None) -> forms.Form:
     kind = ACTIONS[verb][1]
-    names = (
-        ("state", "title", "text", "url", "started_at", "ended_at")
-        if verb in ("update", "correct")
-        else ()
-    )
-    values = {name: getattr(incident, name) for name in names}
+    values = {}
+    if verb in ("update", "correct"):
+        names = ("state", "title", "text", "url", "started_at", "ended_at")
+        values = {name: getattr(incident, name) for name in names}
     if verb == "correct":  # a control for local time cannot show a time before all zones
         values = {
             name: max(value, BEGINNING) if value else None

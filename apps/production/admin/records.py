@@ -193,7 +193,9 @@ class Lift(ReasonAction):
     def refusal(self, row: Hold, user: User) -> str:
         if row.lifted_at:
             return "already lifted."
-        return "" if may_lift(user, row) else "required role: approver or shifter."
+        if may_lift(user, row):
+            return ""
+        return "required role: approver or shifter."
 
     def act(self, row: Hold, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         lift_hold(hold=row, by=by, at=at, reason=reason)

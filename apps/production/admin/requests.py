@@ -155,10 +155,13 @@ class DeclarationForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        newest = newest_version(self.instance.key) if self.instance.pk else None
-        self.fields["declaration"].initial = (
-            newest.declaration if newest else builtin_texts()["general"]
-        )
+        newest = None
+        if self.instance.pk:
+            newest = newest_version(self.instance.key)
+        if newest:
+            self.fields["declaration"].initial = newest.declaration
+        else:
+            self.fields["declaration"].initial = builtin_texts()["general"]
 
     def clean_declaration(self) -> str:
         text = str(self.cleaned_data["declaration"]).replace("\r\n", "\n")

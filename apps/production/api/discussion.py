@@ -91,9 +91,9 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
         self, production_request: Request, *, field: str, thread: int | None, **fields: Any
     ) -> Comment:
         """Comment on the request or one of its fields, or answer."""
-        first = (
-            production_request.comments.filter(pk=thread).first() if thread is not None else None
-        )
+        first = None
+        if thread is not None:
+            first = production_request.comments.filter(pk=thread).first()
         if thread is not None and first is None:
             raise InvalidFields({"thread": ["This request has no such comment."]})
         return discussion.write_comment(

@@ -97,7 +97,10 @@ class RequestViewSet(
         return RequestRow if self.action == "list" else RequestReader
 
     def get_serializer_context(self) -> dict[str, Any]:
-        ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()
+        if getattr(self, "swagger_fake_view", False):
+            ranks = {}
+        else:
+            ranks = queue_ranks()
         return {**super().get_serializer_context(), "ranks": ranks}
 
     @allowed_by(lambda user, _: may_create(user))

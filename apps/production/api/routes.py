@@ -26,5 +26,8 @@ class RequestRoutes(Guarded, OfRequests):
     """Base of the mix-ins of `RequestViewSet`; a changed request is read again for the answer."""
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
-        again = self.get_queryset().get(key=done.key) if isinstance(done, Request) else done
+        if isinstance(done, Request):
+            again = self.get_queryset().get(key=done.key)
+        else:
+            again = done
         return super().answer(again, reader, code)

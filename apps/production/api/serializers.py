@@ -254,7 +254,9 @@ class ExperimentField(serializers.SlugRelatedField[Experiment]):
 
     def get_queryset(self) -> Any:
         request = self.context.get("request")
-        return visible_experiments(request.user) if request else Experiment.objects.none()
+        if request:
+            return visible_experiments(request.user)
+        return Experiment.objects.none()
 
 
 _WORKFLOW = "Key of the workflow type, in its newest version."

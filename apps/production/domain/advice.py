@@ -132,7 +132,9 @@ def _advice(
 
     ends = [reason.until for reason in reasons if reason.submit != "yes"]
     known_ends = [end for end in ends if end is not None]
-    until = max(known_ends, default=None) if len(known_ends) == len(ends) else None
+    until = None
+    if len(known_ends) == len(ends):
+        until = max(known_ends, default=None)
     return Advice(submit, until, reasons)
 
 
@@ -161,9 +163,9 @@ def _announced(
         covers_scope = not scope.sees_all and scope.experiments <= {
             experiment.pk for experiment in named_experiments
         }
-        experiment_names = (
-            () if covers_scope else tuple(experiment.name for experiment in named_experiments)
-        )
+        experiment_names: tuple[str, ...] = ()
+        if not covers_scope:
+            experiment_names = tuple(experiment.name for experiment in named_experiments)
         text = f"“{announcement.title}”: do not submit."
         reasons.append(
             Reason("no", text, announcement.ends_at, None, service_names, experiment_names)

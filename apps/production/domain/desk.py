@@ -159,7 +159,10 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     report = check_report(content, experiment=request.experiment, at=at, request=request)
     row = replace(row, request=request, content=content, estimate=report.estimate)
     reviewed = last_reviewed(request) if row.is_resubmitted else None
-    differences = changes(content_at(request, reviewed), content) if reviewed else []
+    if reviewed:
+        differences = changes(content_at(request, reviewed), content)
+    else:
+        differences = []
     old = {change["path"]: change["old"] for change in differences}
     threads = threads_of(request)
     sets_priority = may_prioritise(user, request)
@@ -194,6 +197,9 @@ def _groups(
             groups.append(FieldGroup(path, label, []))
         if talk or path in old or (texts.get(path) and not path.endswith(_IN_HEADING)):
             title = "Stage" if is_stage else label.rpartition(" › ")[2]
-            text = content.stages[int(path.split(".")[1])].name if is_stage else texts.get(path, "")
+            if is_stage:
+                text = content.stages[int(path.split(".")[1])].name
+            else:
+                text = texts.get(path, "")
             groups[-1].fields.append(Field(path, title, text, old.get(path), talk))
     return groups

@@ -71,7 +71,10 @@ def fields_of(request: Request) -> list[tuple[str, str]]:
             label += f" {stage.name}"
         fields.append((path, label))
         for argument in workflow.stage(stage.kind).arguments:
-            inner = argument.name if argument.name in CORE else f"arguments.{argument.name}"
+            if argument.name in CORE:
+                inner = argument.name
+            else:
+                inner = f"arguments.{argument.name}"
             fields.append((f"{path}.{inner}", f"{label} › {argument.title}"))
     return fields
 

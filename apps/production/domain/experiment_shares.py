@@ -25,18 +25,18 @@ class Shares:
     def used_part(self, experiment_id: int) -> float | None:
         """Return the part of all recent use; None if there was none."""
         everything = sum(self.used.values())
-        return self.used.get(experiment_id, 0) / everything if everything else None
+        if not everything:
+            return None
+        return self.used.get(experiment_id, 0) / everything
 
     def cores(self, experiment_id: int) -> float | None:
         """Return the share in the mean number of cores that all requests used;
         None if there was no use.
         """
         seconds = self.used_days * 86_400
-        return (
-            self.share(experiment_id) * sum(self.used.values()) / seconds
-            if self.used and seconds
-            else None
-        )
+        if self.used and seconds:
+            return self.share(experiment_id) * sum(self.used.values()) / seconds
+        return None
 
 
 def read_shares() -> Shares:

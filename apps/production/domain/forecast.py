@@ -145,8 +145,6 @@ def _assumption(request: Request) -> str:
     """Return what the stored end of a request assumes."""
     if request.state == RequestState.TESTING:
         return TEST_PASSES
-    return (
-        STARTED_TODAY
-        if request.state == RequestState.QUEUED and request.expected_start is None
-        else ""
-    )
+    if request.state == RequestState.QUEUED and request.expected_start is None:
+        return STARTED_TODAY
+    return ""

@@ -128,7 +128,9 @@ def requests_under(hold: Hold) -> QuerySet[Request]:
     production.
     """
     under = Request.objects.exclude(state__in=CLOSED | EDITABLE)
-    return under.filter(experiment=hold.experiment_id) if hold.experiment_id else under
+    if not hold.experiment_id:
+        return under
+    return under.filter(experiment=hold.experiment_id)
 
 
 def sees_hold(user: User, hold: Hold) -> bool:
@@ -212,12 +214,16 @@ def hold_level(hold: Hold) -> str:
 def hold_subject(hold: Hold) -> str:
     if hold.stage:
         return f"stage {hold.stage.name or hold.stage.position + 1} of {hold.stage.request.key}"
-    return f"all of {hold.experiment}" if hold.experiment else "all production"
+    if not hold.experiment:
+        return "all production"
+    return f"all of {hold.experiment}"
 
 
 def hold_experiment_id(hold: Hold) -> int | None:
     """Return the key of a hold's experiment; None for a global hold."""
-    return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
+    if hold.stage:
+        return hold.stage.request.experiment_id
+    return hold.experiment_id
 
 
 def event_target(hold: Hold) -> Request | Hold:

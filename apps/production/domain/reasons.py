@@ -10,7 +10,9 @@ def reason_problems(reason: str, *, needed: bool = True) -> dict[str, list[str]]
         return {"reason": ["Enter a reason."]}
     if len(reason) > MAX_REASON:
         return {"reason": [f"Use at most {MAX_REASON:,} characters."]}
-    return {"reason": ["Remove the NUL character."]} if "\0" in reason else {}
+    if "\0" not in reason:
+        return {}
+    return {"reason": ["Remove the NUL character."]}
 
 
 def checked_reason(reason: str, *, needed: bool = True) -> str:

@@ -30,7 +30,11 @@ class Slack:
     @property
     def level(self) -> str:
         """Return `ok`, `tight` or `over`."""
-        return "over" if self.is_late else "tight" if self.days < TIGHT_DAYS else "ok"
+        if self.is_late:
+            return "over"
+        if self.days < TIGHT_DAYS:
+            return "tight"
+        return "ok"
 
     @property
     def is_late(self) -> bool:
@@ -47,7 +51,9 @@ class Slack:
         """
         if self.end is None:
             return "The deadline has passed; the expected end is unknown"
-        in_class = f" in class {self.priority_class}" if self.priority_class else ""
+        in_class = ""
+        if self.priority_class:
+            in_class = f" in class {self.priority_class}"
         return (
             "Expected "
             f"{self.end:%-d %b %Y}{in_class}{f', {self.assumption}' if self.assumption else ''}"

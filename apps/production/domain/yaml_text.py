@@ -35,7 +35,9 @@ class Fault:
     path: str = ""
 
     def __str__(self) -> str:
-        return f"Line {self.line}: {self.message}" if self.line else self.message
+        if not self.line:
+            return self.message
+        return f"Line {self.line}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,10 @@ class _Builder:
             elif name in seen:
                 fault = f"“{name[:_LONGEST_NAME]}” appears twice."
             else:
-                here = f"{path}.{name[:_LONGEST_NAME]}" if path else name[:_LONGEST_NAME]
+                if path:
+                    here = f"{path}.{name[:_LONGEST_NAME]}"
+                else:
+                    here = name[:_LONGEST_NAME]
                 self.lines[here] = line
                 seen.add(name)
             value = self._value(next(self._events), here, depth + 1)

@@ -47,6 +47,6 @@ class Hold(models.Model):
         ]
 
     def __str__(self) -> str:
-        return (
-            f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "All production")
-        )
+        if self.stage_id:
+            return f"stage {self.stage_id}"
+        return str(self.experiment or "All production")

@@ -49,7 +49,10 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
     `request` is a primary key, to update that one alone. List, inbox and pages read the stored
     rows.
     """
-    requests = Request.objects.all() if request is None else Request.objects.filter(pk=request)
+    if request is None:
+        requests = Request.objects.all()
+    else:
+        requests = Request.objects.filter(pk=request)
     open_requests = list(
         requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment")
     )

@@ -37,7 +37,9 @@ def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
     """Return why a stage waits for nothing more; empty if it does."""
     if acceptance is not None:
         return "accepted as is"
-    return "all its jobs are done" if row.wanted is not None and row.completed >= row.wanted else ""
+    if row.wanted is not None and row.completed >= row.wanted:
+        return "all its jobs are done"
+    return ""
 
 
 def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> str:
@@ -50,7 +52,9 @@ def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance
     if row.wanted is None:
         return "the request does not say how many jobs it takes"
     is_running = request.state == RequestState.RUNNING
-    return "" if is_running else f"the request is “{RequestState(request.state).label}”"
+    if is_running:
+        return ""
+    return f"the request is “{RequestState(request.state).label}”"
 
 
 def expected_ends(
@@ -93,9 +97,9 @@ class _Chain:
         self.accepted = accepted
         self.at = at
         is_running = request.state == RequestState.RUNNING
-        self.past: Mapping[int, StageEstimate] = (
-            past_of_stages(stages, request.experiment_id) if is_running else {}
-        )
+        self.past: Mapping[int, StageEstimate] = {}
+        if is_running:
+            self.past = past_of_stages(stages, request.experiment_id)
         self.held = stage_holds(request, stages) if is_running else {}
 
     @cached_property
@@ -161,9 +165,15 @@ class _Chain:
         row, end = previous
         acceptance = self.acceptance_of(row)
         if is_done(row, acceptance):
-            since = acceptance.at if acceptance else row.sums.last_ended_at or self.at
+            if acceptance:
+                since = acceptance.at
+            else:
+                since = row.sums.last_ended_at or self.at
             return Expected(since, f"after {row.stage}", since, since)
-        basis = f"after {row.stage}" if end.at else f"waits for {row.stage}, whose end is unknown"
+        if end.at:
+            basis = f"after {row.stage}"
+        else:
+            basis = f"waits for {row.stage}, whose end is unknown"
         return Expected(end.at, basis, end.early, end.late)
 
     def _by_past(self, past: StageEstimate, start: Expected) -> Expected:
@@ -180,11 +190,10 @@ class _Chain:
         likely = start.at + timedelta(days=past.days.mid)
         late = start.late + timedelta(days=past.days.high)
         if late < self.at:
-            taken = (
-                f"{past.past_jobs:,} past jobs would all"
-                if past.past_jobs
-                else "all its jobs should"
-            )
+            if past.past_jobs:
+                taken = f"{past.past_jobs:,} past jobs would all"
+            else:
+                taken = "all its jobs should"
             return Expected(None, f"no job completed yet; {taken} have completed by now")
         basis = f"{start.basis}, by {past.days_basis}"
         return Expected(max(likely, self.at), basis, max(early, self.at), late)

@@ -111,7 +111,9 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
             forecast = Forecast(part_done=progress_now(request, at=at).part_done)
         else:
             basis = _WAITS.get(request.state, f"it is {request.get_state_display().lower()}")
-            part = progress_now(request, at=at).part_done if request.work_began_at else None
+            part = None
+            if request.work_began_at:
+                part = progress_now(request, at=at).part_done
             forecast = Forecast(basis=basis, at=at, part_done=part)
         forecasts[request.pk] = forecast
     return forecasts

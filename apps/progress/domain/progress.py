@@ -34,7 +34,9 @@ class StageNow:
     def surplus(self) -> int:
         """Return how many jobs completed or are in the queue beyond the requested ones."""
         here = self.row.completed + (self.waiting.all if self.waiting else 0)
-        return max(0, here - self.row.wanted) if self.row.wanted is not None else 0
+        if self.row.wanted is None:
+            return 0
+        return max(0, here - self.row.wanted)
 
     @property
     def failed_now(self) -> int:
@@ -55,11 +57,9 @@ class StageNow:
     def core_hours_requested(self) -> float | None:
         """Return the requested core-hours at one core per job; None if the request does not say."""
         stage = self.row.asked
-        return (
-            stage.jobs * stage.wall_seconds / 3600
-            if stage and stage.jobs and stage.wall_seconds
-            else None
-        )
+        if stage and stage.jobs and stage.wall_seconds:
+            return stage.jobs * stage.wall_seconds / 3600
+        return None
 
     @property
     def events_missing(self) -> int | None:
@@ -71,11 +71,9 @@ class StageNow:
         if taken is None or not asked or not taken.jobs_asked:
             return None
         written = self.counted.events_out
-        return (
-            max(0, asked - written)
-            if written is not None
-            else round(asked * taken.jobs_missing / taken.jobs_asked)
-        )
+        if written is not None:
+            return max(0, asked - written)
+        return round(asked * taken.jobs_missing / taken.jobs_asked)
 
 
 @dataclass(frozen=True)
@@ -186,11 +184,18 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         ]
     stages = []
     for row, expected in zip(rows, ends, strict=True):
-        mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
+        mine = None
+        if queue_as_of:
+            mine = waiting.get(row.stage.casefold(), Waiting())
         if mine and row.wanted is not None:
             mine = mine.at_most(row.wanted - row.completed)
-        known = counted.get(row.asked.pk, StageCounts()) if row.asked else StageCounts()
-        located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
+        if row.asked:
+            known = counted.get(row.asked.pk, StageCounts())
+        else:
+            known = StageCounts()
+        located = None
+        if row.asked and must_be_located(row.asked):
+            located = is_located(row.asked)
         taken = accepted.get(row.asked.pk) if row.asked else None
         stages.append(StageNow(row, mine, known, expected, located, taken))
     is_short = request.state == RequestState.RUNNING and any(

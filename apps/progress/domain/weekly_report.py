@@ -94,7 +94,9 @@ def sentence_of(content: dict[str, Any]) -> str:
     before = content["before"]
     if not jobs["jobs"]:
         return "No jobs finished."
-    was = f" ({100 * before['failure_rate']:.1f} % the week before)" if before["jobs"] else ""
+    was = ""
+    if before["jobs"]:
+        was = f" ({100 * before['failure_rate']:.1f} % the week before)"
     wasted = (
         f"{jobs['wasted_core_hours']:,.0f} of {jobs['core_hours']:,.0f} core-hours were wasted."
     )

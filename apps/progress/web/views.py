@@ -23,9 +23,10 @@ def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
         "object": production_request,
         "progress": progress_now(production_request, at=timezone.now()),
     }
-    template = (
-        "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
-    )
+    if request.headers.get("HX-Request"):
+        template = "progress/_progress.html"
+    else:
+        template = "progress/progress.html"
     return render(request, template, context)
 
 

@@ -132,7 +132,9 @@ class Facts:
         if stage.position == 0:
             return None
         last = self.stages[stage.position - 1]
-        return last if stage.input_dataset in {"", last.output_dataset} else None
+        if stage.input_dataset in {"", last.output_dataset}:
+            return last
+        return None
 
     def link(self, stage: StageFacts, what: str) -> str:
         """Return the URL of a stage's `jobs` or `failed` jobs, or an empty text."""

@@ -86,11 +86,10 @@ def log_errors(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if not limits["sample"]:
         return
     if not logs.read:
-        why = (
-            "No log of a completed job could be read."
-            if logs.asked
-            else "No job of this stage has completed."
-        )
+        if logs.asked:
+            why = "No log of a completed job could be read."
+        else:
+            why = "No job of this stage has completed."
         yield undetermined(why, numbers)
         return
     why = f"None of {logs.read} logs of completed jobs contains a known error."

@@ -99,11 +99,9 @@ def _once(seen: dict[tuple[Any, ...], int], position: int | None, check: str, su
     """Return the subject, numbered if the check has used it before."""
     key = (position, check, subject)
     seen[key] = seen.get(key, 0) + 1
-    return (
-        subject
-        if seen[key] == 1
-        else _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
-    )
+    if seen[key] == 1:
+        return subject
+    return _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
 
 
 def _number(number: Number) -> dict[str, Any]:

@@ -49,7 +49,10 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
         datasets[name] = {point.text(name) for point in points} or {name}
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)
-        catalogued = catalogue.find(set().union(*datasets.values())) if catalogue else {}
+        if catalogue:
+            catalogued = catalogue.find(set().union(*datasets.values()))
+        else:
+            catalogued = {}
     except CatalogueError as error:
         return {}, f"The catalogue cannot be queried: {error}"
     except Exception as error:  # a third party's catalogue may raise anything

@@ -249,7 +249,9 @@ def _why_closed(standing: Standing) -> str:
 
     waivers = [result.waiver for result in standing.waived if result.waiver]
     named = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
-    more = f"; and {len(waivers) - _NAMED:,} more" if len(waivers) > _NAMED else ""
+    more = ""
+    if len(waivers) > _NAMED:
+        more = f"; and {len(waivers) - _NAMED:,} more"
     return f"{named}{more}.{taken}"[:MAX_REASON]
 
 

@@ -218,7 +218,9 @@ def refusal_to_close(step: Transition, request: Request) -> str:
         return "reports or thresholds have changed. The checks must run again first."
     if standing.open:
         titles = list(dict.fromkeys(f"“{result.title}”" for result in standing.open))
-        more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
+        more = ""
+        if len(titles) > _NAMED:
+            more = f" and {len(titles) - _NAMED} more"
         return (
             f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result "
             "with a reason."

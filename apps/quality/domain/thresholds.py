@@ -113,7 +113,10 @@ def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]
         problems["reason"] = [f"Give a reason in at most {MAX_REASON:,} characters."]
     if not isinstance(limits, Mapping):
         return problems | {"limits": ['Enter names with numbers, such as {"most_off": 0.01}.']}
-    names = [limit.name for limit in known.limits] if known else list(limits)
+    if known:
+        names = [limit.name for limit in known.limits]
+    else:
+        names = list(limits)
     wrong = [
         f"Unknown limit “{name}”. Choose one of: {', '.join(names)}."
         for name in limits
@@ -134,8 +137,6 @@ def _is_limit(value: Any) -> bool:
 
 
 def _words(row: Thresholds | None) -> dict[str, Any] | None:
-    return (
-        None
-        if row is None
-        else {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}
-    )
+    if row is None:
+        return None
+    return {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}

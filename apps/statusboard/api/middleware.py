@@ -24,7 +24,9 @@ class FeedMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        match = _FEED.fullmatch(request.path_info) if request.method == "POST" else None
+        match = None
+        if request.method == "POST":
+            match = _FEED.fullmatch(request.path_info)
         if match is None:
             return self.get_response(request)
         return refusal_of_body(request, LIMIT_BYTES) or receive_feed(request, slug=match[1])

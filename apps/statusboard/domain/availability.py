@@ -74,7 +74,9 @@ def _length(seconds: float, is_hour: bool) -> str:
     minutes = max(1, round(seconds / 60))
     if is_hour:
         return "all hour" if minutes >= 60 else round_duration(60 * minutes)
-    return "all day" if minutes >= 23 * 60 else round_duration(60 * minutes)
+    if minutes >= 23 * 60:
+        return "all day"
+    return round_duration(60 * minutes)
 
 
 @dataclass(frozen=True)

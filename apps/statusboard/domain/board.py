@@ -74,7 +74,10 @@ class Row:
     @property
     def _source(self) -> str:
         if self.incident is not None:
-            source = self.incident.source.name if self.incident.source else self.incident.opened_by
+            if self.incident.source:
+                source = self.incident.source.name
+            else:
+                source = self.incident.opened_by
             return f"{source}, stale" if self.cause == Cause.STALE else source
         if self.service.source is not None and self.cause in (Cause.NO_DATA, Cause.FEED):
             return f"{self.service.source.name}{', no data' if self.cause == Cause.NO_DATA else ''}"
@@ -99,7 +102,10 @@ def board(
     in `zone`.
     """
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
-    slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days) if days else {}
+    if days:
+        slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days)
+    else:
+        slots = {}
     return _tree(services, at, slots)
 
 

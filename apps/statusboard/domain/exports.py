@@ -187,7 +187,10 @@ _Entry = tuple[str, str, str, datetime, datetime]
 def _entry_of_incident(row: Incident) -> _Entry:
     updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
     told = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
-    ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."] if row.ended_at else []
+    if row.ended_at:
+        ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."]
+    else:
+        ended = []
     updated = max(
         [row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])]
     )
@@ -216,7 +219,10 @@ def badge(at: datetime) -> SafeString:
     rows = monitored(at)
     state = worst([row.own for row in rows])
     bad = sum(row.own == state for row in rows)
-    text = "all up" if state == State.UP else f"{bad} {state.label.lower()}"
+    if state == State.UP:
+        text = "all up"
+    else:
+        text = f"{bad} {state.label.lower()}"
     width = 62 + 7 * len(text)
     return format_html(
         '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" '

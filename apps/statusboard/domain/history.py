@@ -125,7 +125,10 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     start = incident.started_at
     end = incident.ended_at
     unknown = incident.unknown_from
-    stale = None if unknown is None or (end is not None and unknown >= end) else max(start, unknown)
+    if unknown is None or (end is not None and unknown >= end):
+        stale = None
+    else:
+        stale = max(start, unknown)
     changes = [(change.at, State(change.state)) for change in incident.changes.all()]
     known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
     claims = [

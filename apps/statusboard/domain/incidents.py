@@ -75,7 +75,10 @@ def record_state(*, incident: Incident, state: State, at: datetime) -> str:
 def set_latest_state(incident: Incident) -> None:
     """Set the state, unsaved, to that of the last change before its end."""
     changes = incident.changes.all()
-    within = changes if incident.ended_at is None else changes.filter(at__lt=incident.ended_at)
+    if incident.ended_at is None:
+        within = changes
+    else:
+        within = changes.filter(at__lt=incident.ended_at)
     if last := within.last() or changes.first():
         incident.state = last.state
 
@@ -130,9 +133,9 @@ def close_incident(
         raise InvalidFields({"ended_at": ["End is before the start of the incident."]})
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter how you know that the service works again."]})
-    row.stale_at = (
-        row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
-    )
+    row.stale_at = None
+    if row.lease_expires_at and row.lease_expires_at < end:
+        row.stale_at = row.lease_expires_at
     row.ended_at = end
     row.closed_by = by.username
     row.resolution = Resolution.MANUAL
@@ -183,4 +186,6 @@ def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incide
     incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related(
         "source", "service"
     )
-    return incidents if services is None else incidents.filter(service__in=services)
+    if services is None:
+        return incidents
+    return incidents.filter(service__in=services)

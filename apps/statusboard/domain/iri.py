@@ -107,9 +107,12 @@ def _incident(row: Incident, base: str) -> dict[str, Any]:
 
 
 def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
-    resolution = (
-        "completed" if row.ends_at <= at else "unresolved" if row.starts_at <= at else "pending"
-    )
+    if row.ends_at <= at:
+        resolution = "completed"
+    elif row.starts_at <= at:
+        resolution = "unresolved"
+    else:
+        resolution = "pending"
     return {
         **_named(
             base,

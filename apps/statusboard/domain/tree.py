@@ -30,7 +30,9 @@ def ensure_service(
     """
     if source is not None:
         monitoring = Monitoring.FEED
-    since = None if monitoring == Monitoring.NONE else monitored_since or at
+    since = None
+    if monitoring != Monitoring.NONE:
+        since = monitored_since or at
     service, created = Service.objects.get_or_create(
         slug=slug,
         defaults={

@@ -191,8 +191,9 @@ def record_window(
         publish(kind="window.scheduled", target=row, by=str(source), at=at, data=data)
         return {service.pk}
     before = set(row.services.values_list("pk", flat=True))
-    cancelled_at = (row.cancelled_at or at) if window.is_cancelled else row.cancelled_at
-    values["cancelled_at"] = cancelled_at
+    values["cancelled_at"] = row.cancelled_at
+    if window.is_cancelled and row.cancelled_at is None:
+        values["cancelled_at"] = at
     if before == {service.pk} and all(
         getattr(row, name) == value for name, value in values.items()
     ):

@@ -37,7 +37,10 @@ class GenericJson(Feed):
         payload = json_of(body, "a JSON payload")
         if not self.mapping.get("key") or not self.mapping.get("state"):
             raise UnreadablePayload("the source has no mapping yet: set where ID and state are")
-        items = _at(payload, self.mapping["items"]) if self.mapping.get("items") else [payload]
+        if self.mapping.get("items"):
+            items = _at(payload, self.mapping["items"])
+        else:
+            items = [payload]
         if not isinstance(items, list):
             raise UnreadablePayload(f"no list at “{self.mapping['items']}”")
         alerts = []
@@ -86,10 +89,14 @@ class GenericJson(Feed):
         }
 
     def _text(self, item: Any, name: str) -> str:
-        return text_of(_at(item, self.mapping[name])) if self.mapping.get(name) else ""
+        if not self.mapping.get(name):
+            return ""
+        return text_of(_at(item, self.mapping[name]))
 
     def _time(self, item: Any, name: str) -> Any:
-        value = _at(item, self.mapping[name]) if self.mapping.get(name) else None
+        value = None
+        if self.mapping.get(name):
+            value = _at(item, self.mapping[name])
         if isinstance(value, int | float):
             return epoch(value)
         return time_of(value)

@@ -53,8 +53,10 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
     starts_at = _moment(event.decoded("DTSTART"))
     if "DTEND" in event:
         length = _moment(event.decoded("DTEND")) - starts_at
+    elif "DURATION" in event:
+        length = event.decoded("DURATION")
     else:
-        length = event.decoded("DURATION") if "DURATION" in event else timedelta(days=1)
+        length = timedelta(days=1)
     title = text_of(event.get("SUMMARY")) or uid
     names = [text_of(name) for name in getattr(event.get("CATEGORIES"), "cats", [])]
     common: dict[str, Any] = {
@@ -70,7 +72,10 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
     for at in _starts(event, starts_at):
         if "RRULE" in event and (uid, at) in moved:
             continue
-        key = f"{uid} {at:%Y%m%dT%H%M}" if "RRULE" in event or "RECURRENCE-ID" in event else uid
+        if "RRULE" in event or "RECURRENCE-ID" in event:
+            key = f"{uid} {at:%Y%m%dT%H%M}"
+        else:
+            key = uid
         yield Window(key=key[-200:], starts_at=at, ends_at=at + length, **common)
 
 

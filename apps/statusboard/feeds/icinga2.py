@@ -64,7 +64,10 @@ def _alert(row: dict[str, Any]) -> Alert | None:
         result = attributes.get("last_check_result")
         output = result.get("output") if isinstance(result, dict) else ""
         service = attributes.get("name") if kind == "Service" else ""
-        host = attributes.get("host_name") if kind == "Service" else attributes.get("name")
+        if kind == "Service":
+            host = attributes.get("host_name")
+        else:
+            host = attributes.get("name")
         return _state(
             host,
             service,

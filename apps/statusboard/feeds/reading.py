@@ -76,15 +76,15 @@ def variables(body: bytes, prefix: str) -> dict[str, str]:
 
 def text_of(value: object) -> str:
     """Return text that PostgreSQL can store."""
-    return "" if value is None else str(value).replace("\0", "").encode("utf-8", "replace").decode()
+    if value is None:
+        return ""
+    return str(value).replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def texts(value: object) -> dict[str, str]:
-    return (
-        {text_of(name): text_of(item) for name, item in value.items()}
-        if isinstance(value, dict)
-        else {}
-    )
+    if not isinstance(value, dict):
+        return {}
+    return {text_of(name): text_of(item) for name, item in value.items()}
 
 
 def time_of(value: object) -> datetime | None:
@@ -110,4 +110,6 @@ def _microseconds(value: str) -> str:
     """Truncate Go's nanoseconds to microseconds, which every Python version parses."""
     head, dot, tail = value.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
-    return f"{head}.{tail[:digits][:6]:0<6}{tail[digits:]}" if dot else value
+    if not dot:
+        return value
+    return f"{head}.{tail[:digits][:6]:0<6}{tail[digits:]}"

@@ -62,9 +62,10 @@ def _listed(body: bytes) -> Message:
     for answer in answers if isinstance(answers, list) else [answers]:
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
             error = answer.get("error") if isinstance(answer, dict) else None
-            said = (
-                error.get("data") or error.get("message") if isinstance(error, dict) else "no list"
-            )
+            if isinstance(error, dict):
+                said = error.get("data") or error.get("message")
+            else:
+                said = "no list"
             raise UnreadablePayload(f"Zabbix answers {text_of(said)}")
         results[str(answer.get("id"))] = answer["result"]
     if results.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:

@@ -85,11 +85,9 @@ def _submit_script(plans: list[StagePlan]) -> str:
         }
         lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items()]
         mine = f"stage_{plan.position + 1}_point_{plan.point + 1}"
-        after = (
-            f'"--dependency=afterok$stage_{plan.position}_point_{plan.point + 1}" '
-            if plan.position
-            else ""
-        )
+        after = ""
+        if plan.position:
+            after = f'"--dependency=afterok$stage_{plan.position}_point_{plan.point + 1}" '
         lines += [f"{mine}="]
         jobs = range(plan.jobs)[plan.point * plan.jobs_each :][: plan.jobs_each]
         for first in jobs[::ARRAY_SIZE]:

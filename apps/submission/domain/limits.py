@@ -172,7 +172,9 @@ def _cut(pk: int, at: datetime) -> Submission | None:
 
 
 def _jobs(submission: Submission, part: list[int]) -> dict[str, Any]:
-    return {"indices": part} if submission.indices else {"first": part[0], "tasks": len(part)}
+    if submission.indices:
+        return {"indices": part}
+    return {"first": part[0], "tasks": len(part)}
 
 
 def _describe_limit(limit: int | None) -> str:

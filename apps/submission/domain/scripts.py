@@ -177,8 +177,13 @@ def write_script(
 
     base, more = divmod(plan.events // plan.points, plan.jobs_each or 1)
     # Each point divides its own events among its own jobs.
-    job = f"(index - {plan.point * plan.jobs_each})" if plan.point else "index"
-    before = f"{plan.point * (plan.events // plan.points)} + " if plan.point else ""
+    if plan.point:
+        job = f"(index - {plan.point * plan.jobs_each})"
+    else:
+        job = "index"
+    before = ""
+    if plan.point:
+        before = f"{plan.point * (plan.events // plan.points)} + "
     if plan.test_events:
         base = min(base, plan.test_events) if base else plan.test_events
         more = 0

@@ -143,7 +143,10 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
     if request.state != RequestState.QUEUED:
         return None
     chosen = assignment_of(request)
-    clusters = [chosen.cluster] if chosen else list(Cluster.objects.filter(submits=True))
+    if chosen:
+        clusters = [chosen.cluster]
+    else:
+        clusters = list(Cluster.objects.filter(submits=True))
     now = outlook(at)
     able = []
     for cluster in clusters:

@@ -260,7 +260,9 @@ class StageStanding:
     @property
     def rows(self) -> list[Submission]:
         """Return all submissions, the last test first."""
-        return [self.test, *self.submissions] if self.test else self.submissions
+        if not self.test:
+            return self.submissions
+        return [self.test, *self.submissions]
 
     @property
     def sent(self) -> int:

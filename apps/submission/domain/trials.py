@@ -122,7 +122,10 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     Submission.objects.filter(pk=test.pk).update(answered_at=at)
     if again:
         return False
-    why = f"{verdict.verdict} problem: {verdict.summary}" if verdict else "reason unknown."
+    if verdict:
+        why = f"{verdict.verdict} problem: {verdict.summary}"
+    else:
+        why = "reason unknown."
     reason = f"The test of {test.stage_name} failed, {why}"
     make_move(verb=Verb.HOLD, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
     return True
@@ -142,7 +145,10 @@ def measured(test: Submission) -> str:
     job = jobs_of(test).first()
     if job is None:
         return "unknown"
-    memory = round_size(job.max_memory_bytes) if job.max_memory_bytes else "memory unknown"
+    if job.max_memory_bytes:
+        memory = round_size(job.max_memory_bytes)
+    else:
+        memory = "memory unknown"
     return f"{round_duration(job.wall_seconds)}, {memory}"
 
 

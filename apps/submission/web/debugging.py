@@ -28,8 +28,7 @@ from apps.submission.web.forms import DebugForm
 def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show what a profile changes about a job; POST submits it, unless it only previews."""
     profiles = rerun.profiles_for(job)
-    data = request.POST if request.method == "POST" else request.GET or None
-    form = DebugForm(profiles, data)
+    form = DebugForm(profiles, request.POST if request.method == "POST" else request.GET or None)
     profile = _chosen(form, profiles)
     previews = request.POST.get("do") == "preview"
     if request.method == "POST" and not previews and form.is_valid():

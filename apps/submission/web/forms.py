@@ -78,9 +78,10 @@ class DebugForm(forms.Form):
         super().__init__(data, initial={"profile": profiles[0].name})
         choices = []
         for profile in profiles:
-            label = (
-                f"{profile.name} – {profile.description}" if profile.description else profile.name
-            )
+            if profile.description:
+                label = f"{profile.name} – {profile.description}"
+            else:
+                label = profile.name
             choices.append((profile.name, label))
         self.fields["profile"].choices = choices  # type: ignore[attr-defined]
 

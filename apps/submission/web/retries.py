@@ -72,7 +72,10 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
             messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
             return redirect(batch)
 
-    limit_fields = form.cleaned_data if form.is_bound and form.is_valid() else {}
+    if form.is_bound and form.is_valid():
+        limit_fields = form.cleaned_data
+    else:
+        limit_fields = {}
     limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
     dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
     form.fields["step"].initial = batches.default_step(len(dry_run.eligible))

@@ -109,11 +109,10 @@ def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Foun
     """
     end = time.monotonic() + READ_SECONDS
     facts = rows.values_list("pk", "submitted_at", "script_id")
-    jobs = (
-        newest_with_words(facts, READ_JOBS, search.terms)
-        if search.terms
-        else iter(facts[:READ_JOBS])
-    )
+    if search.terms:
+        jobs = newest_with_words(facts, READ_JOBS, search.terms)
+    else:
+        jobs = iter(facts[:READ_JOBS])
     fits: dict[int, bool] = {}
     keys: list[int] = []
     last = None

@@ -37,7 +37,10 @@ class Position:
         """Read the position of this filling: sink, cluster and date."""
         self._what = {name: str(value) for name, value in what.items()}
         self._path = directory / f"{sha256(json.dumps(self._what).encode()).hexdigest()[:16]}.json"
-        self.last = int(json.loads(self._path.read_bytes())["last"]) if self._path.exists() else 0
+        if self._path.exists():
+            self.last = int(json.loads(self._path.read_bytes())["last"])
+        else:
+            self.last = 0
 
     def move(self, last: int) -> None:
         """Note that all up to `last` is done."""

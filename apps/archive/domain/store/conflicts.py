@@ -56,7 +56,9 @@ class Capture(NamedTuple):
 
 def hash_arguments(arguments: str) -> bytes:
     """Return the SHA-256 of a job's arguments; empty if there are none."""
-    return hashlib.sha256(arguments.encode()).digest() if arguments else b""
+    if not arguments:
+        return b""
+    return hashlib.sha256(arguments.encode()).digest()
 
 
 def mark_conflicts(

@@ -80,7 +80,9 @@ def read_start(blob: Blob, size_bytes: int) -> bytes:
 @lru_cache(maxsize=32)
 def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
     """Dictionaries are large, few, and never change."""
-    return None if pk is None else compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
+    if pk is None:
+        return None
+    return compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
 
 
 def newest_job(
@@ -167,9 +169,10 @@ def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
 
 def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
     """Return the jobs whose sizes are not those of their contents."""
-    jobs = (
-        ArchivedJob.objects.filter(cluster__name=cluster) if cluster else ArchivedJob.objects.all()
-    )
+    if cluster:
+        jobs = ArchivedJob.objects.filter(cluster__name=cluster)
+    else:
+        jobs = ArchivedJob.objects.all()
     wrong = ~Q(script_bytes=F("script__size_bytes")) | ~Q(
         environment_bytes=F("environment__size_bytes")
     )

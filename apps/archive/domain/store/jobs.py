@@ -133,7 +133,9 @@ class _Hashed:
         self.job = job
         self.script = _sha256(job.script)
         self.environment = _sha256(job.environment)
-        self.description = _sha256(job.description) if job.description else None
+        self.description = None
+        if job.description:
+            self.description = _sha256(job.description)
 
     @property
     def capture(self) -> Capture:

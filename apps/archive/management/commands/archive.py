@@ -282,11 +282,10 @@ class Command(BaseCommand):
             self._handle_sink(name, retry=bool(retry), drop=bool(drop), job=job)
         else:
             for sink in sinks_health(at=timezone.now()):
-                lag = (
-                    f"{sink.behind} jobs behind, {sink.lag_seconds:.0f} s"
-                    if sink.behind
-                    else "0 jobs behind"
-                )
+                if sink.behind:
+                    lag = f"{sink.behind} jobs behind, {sink.lag_seconds:.0f} s"
+                else:
+                    lag = "0 jobs behind"
                 facts = [
                     sink.sink.name,
                     sink.state[1],
@@ -323,7 +322,9 @@ class Command(BaseCommand):
     ) -> None:
         job = newest_job(cluster=cluster, job_id=job_id, submitted_at=submitted_at)
         if job is None:
-            when = f" submitted at {time_text(submitted_at)}" if submitted_at else ""
+            when = ""
+            if submitted_at:
+                when = f" submitted at {time_text(submitted_at)}"
             raise CommandError(f"Job {job_id}{when} of cluster {cluster} is not in the archive.")
         try:
             sys.stdout.buffer.write(read_blob(job.environment if environment else job.script))

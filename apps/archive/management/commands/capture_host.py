@@ -55,8 +55,7 @@ class Command(BaseCommand):
 
     def _token(self, options: dict[str, Any]) -> None:
         host = _host(options["name"])
-        at = timezone.now()
-        revoke = options["revoke_others"]
+        at, revoke = timezone.now(), options["revoke_others"]
         self._tell(host, add_host_token(host=host, by="capture_host", at=at, revoke_others=revoke))
 
     def _revoke(self, options: dict[str, Any]) -> None:

@@ -32,11 +32,10 @@ class Command(BaseCommand):
         try:
             if dry_run:
                 check_removable(cluster, at=now)
-            contents = (
-                contents_of(cluster)
-                if dry_run
-                else remove_cluster(cluster=cluster, by="cluster remove", at=now)
-            )
+            if dry_run:
+                contents = contents_of(cluster)
+            else:
+                contents = remove_cluster(cluster=cluster, by="cluster remove", at=now)
         except InvalidTransition as error:
             raise CommandError(str(error)) from error
         while not dry_run and recompute_dirty_hours(at=now):

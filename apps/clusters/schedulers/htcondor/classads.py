@@ -50,7 +50,9 @@ def number_of(ad: Ad, name: str) -> float | None:
 def integer_of(ad: Ad, name: str) -> int | None:
     """Return a number without its fraction; None if it is missing or exceeds 64 bits."""
     number = number_of(ad, name)
-    return int(number) if number is not None and abs(number) < 2**63 else None
+    if number is not None and abs(number) < 2**63:
+        return int(number)
+    return None
 
 
 def truth_of(ad: Ad, name: str) -> bool | None:
@@ -67,4 +69,6 @@ def unquoted(value: bytes) -> bytes | None:
     inner = value[1:-1]
     if len(value) < 2 or not value.startswith(b'"') or not value.endswith(b'"'):
         return None
-    return None if b'"' in inner.replace(b'\\"', b"") else inner.replace(b'\\"', b'"')
+    if b'"' in inner.replace(b'\\"', b""):
+        return None
+    return inner.replace(b'\\"', b'"')

@@ -102,9 +102,9 @@ def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
         return line if written is None else line_of(match[1], written)
 
     written = _replaced(value[1:-1].replace(b'""', b'"'), changed, None)
-    return (
-        line if written is None else line_of(match[1], b'"' + written.replace(b'"', b'""') + b'"')
-    )
+    if written is None:
+        return line
+    return line_of(match[1], b'"' + written.replace(b'"', b'""') + b'"')
 
 
 def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:
@@ -113,10 +113,15 @@ def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | No
     None if nothing changes.
     """
     try:
-        variables = read_v2(text) if delimiter is None else read_v1(text, delimiter)
+        if delimiter is None:
+            variables = read_v2(text)
+        else:
+            variables = read_v1(text, delimiter)
     except ValueError:
         return b"<masked>"
     if not changed.keys() & {name for name, _ in variables}:
         return None
     variables = [(name, changed.get(name, value)) for name, value in variables]
-    return write_v2(variables) if delimiter is None else write_v1(variables, delimiter)
+    if delimiter is None:
+        return write_v2(variables)
+    return write_v1(variables, delimiter)

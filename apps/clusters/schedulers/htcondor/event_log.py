@@ -125,7 +125,10 @@ def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime
     code = int(returned[1]) if returned else 0
     signal = int(signalled[1]) if signalled else 0
     ended = JobState.FAILED if code or signal else JobState.COMPLETED
-    times = [int(number) for number in usage.groups()] if (usage := _USAGE.search(event)) else []
+    if usage := _USAGE.search(event):
+        times = [int(number) for number in usage.groups()]
+    else:
+        times = []
     weights = (86_400, 3_600, 60, 1)
     moved = {name: int(count) for count, name in _BYTES.findall(event)}
     return JobRecord(

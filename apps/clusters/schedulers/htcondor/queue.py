@@ -92,7 +92,10 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] |
     if state == CurrentState.HELD and _number(ad.get("holdreasoncode")) == _SPOOLING:
         state = CurrentState.QUEUED
     account = ad.get("accountinggroup")
-    code = _number(ad.get("holdreasoncode")) if state == CurrentState.HELD else 0
+    if state == CurrentState.HELD:
+        code = _number(ad.get("holdreasoncode"))
+    else:
+        code = 0
     return (
         str(cluster),
         submitted,
@@ -104,8 +107,6 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] |
 
 def _number(value: object) -> int:
     """Return an integer that is a valid time; otherwise 0."""
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11
-        else 0
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11:
+        return value
+    return 0

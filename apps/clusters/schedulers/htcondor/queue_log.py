@@ -108,7 +108,9 @@ class JobQueueLog:
         previous = self.path.with_name(
             f"{self.path.name}.{int(sequence[1]) - 1 if sequence else 0}"
         )
-        return previous if previous.is_file() and not previous.is_symlink() else self.path
+        if previous.is_file() and not previous.is_symlink():
+            return previous
+        return self.path
 
     def _start(self, path: Path) -> None:
         descriptor = os.open(path, _FILE)

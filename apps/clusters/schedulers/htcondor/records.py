@@ -158,7 +158,9 @@ def _hold_reason(ad: Ad) -> str:
 
 def _time(ad: Ad, name: str) -> datetime | None:
     seconds = integer_of(ad, name)
-    return datetime.fromtimestamp(seconds, UTC) if seconds and seconds > 0 else None
+    if seconds and seconds > 0:
+        return datetime.fromtimestamp(seconds, UTC)
+    return None
 
 
 def _max_memory(ad: Ad) -> int | None:
@@ -179,4 +181,6 @@ def _path(ad: Ad, name: str) -> str:
     directory = text_of(ad, "Iwd")
     if not path or path == "/dev/null" or "$(" in path or not (path.startswith("/") or directory):
         return ""
-    return path if path.startswith("/") else f"{directory.rstrip('/')}/{path}"
+    if path.startswith("/"):
+        return path
+    return f"{directory.rstrip('/')}/{path}"

@@ -81,7 +81,9 @@ class HTCondorSpool:
         """Return number and time of submission: a recreated queue reuses numbers."""
         with self._guard:
             cluster = self._log.find(int(entry.job_id))
-        return Identity(cluster.number, cluster.submitted() * 10**9) if cluster else Identity(0, 0)
+        if cluster:
+            return Identity(cluster.number, cluster.submitted() * 10**9)
+        return Identity(0, 0)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read a cluster from the queue, and its script from its location."""

@@ -140,11 +140,9 @@ def finished_jobs(
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
     """Query the history of these jobs, and number the attempts of each."""
     ids = sorted({selector_of(rows.job) for rows in jobs})
-    return (
-        number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}"))
-        if ids
-        else {}
-    )
+    if not ids:
+        return {}
+    return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}"))
 
 
 def number_attempts(rows: Iterable[Row]) -> Attempts:
@@ -175,7 +173,9 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
 
 def selector_of(job: Row) -> str:
     """Return the sacct selector of a job: a task by its array, any other job by its raw number."""
-    return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
+    if "[" in job["JobID"] or "_" not in job["JobID"]:
+        return job["JobIDRaw"]
+    return job["JobID"]
 
 
 def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:

@@ -59,7 +59,10 @@ def work_out_paths(
         return None
 
     output = requested_output(record.submit_line, environment, script)
-    default = DEFAULT_OUTPUT if _task_id(record) is None else DEFAULT_ARRAY_OUTPUT
+    if _task_id(record) is None:
+        default = DEFAULT_OUTPUT
+    else:
+        default = DEFAULT_ARRAY_OUTPUT
     stdout = fill_in(output.stdout or default, record)
     stderr = fill_in(output.stderr, record) if output.stderr else stdout
     return LogPaths(

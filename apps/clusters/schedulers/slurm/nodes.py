@@ -52,4 +52,6 @@ def hosts(commands: Commands, cpu_models: Mapping[str, str]) -> Iterator[HostFac
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
+    if text and text.isascii() and text.isdigit():
+        return int(text)
+    return None

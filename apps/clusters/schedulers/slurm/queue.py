@@ -34,7 +34,10 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
         seconds = read_number(submitted)
         if seconds:
             current_state = _current_state(state, reason)
-            why = "" if current_state == CurrentState.RUNNING else reason.partition(",")[0]
+            if current_state == CurrentState.RUNNING:
+                why = ""
+            else:
+                why = reason.partition(",")[0]
             counts[spool_id, seconds, current_state, account, why] += 1
     return current_jobs_of(counts)
 
@@ -45,7 +48,9 @@ def _current_state(state: str, reason: str) -> CurrentState:
         return CurrentState.HELD
     if state != "PENDING":
         return CurrentState.RUNNING
-    return CurrentState.HELD if reason in _HELD_FOR else CurrentState.QUEUED
+    if reason in _HELD_FOR:
+        return CurrentState.HELD
+    return CurrentState.QUEUED
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:
@@ -57,7 +62,10 @@ def known_submissions(commands: Commands) -> Iterator[Submission]:
         commands, _FIELDS, "--states=all"
     ):
         if submitted_at := read_time(submitted):
-            arguments = "" if command == "(null)" else arguments_of_command(command, name=name)
+            if command == "(null)":
+                arguments = ""
+            else:
+                arguments = arguments_of_command(command, name=name)
             yield Submission(
                 spool_id, submitted_at, user=user, account=account, name=name, arguments=arguments
             )

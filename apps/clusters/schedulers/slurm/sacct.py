@@ -71,11 +71,9 @@ def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
 
 def read_time(text: str) -> datetime | None:
     """Read seconds since 1970; None for `None`, `Unknown` and zero."""
-    return (
-        datetime.fromtimestamp(int(text), UTC)
-        if text.isascii() and text.isdigit() and int(text)
-        else None
-    )
+    if text.isascii() and text.isdigit() and int(text):
+        return datetime.fromtimestamp(int(text), UTC)
+    return None
 
 
 def is_duration(text: str) -> bool:
@@ -102,7 +100,11 @@ def read_size(text: str) -> int | None:
     per node.
     """
     match = _SIZE.fullmatch(text)
-    return round(float(match[1]) * 1024 ** " KMGTP".index(match[2] or " ")) if match else None
+    if not match:
+        return None
+    number = float(match[1])
+    power = " KMGTP".index(match[2] or " ")
+    return round(number * 1024.0**power)
 
 
 def read_number(text: str) -> int | None:

@@ -53,7 +53,9 @@ class SlurmSpool(DirectorySpool):
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         text = str(path)  # called for each event: text is faster than paths
-        match = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
+        match = None
+        if text.startswith(self._prefix):
+            match = _EVENT.fullmatch(text, len(self._prefix))
         if not match:
             return None
         return SpoolEntry(job_id=match[2], path=path.parent if match[3] else path)

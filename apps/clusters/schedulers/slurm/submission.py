@@ -47,7 +47,9 @@ def submit(commands: Commands, job: BatchJob) -> str:
 
 
 def _refused(error: CommandFailed) -> SchedulerError:
-    return SubmissionRefused(str(error)) if _REFUSED.search(error.stderr) else error
+    if not _REFUSED.search(error.stderr):
+        return error
+    return SubmissionRefused(str(error))
 
 
 def _id_in(said: str) -> str:
@@ -105,7 +107,10 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     texts = (job.account, job.partition, job.directory, *job.arguments)
     if any(re.search(r"[\n\r\0]", text) for text in texts):
         raise SubmissionRefused("sbatch: a line break or NUL in an option or argument")
-    first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
+    if job.task is None:
+        first_id = job.first_id
+    else:
+        first_id = f"{job.first_id}_{job.task}"
     if _is_there(commands, first_id):
         raise SubmissionRefused(f"sbatch: {first_id} is queued or runs")
 

@@ -28,7 +28,10 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
 
     number = match["number"]
     task = match["task"]
-    name = f"{number}-{task}{match['server']}.JB" if task else f"{record.job_id}.JB"
+    if task:
+        name = f"{number}-{task}{match['server']}.JB"
+    else:
+        name = f"{record.job_id}.JB"
     for names in ((), (number[-1],)):
         try:
             with opened_directory(jobs, *names) as directory:
@@ -114,7 +117,9 @@ def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str,
     filled = _VARIABLE.sub(
         lambda match: known.get(match[1] or match[2]) or match[0], _without_host(path)
     )
-    return f"{filled}{record.job_id}.{suffix}" if filled.endswith("/") else filled
+    if not filled.endswith("/"):
+        return filled
+    return f"{filled}{record.job_id}.{suffix}"
 
 
 def _absolute(start: str, path: str) -> str:

@@ -120,5 +120,9 @@ def _state(job: dict[str, str]) -> CurrentState | None:
 
 def _reason(job: dict[str, str], state: CurrentState) -> str:
     if state == CurrentState.HELD:
-        return "JobHeldUser" if "u" in job.get("Hold_Types", "") else "JobHeldAdmin"
-    return "Dependency" if state == CurrentState.QUEUED and job.get("depend", "").strip() else ""
+        if "u" in job.get("Hold_Types", ""):
+            return "JobHeldUser"
+        return "JobHeldAdmin"
+    if state == CurrentState.QUEUED and job.get("depend", "").strip():
+        return "Dependency"
+    return ""

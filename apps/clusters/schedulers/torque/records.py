@@ -147,7 +147,10 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     if started_at:
         hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part]
     if wall is None:
-        wall = int((ended_at - started_at).total_seconds()) if started_at else 0
+        if started_at:
+            wall = int((ended_at - started_at).total_seconds())
+        else:
+            wall = 0
 
     return JobRecord(
         job_id=event.job_id,
@@ -205,9 +208,9 @@ def unreadable_figures(events: Iterable[Event]) -> list[str]:
 
 def read_time(text: str) -> datetime | None:
     """Read seconds since 1970."""
-    return (
-        datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
-    )
+    if not re.fullmatch(r"[1-9][0-9]{0,10}", text):
+        return None
+    return datetime.fromtimestamp(int(text), UTC)
 
 
 def _duration(text: str) -> int | None:

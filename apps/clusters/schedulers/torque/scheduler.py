@@ -36,7 +36,9 @@ class Torque(CommandScheduler):
         # Finished jobs are excluded if the version supports it; the queues remain.
         self._commands = self._commands_with(inherits=("PBS_DEFAULT",), PBS_QSTAT_NO_COMPLETE="1")
         zone = _zone(self._options.get("time_zone", ""))
-        self._accounting = Accounting(Path(directory), zone) if directory else None
+        self._accounting = None
+        if directory:
+            self._accounting = Accounting(Path(directory), zone)
 
     def spool(self, directory: Path) -> TorqueSpool:
         return TorqueSpool(directory)

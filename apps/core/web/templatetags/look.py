@@ -87,13 +87,11 @@ def size(count: float | None) -> str:
 @register.filter
 def hours(seconds: float | None) -> str:
     """Seconds as hours with separators: `1,204 h`."""
-    return (
-        NONE
-        if seconds is None
-        else f"{seconds / 3600:,.1f} h"
-        if seconds < 36_000
-        else f"{seconds / 3600:,.0f} h"
-    )
+    if seconds is None:
+        return NONE
+    if seconds < 36_000:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 3600:,.0f} h"
 
 
 @register.filter
@@ -104,7 +102,9 @@ def percent(part: float | None, whole: float | None) -> str:
     share = 100 * part / whole
     if 0 < share < 0.05:
         return "<0.1 %"
-    return ">99.9 %" if 99.95 <= share < 100 else f"{share:.1f}".removesuffix(".0") + " %"
+    if 99.95 <= share < 100:
+        return ">99.9 %"
+    return f"{share:.1f}".removesuffix(".0") + " %"
 
 
 @register.filter
@@ -112,13 +112,11 @@ def core_hours(hours: float | None) -> str:
     """Core-hours: `1,204`, `7.5`, `0.48`; `0` only if there are none."""
     if hours is None:
         return NONE
-    return (
-        f"{hours:,.0f}"
-        if hours >= 99.5 or not hours
-        else f"{hours:.2g}"
-        if hours >= 0.01
-        else "<0.01"
-    )
+    if hours >= 99.5 or not hours:
+        return f"{hours:,.0f}"
+    if hours >= 0.01:
+        return f"{hours:.2g}"
+    return "<0.01"
 
 
 @register.filter
@@ -189,7 +187,9 @@ def instants(text: str) -> SafeString:
 
 def _instant(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(text) if _INSTANT.fullmatch(text) else None
+        if not _INSTANT.fullmatch(text):
+            return None
+        return datetime.fromisoformat(text)
     except ValueError:  # the 31st of February, out of somebody's log
         return None
 
@@ -245,9 +245,9 @@ def field_box(field: BoundField, whole: object = "") -> SafeString:
     """One field of a form: label (a time's with the zone), control, help and problems;
     `whole` for the full width.
     """
-    zone = (
-        timezone.get_current_timezone_name() if isinstance(field.field, forms.DateTimeField) else ""
-    )
+    zone = ""
+    if isinstance(field.field, forms.DateTimeField):
+        zone = timezone.get_current_timezone_name()
     return field.render(context={"field": field, "whole": whole, "zone": zone})
 
 

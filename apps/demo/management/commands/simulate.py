@@ -92,7 +92,9 @@ class Command(BaseCommand):
         try:
             self._catch_up(simulator, options["cluster"], stopped)
             if not options["once"]:
-                sender = _sender(simulator, config, options) if options["feed_url"] else None
+                sender = None
+                if options["feed_url"]:
+                    sender = _sender(simulator, config, options)
                 _live(simulator, directory, stopped)
                 if sender:
                     sender.stopped.set()

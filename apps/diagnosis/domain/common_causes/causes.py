@@ -148,7 +148,9 @@ def _request(row: CauseAnalysis, at: datetime) -> None:
 
 def _scope(user: User) -> str:
     scope = scope_of(user)
-    return _ALL if scope.sees_all else ",".join(map(str, sorted(scope.experiments)))
+    if scope.sees_all:
+        return _ALL
+    return ",".join(map(str, sorted(scope.experiments)))
 
 
 def _computed(row: CauseAnalysis, at: datetime) -> Causes:
@@ -156,7 +158,9 @@ def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     from apps.diagnosis.domain.common_causes.columns import Period, read_columns
     from apps.diagnosis.domain.common_causes.peeling import find_causes
 
-    pks = [int(pk) for pk in row.scope.split(",") if pk] if row.scope != _ALL else None
+    pks = None
+    if row.scope != _ALL:
+        pks = [int(pk) for pk in row.scope.split(",") if pk]
     period = Period(row.since, row.until, experiments=pks)
     columns = read_columns(period)
 

@@ -286,7 +286,9 @@ def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
     """Return the correlation of the jobs of a submission by moments: 0 if each fails on its own."""
     single = n * p * (1 - p)
     pairs = float((single * (n - 1)).sum())
-    return max(0.0, float(((k - n * p) ** 2 - single).sum()) / pairs) if pairs else 0.0
+    if not pairs:
+        return 0.0
+    return max(0.0, float(((k - n * p) ** 2 - single).sum()) / pairs)
 
 
 def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:

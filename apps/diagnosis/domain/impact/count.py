@@ -175,7 +175,9 @@ def confirmed_jobs(incident: Incident) -> list[int]:
     by verdict.
     """
     values = _when(incident)
-    return [] if values["end"] <= values["start"] else [pk for (pk,) in _rows(_CONFIRMED, values)]
+    if values["end"] <= values["start"]:
+        return []
+    return [pk for (pk,) in _rows(_CONFIRMED, values)]
 
 
 def _when(incident: Incident) -> dict[str, Any]:

@@ -49,7 +49,9 @@ def values_of(row: KnownError) -> dict[str, Any]:
     """
     values = {name: getattr(row, name) for name in FIELDS}
     values["experiment"] = row.experiment.key if row.experiment else ""
-    values["expires_at"] = DjangoJSONEncoder().default(row.expires_at) if row.expires_at else None
+    values["expires_at"] = None
+    if row.expires_at:
+        values["expires_at"] = DjangoJSONEncoder().default(row.expires_at)
     return values
 
 
@@ -77,7 +79,9 @@ def read_row(
         problems["expires_at"] = ["Write a date and time, such as 2026-12-31T12:00:00Z."]
         del values["expires_at"]
     if experiments is None:
-        experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
+        experiment = None
+        if key:
+            experiment = Experiment.objects.filter(key__iexact=key).first()
     else:
         experiment = experiments.get(str(key).upper())
     if key and experiment is None:

@@ -84,7 +84,9 @@ def import_known_errors(
     done = Imported(faults=list(parsed.faults))
     if not reason.strip() and not dry_run:
         done.faults.append(Fault(0, "Enter a reason. The next shift will read it."))
-    entries = parsed.data.get(HEAD) if isinstance(parsed.data, dict) else None
+    entries = None
+    if isinstance(parsed.data, dict):
+        entries = parsed.data.get(HEAD)
     if not isinstance(entries, list):
         if parsed.data is not None:
             done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))

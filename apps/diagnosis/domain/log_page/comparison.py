@@ -183,7 +183,10 @@ def compare_logs(
 def _lines(job: Job, stream: Stream) -> tuple[list[RawLine], bool]:
     """Return the lines of a log, and whether these are all: of a large one the end."""
     with open_log_text(job, stream) as text:
-        begin = text.begin if text.end - text.begin <= MOST_BYTES else _tail(text)
+        if text.end - text.begin <= MOST_BYTES:
+            begin = text.begin
+        else:
+            begin = _tail(text)
         lines = split_lines(text.read(begin, text.end), begin, text.number_at(begin))
     return lines[-MOST_LINES:], begin == text.begin and len(lines) <= MOST_LINES
 
@@ -269,7 +272,10 @@ def _shown_row(
 
 def _divergence(row: Row, left: Sequence[RawLine], right: Sequence[RawLine]) -> Divergence:
     end = row.right or 0
-    phases = phases_in(b"\n".join(line.raw for line in right[:end]), 0) if end else []
+    if end:
+        phases = phases_in(b"\n".join(line.raw for line in right[:end]), 0)
+    else:
+        phases = []
     return Divergence(
         left=left[row.left - 1].number if row.left is not None else None,
         right=right[row.right - 1].number if row.right is not None else None,

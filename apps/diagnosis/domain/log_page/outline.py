@@ -104,9 +104,10 @@ def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> li
             phases = _closed(phases, place, mark.at)
             phases.append(Phase(_name(mark.name), place, offset + len(data), mark.at))
         elif phases:
-            seconds = (
-                _between(phases[-1].started_at, mark.at) if mark.seconds is None else mark.seconds
-            )
+            if mark.seconds is None:
+                seconds = _between(phases[-1].started_at, mark.at)
+            else:
+                seconds = mark.seconds
             phases[-1] = replace(phases[-1], done=True, seconds=seconds)
     return phases
 
@@ -155,7 +156,9 @@ def _closed(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
     if not phases:
         return phases
     last = phases[-1]
-    seconds = last.seconds if last.seconds is not None else _between(last.started_at, at)
+    seconds = last.seconds
+    if seconds is None:
+        seconds = _between(last.started_at, at)
     return [*phases[:-1], replace(last, end=end, seconds=seconds, done=True)]
 
 

@@ -205,7 +205,10 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         novel=frozenset(novelty.rows),
     )
     spans = _spans(matches, numbered, events, user)
-    services = service_lines(page.job) if query.part is None and query.only is None else []
+    if query.part is None and query.only is None:
+        services = service_lines(page.job)
+    else:
+        services = []
     rows = with_service_lines(
         _rows(numbered, events, query, spans),
         services,
@@ -249,9 +252,9 @@ def _place(
     query = page.query
     if query.line is not None:
         first, last = (text.offset_of(number) for number in query.line)
-        return (
-            (first, (first, first if last is None else last)) if first is not None else (None, None)
-        )
+        if first is not None:
+            return (first, (first, first if last is None else last))
+        return (None, None)
     if query.at is not None:
         at = max(text.begin, min(query.at, text.end))
         return at, (at, max(at, query.to or at))
@@ -305,7 +308,9 @@ def _lines_back(text: LogText, offset: int, lines: int) -> int:
 
 def _whole_lines(text: LogText, begin: int, data: bytes) -> bytes:
     """Cut off a last line that goes on after these bytes, unless it is the only one."""
-    return data if begin + len(data) >= text.end else data[: data.rfind(b"\n") + 1] or data
+    if begin + len(data) >= text.end:
+        return data
+    return data[: data.rfind(b"\n") + 1] or data
 
 
 def _first_lines(data: bytes, lines: int) -> bytes:

@@ -112,7 +112,9 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
 
 def shown_bytes(raw: RawLine) -> bytes:
     """Return what is shown of a line: of a long one the start, as it is."""
-    return raw.raw[:LINE_BYTES] if len(raw.raw) > LINE_BYTES else raw.plain.rstrip(b"\r")
+    if len(raw.raw) > LINE_BYTES:
+        return raw.raw[:LINE_BYTES]
+    return raw.plain.rstrip(b"\r")
 
 
 def line_of(
@@ -148,11 +150,9 @@ def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
         pieces += [Piece(text_of(line[position:start]))] if start > position else []
         pieces.append(Piece(text_of(line[start:end]), found=True))
         position = end
-    return (
-        (*pieces, Piece(text_of(line[position:])))
-        if position < len(line) or not pieces
-        else tuple(pieces)
-    )
+    if position < len(line) or not pieces:
+        return (*pieces, Piece(text_of(line[position:])))
+    return tuple(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,9 @@ def _show_eventful(
 def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
     """Return the rows around the chosen lines: a place that someone links to is shown as it is."""
     rows = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
-    return range(rows[0] - CHOSEN_CONTEXT, rows[-1] + CHOSEN_CONTEXT + 1) if rows else range(0)
+    if rows:
+        return range(rows[0] - CHOSEN_CONTEXT, rows[-1] + CHOSEN_CONTEXT + 1)
+    return range(0)
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:
@@ -249,7 +251,9 @@ def _context(line: RawLine, events: Events, *, often: bool) -> int:
         return CONTEXT
     if line.offset in events.novel and not often:
         return NOVEL_CONTEXT
-    return CONTEXT if events.levels.get(line.offset) in {"error", "warning"} and not often else 0
+    if events.levels.get(line.offset) in {"error", "warning"} and not often:
+        return CONTEXT
+    return 0
 
 
 def _show(shown: list[bool], start: int, end: int) -> None:
@@ -309,7 +313,10 @@ def rows_of(
     fold: bool = True,
 ) -> list[Line | Fold]:
     """Return the rows of a window."""
-    shown = shown_rows(lines, events, only=only, debug=debug) if fold else [True] * len(lines)
+    if fold:
+        shown = shown_rows(lines, events, only=only, debug=debug)
+    else:
+        shown = [True] * len(lines)
     rows: list[Line | Fold] = []
     hidden: list[RawLine] = []
     for line, is_shown in zip(lines, shown, strict=True):

@@ -80,7 +80,9 @@ def _timed(note: IncidentNote) -> list[ServiceLine]:
 
 
 def _aware(at: datetime) -> datetime:
-    return at if at.tzinfo else timezone.make_aware(at, timezone.get_default_timezone())
+    if at.tzinfo:
+        return at
+    return timezone.make_aware(at, timezone.get_default_timezone())
 
 
 def with_service_lines(
@@ -130,7 +132,10 @@ def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]
     head = list(times_in(text.read(text.begin, text.begin + _HEAD_BYTES), text.begin, near=start))
     times = list(times_in(data, begin, near=start))
     naive = [time.at for time in (*head, *times) if time.at.tzinfo is None]
-    ahead = local_offset(naive, start, job.ended_at) if naive else timedelta()
+    if naive:
+        ahead = local_offset(naive, start, job.ended_at)
+    else:
+        ahead = timedelta()
     if ahead is None:
         return [time for time in times if time.at.tzinfo]
     return [

@@ -70,10 +70,10 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
             Fault(1, "Start with “experiment:” and the key of the experiment.")
         ]
         return Pack(None, faults=list(faults))
-    key = parsed.data.get("experiment")
-    experiment = visible_experiment(key, by) if isinstance(key, str) and key else None
+    experiment = _experiment(parsed.data.get("experiment"), by)
     pack = Pack(experiment, faults=list(parsed.faults))
     if experiment is None:
+        key = parsed.data.get("experiment")
         what = NO_EXPERIMENT.format(key) if key else "Name the experiment: “experiment: KEY”."
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
@@ -108,6 +108,12 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.levels.append({"level": str(entry.get("level")), "regex": regex})
     pack.faults.sort(key=lambda fault: fault.line)
     return pack
+
+
+def _experiment(key: Any, by: Principal | None) -> Experiment | None:
+    if not isinstance(key, str) or not key:
+        return None
+    return visible_experiment(key, by)
 
 
 def _entries(

@@ -68,11 +68,10 @@ class Command(BaseCommand):
         try:
             with open_log(file, access=None) as opened, opened_text(opened) as descriptor:
                 block = read_log(descriptor)
-                before = (
-                    Survey()
-                    if block.is_whole
-                    else survey(descriptor, block, facts, classifiers()["catalogue"])
-                )
+                if block.is_whole:
+                    before = Survey()
+                else:
+                    before = survey(descriptor, block, facts, classifiers()["catalogue"])
         except LogError as error:
             raise CommandError(str(error)) from None
         if not block.is_whole:

@@ -74,7 +74,10 @@ def lock_day(hour: datetime, *, shared: bool) -> None:
     """Keep the daily blocks of this day from being written (shared),
     or its hours from being counted.
     """
-    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    if shared:
+        lock = "pg_advisory_xact_lock_shared"
+    else:
+        lock = "pg_advisory_xact_lock"
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {lock}(%s, %s)", [_DAY_LOCK, int(hour.timestamp()) // 86_400])
 

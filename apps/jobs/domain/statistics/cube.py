@@ -301,7 +301,9 @@ def _of_hour(name: str, hour: int, step: int) -> int:
     at = datetime.fromtimestamp(hour * 3600, UTC)
     if name == "window":
         return window_of(at)
-    return hour_of_week(at) % 24 if name == "hour" else hour_of_week(at) // 24
+    if name == "hour":
+        return hour_of_week(at) % 24
+    return hour_of_week(at) // 24
 
 
 def _member(column: Column, values: Collection[int]) -> Column:

@@ -46,9 +46,10 @@ class Explorer:
         Compared with jobs alike, rows have an expected rate.
         """
         by = question.by
-        rows = (
-            self._counted_with_expected(question) if compare else count(self._query(question, by))
-        )
+        if compare:
+            rows = self._counted_with_expected(question)
+        else:
+            rows = count(self._query(question, by))
         sums = [name for name in rows if name not in (*by, "expected")]
         order = _largest_first(question.measure, rows)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
@@ -212,11 +213,10 @@ class Explorer:
         for name in names:
             if name in STORED:
                 pks.update(int(rows[name][at]) for at in shown)
-        texts = (
-            dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text"))
-            if pks
-            else {}
-        )
+        if pks:
+            texts = dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text"))
+        else:
+            texts = {}
 
         labels: dict[str, dict[int, tuple[str, str]]] = {}
         for name in names:

@@ -92,4 +92,6 @@ def _moment(text: str) -> Any:
         moment = None
     if moment is None:
         raise CommandError(f"Invalid time {text}. Use ISO 8601, for example 2026-11-20T09:00Z.")
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+    if not timezone.is_naive(moment):
+        return moment
+    return timezone.make_aware(moment)

@@ -4,6 +4,7 @@ or what a scheduler writes.
 
 import csv
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,11 @@ class Command(BaseCommand):
                     )
                     done = import_read(cluster=cluster, read=records_read, at=now)
                 else:
-                    records = csv.DictReader(lines) if path.suffix == ".csv" else lines_of(lines)
+                    records: Iterator[object]
+                    if path.suffix == ".csv":
+                        records = csv.DictReader(lines)
+                    else:
+                        records = lines_of(lines)
                     done = import_records(cluster=cluster, records=records, at=now)
         except (OSError, csv.Error) as error:
             raise CommandError(f"{path}: {error}") from error

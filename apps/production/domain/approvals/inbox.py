@@ -68,7 +68,10 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
         states = [wait for wait in waits if wait in RequestState]
         kinds = [wait for wait in waits if wait in AttentionKind]
         with_attention = Attention.objects.filter(kind__in=kinds)
-        of_experiments = Q() if None in experiments else Q(experiment__in=experiments)
+        if None in experiments:
+            of_experiments = Q()
+        else:
+            of_experiments = Q(experiment__in=experiments)
         condition |= of_experiments & (
             Q(state__in=states) | Q(pk__in=with_attention.values("request"))
         )
@@ -114,8 +117,13 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
         if request.state not in order:
             continue
         event = arrived.get(request.pk)
-        since = event.at if event else request.submitted_at or request.created_at
-        why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
+        if event:
+            since = event.at
+        else:
+            since = request.submitted_at or request.created_at
+        why = ""
+        if event is not None and event.reason:
+            why = f"{event.actor}: “{event.reason}”"
         waits[request.pk].append(Wait(RequestState(request.state), since, why))
 
     for row in Attention.objects.filter(request__in=requests):
@@ -263,7 +271,10 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     if wait == RequestState.AWAITING_APPROVAL:
         return Action("Decide", f"{reverse('production:desk')}?at={request.key}")
     if wait in EDITABLE:
-        label = "Continue draft" if wait == RequestState.DRAFT else "Make changes"
+        if wait == RequestState.DRAFT:
+            label = "Continue draft"
+        else:
+            label = "Make changes"
         return Action(label, reverse("production:request-edit", args=[request.key]))
 
     label, place = _BUTTONS.get(wait, ("Open", "")) if wait else ("Open", "")

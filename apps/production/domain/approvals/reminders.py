@@ -111,11 +111,10 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
     ):
         return False
     is_author_able = hold.by.is_active and may_lift(hold.by, hold)
-    users = (
-        [hold.by.username]
-        if is_author_able
-        else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
-    )
+    if is_author_able:
+        users = [hold.by.username]
+    else:
+        users = responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
     data = {
         "hold": hold.pk,
         "level": hold_level(hold),

@@ -55,7 +55,9 @@ class Right:
     for_user: User | None = None
 
     def __str__(self) -> str:
-        return f"{self.user} for {self.for_user}" if self.for_user else str(self.user)
+        if self.for_user:
+            return f"{self.user} for {self.for_user}"
+        return str(self.user)
 
 
 class Rules:
@@ -82,7 +84,9 @@ class Rules:
         Without a type, as for a hold, only rules for every type match.
         """
         days = [rule.remind_after_days for rule in self._matching(experiment_id, type_id)]
-        return min(filter(None, days), default=0) if days else REMIND_AFTER_DAYS
+        if not days:
+            return REMIND_AFTER_DAYS
+        return min(filter(None, days), default=0)
 
     def _matching(self, experiment_id: int | None, type_id: int | None) -> list[ApprovalRule]:
         return [
@@ -334,7 +338,10 @@ def _filled(
 ) -> Slot:
     group = slot.group.pk if slot.group else None
     names = [str(person) for person in people.get(group, [])]
-    more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
+    if len(names) > MAX_PEOPLE:
+        more = [f"{len(names) - MAX_PEOPLE} more"]
+    else:
+        more = []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
 
     # Without an earlier signature of this group, compare with the newest one of any group.

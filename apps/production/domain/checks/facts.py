@@ -288,8 +288,10 @@ def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[
     )
     # Each EXISTS stops at the first matching row.
     looks = [Exists(used.filter(release=release)) for release in named]
-    known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
-    if not named or all(next(iter(known), (False,))):
+    if not looks:
+        return frozenset()
+    are_used = Experiment.objects.order_by("pk").values_list(*looks).first() or (False,)
+    if all(are_used):
         return frozenset(named)
     return frozenset(used.distinct())
 

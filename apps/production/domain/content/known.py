@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from django.db.models import Max, QuerySet
 
@@ -32,11 +33,9 @@ def known_values(
     """
     last: dict[str, int] = {}
     for column in COLUMNS[kind]:
-        rows = (
-            requests
-            if kind == "campaign"
-            else Stage.objects.filter(request__in=requests.order_by())
-        )
+        rows: QuerySet[Any] = requests
+        if kind != "campaign":
+            rows = Stage.objects.filter(request__in=requests.order_by())
         fitting = rows.filter(**{f"{column}__icontains": text}).exclude(**{column: ""}).order_by()
         for value, place in (
             fitting.values_list(column).annotate(last=Max("pk")).order_by("-last")[:most]

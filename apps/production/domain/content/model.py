@@ -25,19 +25,16 @@ MAX_STAGES = 100
 
 def without_nulls(data: Any) -> Any:
     """Return a mapping without its null values; other data unchanged."""
-    return (
-        {name: value for name, value in data.items() if value is not None}
-        if isinstance(data, dict)
-        else data
-    )
+    if not isinstance(data, dict):
+        return data
+    return {name: value for name, value in data.items() if value is not None}
 
 
 def _day(value: Any) -> date:
-    day = (
-        value
-        if isinstance(value, date)
-        else date.fromisoformat(str(REQUEST["deadline"].read(value)))
-    )
+    if isinstance(value, date):
+        day = value
+    else:
+        day = date.fromisoformat(str(REQUEST["deadline"].read(value)))
     if not in_range(day):
         raise ValueError(OUT_OF_RANGE)
     return day
@@ -50,11 +47,9 @@ def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:
 
 def _stage(data: Any, info: Any) -> Any:
     """Add the first kind of stage as the default."""
-    return (
-        {"kind": info.context.stages[0].key, **without_nulls(data)}
-        if isinstance(data, dict)
-        else data
-    )
+    if not isinstance(data, dict):
+        return data
+    return {"kind": info.context.stages[0].key, **without_nulls(data)}
 
 
 def _stage_arguments(data: Any, info: Any) -> dict[str, Value]:
@@ -91,7 +86,9 @@ class StageContent:
     )
 
     def value(self, name: str) -> Any:
-        return getattr(self, name) if name in CORE else self.arguments.get(name)
+        if name in CORE:
+            return getattr(self, name)
+        return self.arguments.get(name)
 
 
 @dataclass(frozen=True, kw_only=True)

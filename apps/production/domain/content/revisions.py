@@ -85,7 +85,10 @@ class Comparison:
 
 
 def compare(request: Request, *, old: RequestRevision, new: RequestRevision | None) -> Comparison:
-    after = content_of(request) if new is None else content_at(request, new)
+    if new is None:
+        after = content_of(request)
+    else:
+        after = content_at(request, new)
     return Comparison(old, new, changes(content_at(request, old), after))
 
 

@@ -74,7 +74,12 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
     other text with escapes.
     """
     plain_lines = text.isascii() and text == text.strip() and text.replace("\n", "").isprintable()
-    style = None if text.isprintable() else "|" if plain_lines else '"'
+    if text.isprintable():
+        style = None
+    elif plain_lines:
+        style = "|"
+    else:
+        style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

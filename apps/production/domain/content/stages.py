@@ -53,7 +53,10 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
         prefetch_related_objects(rows, "services")
     stages = []
     for row in rows:
-        slugs = [service.slug for service in row.services.all()] if services else []
+        if services:
+            slugs = [service.slug for service in row.services.all()]
+        else:
+            slugs = []
         stage = StageContent(
             kind=row.kind,
             arguments=row.arguments,

@@ -290,15 +290,16 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
     mean = sum(row.core_seconds * _scale(stage, row) for row in rows) / completed * jobs
 
     def by_job(row: PastStage) -> list[float]:
-        cores = (
-            row.core_seconds / row.completed_wall_seconds
-            if row.completed_wall_seconds >= 1
-            else 0.0
-        )
+        if row.completed_wall_seconds >= 1:
+            cores = row.core_seconds / row.completed_wall_seconds
+        else:
+            cores = 0.0
         return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
 
     spread = _range(_points(rows, by_job))
-    return None if spread is None else Range(min(spread.low, mean), mean, max(spread.high, mean))
+    if spread is None:
+        return None
+    return Range(min(spread.low, mean), mean, max(spread.high, mean))
 
 
 def _days(

@@ -152,7 +152,10 @@ def past_at_once(experiment: Experiment | int) -> Range | None:
     """Return how many jobs of an experiment ran at once in its newest stages; before its first,
     its share of cores.
     """
-    pk = experiment.pk if isinstance(experiment, Experiment) else experiment
+    if isinstance(experiment, Experiment):
+        pk = experiment.pk
+    else:
+        pk = experiment
     rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
     return jobs_at_once(rows) or _at_once((), read_shares().cores(pk))
 

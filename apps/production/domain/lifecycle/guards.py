@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 def held_from_there(step: Transition, request: "Request") -> str:
     """A released request returns to the state in which it was put on hold."""
-    return (
-        ""
-        if request.held_from == step.new
-        else f"it was put on hold while {request.held_from or 'not held'}."
-    )
+    if request.held_from == step.new:
+        return ""
+    return f"it was put on hold while {request.held_from or 'not held'}."
 
 
 def has_successor(step: Transition, request: "Request") -> str:
     """A superseded request names its successor."""
-    return "" if request.superseded_by_id else "choose the request that replaces it."
+    if request.superseded_by_id:
+        return ""
+    return "choose the request that replaces it."
 
 
 class ClosingCheck(Protocol):

@@ -261,7 +261,10 @@ def set_priority(
     old = request.level
     ranks = {"rank_old": rank_of(request)}
     request.priority = request.priority if priority is None else priority
-    request.priority_class = request.priority_class if priority_class is None else priority_class
+    if priority_class is None:
+        request.priority_class = request.priority_class
+    else:
+        request.priority_class = priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
     rescoring.reset_position(request=request)

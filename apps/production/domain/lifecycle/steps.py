@@ -77,7 +77,9 @@ def apply_move(
     step = step_of(request, verb)
     reason = checked_reason(reason, needed=step.reason_needed)
     rank_before = rank_of(request)
-    changes["held_from"] = step.old if step.new == RequestState.ON_HOLD else ""
+    changes["held_from"] = ""
+    if step.new == RequestState.ON_HOLD:
+        changes["held_from"] = step.old
     if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:

@@ -69,7 +69,8 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
         old = plain[start:end]
         new = now[plain[start:end]]
         new = new.replace("_", ".") if "." in name[start:end] else new
-        renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != old else renamed
+        if new.replace("_", ".") != old:
+            renamed = renamed[:start] + new + renamed[end:]
     if renamed != name:
         return renamed
 
@@ -135,11 +136,9 @@ def with_next_names(content: RequestContent, taken: RequestContent) -> RequestCo
 def taken_names(request: Request) -> list[tuple[str, str]]:
     """Return the outputs that the original of a clone also writes, each with its new name."""
     original = request.cloned_from
-    return (
-        []
-        if original is None
-        else list(_next_names(content_of(request), content_of(original)).items())
-    )
+    if original is None:
+        return []
+    return list(_next_names(content_of(request), content_of(original)).items())
 
 
 @transaction.atomic
@@ -191,7 +190,10 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     before = content.workflow.number if version is None else version
     newest = newest_version(old.key)
     usable = newest is not None and types_for(experiment).filter(pk=newest.type_id).exists()
-    new = workflow_of(newest) if newest is not None and usable else general()
+    if newest is not None and usable:
+        new = workflow_of(newest)
+    else:
+        new = general()
     notes = []
     if not usable:
         notes.append(

@@ -75,7 +75,10 @@ def _define(row: DatasetPart, at: datetime) -> bool:
     catalogue = defining_catalogue(settings.DATASET_CATALOGUE)
     if catalogue is None:
         raise CatalogueError("the catalogue lets the portal define no datasets")
-    files = row.files if row.files is not None else _share_files(row, catalogue)
+    if row.files is not None:
+        files = row.files
+    else:
+        files = _share_files(row, catalogue)
     if not files:
         raise CatalogueError(
             f"the catalogue lists too few files of {row.whole} for every part to have one"

@@ -211,7 +211,10 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
     for events, jobs, files in zip(
         shares(stage.events), shares(stage.jobs), shares(number(stage, FILES)), strict=True
     ):
-        arguments = {**stage.arguments, FILES: files} if files else {**stage.arguments}
+        if files:
+            arguments = {**stage.arguments, FILES: files}
+        else:
+            arguments = {**stage.arguments}
         parts.append(replace(stage, events=events, jobs=jobs, arguments=arguments))
     return parts
 
@@ -246,11 +249,10 @@ def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
 
 def _notes(content: RequestContent, by: SplitUnit, *, defines: bool) -> Iterator[str]:
     read = list(outside(content))
-    what = (
-        "The portal defines these datasets in the catalogue."
-        if defines
-        else "Define these datasets, or enter others, before you submit the parts."
-    )
+    if defines:
+        what = "The portal defines these datasets in the catalogue."
+    else:
+        what = "Define these datasets, or enter others, before you submit the parts."
     for position, name in read if by is not SplitUnit.RUNS else ():
         yield (
             f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 "

@@ -109,7 +109,10 @@ def _checked_name(name: str) -> str:
 def content_from(template: RequestTemplate) -> Refit:
     """Return the content of a new request from this template, in the newest version of its type."""
     newest = newest_version(template.workflow_key)
-    workflow = workflow_of(newest) if newest else replace(general(), key=template.workflow_key)
+    if newest:
+        workflow = workflow_of(newest)
+    else:
+        workflow = replace(general(), key=template.workflow_key)
     data = template.content
 
     # Arguments are kept as they are: `refit` reports those that no longer exist.

@@ -122,7 +122,9 @@ def defining_catalogue(setting: str) -> DefinesDatasets | None:
     Raises `CatalogueError`.
     """
     catalogue: object = catalogue_of(setting)
-    return catalogue if isinstance(catalogue, DefinesDatasets) and catalogue.can_define() else None
+    if isinstance(catalogue, DefinesDatasets) and catalogue.can_define():
+        return catalogue
+    return None
 
 
 def may_define(setting: str) -> bool:
@@ -172,7 +174,10 @@ class FileCatalogue:
         try:
             with path.with_name(f"{path.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                rows = json.loads(path.read_bytes())["datasets"] if path.exists() else []
+                if path.exists():
+                    rows = json.loads(path.read_bytes())["datasets"]
+                else:
+                    rows = []
                 if all(defined["name"] != name for defined in rows) and name not in self._known():
                     _write(path, {"datasets": [*rows, row]})
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -186,7 +191,9 @@ class FileCatalogue:
     def _known(self) -> _Known:
         known = _read_now(self.path)[0]
         path = self._definitions()
-        return known if path is None or not path.exists() else _read_now(path)[0] | known
+        if path is None or not path.exists():
+            return known
+        return _read_now(path)[0] | known
 
 
 class _Content(BaseModel):

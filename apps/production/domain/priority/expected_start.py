@@ -41,11 +41,9 @@ class Start:
 
     @property
     def days(self) -> tuple[date, date, date] | None:
-        return (
-            (self.early, self.likely, self.late)
-            if self.early and self.likely and self.late
-            else None
-        )
+        if self.early and self.likely and self.late:
+            return (self.early, self.likely, self.late)
+        return None
 
 
 def count_starts(state: QueueState, *, at: datetime) -> None:

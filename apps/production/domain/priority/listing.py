@@ -140,7 +140,9 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
     """Return the expected start of a request; None if it is not in the queue or has no
     score yet.
     """
-    entry = QueueEntry.objects.filter(request=request).first() if is_in_line(request) else None
+    entry = None
+    if is_in_line(request):
+        entry = QueueEntry.objects.filter(request=request).first()
     return None if entry is None else _place(request, entry, at)[1]
 
 
@@ -247,7 +249,9 @@ def _held_by(request: Request, holds: set[int | None]) -> str:
         return "it is on hold"
     if None in holds:
         return "all production is on hold"
-    return f"{request.experiment.name} is on hold" if request.experiment_id in holds else ""
+    if request.experiment_id not in holds:
+        return ""
+    return f"{request.experiment.name} is on hold"
 
 
 @dataclass(frozen=True)
@@ -274,11 +278,10 @@ def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
     of_requests = [event.target_id for event in events if event.kind != SHARE]
     requests = Request.objects.visible_to(user).filter(pk__in=of_requests)
     visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
-    shares = (
-        Experiment.objects.all()
-        if scope.sees_all
-        else Experiment.objects.filter(pk__in=scope.experiments)
-    )
+    if scope.sees_all:
+        shares = Experiment.objects.all()
+    else:
+        shares = Experiment.objects.filter(pk__in=scope.experiments)
     visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
     changes = []
     for event in events:

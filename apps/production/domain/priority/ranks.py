@@ -52,11 +52,9 @@ def queue_ranks() -> dict[int, int]:
 
 def rank_of(request: Request) -> int | None:
     """Return the rank of a request; None if it is not in the queue or has no score yet."""
-    entry = (
-        QueueEntry.objects.filter(request=request, is_queued=True).first()
-        if is_in_line(request)
-        else None
-    )
+    entry = None
+    if is_in_line(request):
+        entry = QueueEntry.objects.filter(request=request, is_queued=True).first()
     return None if entry is None else entries_ahead(entry).count() + 1
 
 

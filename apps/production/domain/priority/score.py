@@ -147,13 +147,18 @@ def _deadline(facts: Facts, today: date) -> Term:
     left = float((facts.deadline - today).days)
     slack = left - (facts.takes_days or 0.0)
     points = min(DEADLINE_DAYS, max(0.0, DEADLINE_DAYS - slack))
-    takes = (
-        "its duration is unknown"
-        if facts.takes_days is None
-        else f"it takes {_days(facts.takes_days)}"
-    )
-    title = f"Deadline in {left:.0f} d" if left >= 0 else f"Deadline {-left:.0f} d ago"
-    spare = f"{_days(slack)} to spare" if slack >= 0 else f"{_days(-slack)} short"
+    if facts.takes_days is None:
+        takes = "its duration is unknown"
+    else:
+        takes = f"it takes {_days(facts.takes_days)}"
+    if left >= 0:
+        title = f"Deadline in {left:.0f} d"
+    else:
+        title = f"Deadline {-left:.0f} d ago"
+    if slack >= 0:
+        spare = f"{_days(slack)} to spare"
+    else:
+        spare = f"{_days(-slack)} short"
     why = (
         f"{takes.capitalize()}: {spare} if it started today. A point for each day fewer than "
         f"{DEADLINE_DAYS:g}."
@@ -179,7 +184,10 @@ def _share(facts: Facts) -> Term:
     if facts.used is None:
         return Term("share", title, 0.0, "No recent jobs, so no share is used.")
     most = max(facts.share, facts.used)
-    points = SHARE_POINTS * (facts.share - facts.used) / most if most else 0.0
+    if most:
+        points = SHARE_POINTS * (facts.share - facts.used) / most
+    else:
+        points = 0.0
     why = (
         f"{100 * facts.used:.0f} % of the core-hours of the last {facts.used_days} days; "
         f"its share is {100 * facts.share:.0f} %."

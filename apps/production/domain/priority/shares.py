@@ -201,11 +201,9 @@ def with_expected_end(
     if request.state not in SIGNED:
         return estimate.with_forecast(forecasts_if_approved([(request, estimate)], at=at)[0])
     forecast = forecast_of(request)
-    return (
-        estimate.with_forecast(replace(forecast, start=start))
-        if forecast
-        else replace(estimate, begins=start)
-    )
+    if forecast:
+        return estimate.with_forecast(replace(forecast, start=start))
+    return replace(estimate, begins=start)
 
 
 def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]:

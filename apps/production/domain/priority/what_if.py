@@ -52,7 +52,9 @@ class Shift(RankChange):
 
     @property
     def start_then(self) -> date | None:
-        return self.forecast_then.start[1] if self.forecast_then.start else None
+        if not self.forecast_then.start:
+            return None
+        return self.forecast_then.start[1]
 
 
 def if_level(
@@ -67,10 +69,14 @@ def if_level(
     for entry in then:
         if entry.pk == request.pk:
             entry.request = copy(entry.request)
-            entry.request.priority_class = (
-                request.priority_class if priority_class is None else priority_class
-            )
-            entry.request.priority = request.priority if priority is None else priority
+            if priority_class is None:
+                entry.request.priority_class = request.priority_class
+            else:
+                entry.request.priority_class = priority_class
+            if priority is None:
+                entry.request.priority = request.priority
+            else:
+                entry.request.priority = priority
             clear_manual_move(entry)
             score_entry(entry, read_shares(), at)
         elif request.pk in {entry.ahead_of_id, entry.behind_id}:

@@ -108,7 +108,9 @@ def save_draft(
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     lock_request(request, version)
     old = content_of(request)
-    postponement = review_postponement(request.state, old, content) if reason.strip() else None
+    postponement = None
+    if reason.strip():
+        postponement = review_postponement(request.state, old, content)
     if postponement is None:
         _check_editable(request, old, typing)
     _check_shape(content, at)

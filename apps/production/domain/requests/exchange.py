@@ -92,15 +92,16 @@ def _experiment(
     data: dict[str, Any], parsed: Parsed, by: User, faults: list[Fault]
 ) -> Experiment | None:
     key = data.get("experiment")
-    experiment = (
-        Experiment.objects.filter(key=key).first()
-        if isinstance(key, str) and "\0" not in key
-        else None
-    )
+    experiment = None
+    if isinstance(key, str) and "\0" not in key:
+        experiment = Experiment.objects.filter(key=key).first()
     if experiment is not None and is_liaison(by, experiment.pk):
         return experiment
     missing = "Enter the experiment, such as “experiment: NOVA”."
-    what = f"You are not a liaison of “{str(key)[:40]}”." if key else missing
+    if key:
+        what = f"You are not a liaison of “{str(key)[:40]}”."
+    else:
+        what = missing
     faults.append(Fault(parsed.line("experiment") if key else 0, what, "experiment"))
     return None
 
@@ -126,7 +127,9 @@ def _workflow(
     if number in (None, 0):
         return workflow_of(newest)
     is_number = isinstance(number, int) and 0 < number < 2**31
-    version = newest.type.versions.filter(number=number).first() if is_number else None
+    version = None
+    if is_number:
+        version = newest.type.versions.filter(number=number).first()
     if version is None:
         what = (
             f"“{text}” has no version {str(number)[:20]}. Remove this line to use the newest one, "

@@ -106,7 +106,10 @@ def _status_texts(
         return "Waiting for you.", "Approve it, request changes or reject it."
 
     if state == RequestState.CHANGES_REQUESTED:
-        who = "you" if may(user, Actor.LIAISON, request) else f"a liaison of {request.experiment}"
+        if may(user, Actor.LIAISON, request):
+            who = "you"
+        else:
+            who = f"a liaison of {request.experiment}"
         return f"Waiting for {who}.", "Make the requested changes and submit again."
 
     return _STATUS_TEXTS.get(state, (f"{state.label.capitalize()}.", "This request is closed."))

@@ -74,7 +74,9 @@ class ArgumentType:
         except ValidationError as error:
             fault = error.errors()[0]
             is_bad_text = fault["type"] in {"value_error", "string_unicode"}
-            return message_of(fault) if is_bad_text else f"Enter {self.name}. {self.description}"
+            if is_bad_text:
+                return message_of(fault)
+            return f"Enter {self.name}. {self.description}"
         return ""
 
 
@@ -229,7 +231,12 @@ class Argument:
     @property
     def most(self) -> int:
         """The largest number, or the maximum length of text."""
-        by_type = MAX_TEXT if self.type == "text" else MAX_LINE if self.kind.is_text else MAX_NUMBER
+        if self.type == "text":
+            by_type = MAX_TEXT
+        elif self.kind.is_text:
+            by_type = MAX_LINE
+        else:
+            by_type = MAX_NUMBER
         return int(self.maximum or by_type)
 
     def parse(self, text: str) -> Value | None:
@@ -241,11 +248,9 @@ class Argument:
 
     def read(self, value: Any) -> Value | None:
         """Read a JSON value; types other than text also accept user input. Raises `ValueError`."""
-        return (
-            self.parse(value)
-            if isinstance(value, str) and not self.kind.is_text
-            else self._checked(value)
-        )
+        if isinstance(value, str) and not self.kind.is_text:
+            return self.parse(value)
+        return self._checked(value)
 
     def _checked(self, value: Any) -> Value:
         if problem := self.problem(value):
@@ -264,7 +269,9 @@ class Argument:
     def problem(self, value: Any) -> str:
         """Return what is wrong with a value, or an empty text."""
         problem = self.kind.problem(value) or self.excess(value)
-        return self._problem_of_text(value) if isinstance(value, str) and not problem else problem
+        if isinstance(value, str) and not problem:
+            return self._problem_of_text(value)
+        return problem
 
     def excess(self, value: Any) -> str:
         """Return which limit a value exceeds, or an empty text."""
@@ -307,17 +314,19 @@ class Argument:
 
     def schema(self) -> dict[str, Any]:
         kind = self.kind
-        bounds = (
-            {"maxLength": self.maximum}
-            if kind.is_text
-            else {"minimum": self.minimum, "maximum": self.maximum}
-        )
+        if kind.is_text:
+            bounds = {"maxLength": self.maximum}
+        else:
+            bounds = {"minimum": self.minimum, "maximum": self.maximum}
         more = {
             "default": self.default,
             **bounds,
             "pattern": self.pattern,
             "enum": list(self.choices),
         }
-        description = f"{self.help} ({kind.description})" if self.help else kind.description
+        if self.help:
+            description = f"{self.help} ({kind.description})"
+        else:
+            description = kind.description
         schema = {"title": self.title, **kind.model.json_schema(), "description": description}
         return schema | {name: value for name, value in more.items() if value not in (None, "", [])}

@@ -218,7 +218,10 @@ class Workflow(_Declared):
     def _by_key(cls, stages: Any) -> Any:
         if not stages or len(stages) > MAX_KINDS:
             raise ValueError(f"Declare from 1 to {MAX_KINDS} kinds of stages.")
-        read = _STAGES.validate_python(stages) if isinstance(stages, dict) else {}
+        if isinstance(stages, dict):
+            read = _STAGES.validate_python(stages)
+        else:
+            read = {}
         return tuple(replace(stage, key=key) for key, stage in read.items()) or stages
 
     @field_validator("begins_with")
@@ -265,7 +268,9 @@ def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     except ValidationError as error:
         problems = []
         for place, messages in problems_of(error).items():
-            line = f" (line {parsed.lines[place]})" if place in parsed.lines else ""
+            line = ""
+            if place in parsed.lines:
+                line = f" (line {parsed.lines[place]})"
             for message in messages:
                 problems.append((place or "declaration", message + line))
         raise DeclarationError(problems) from error

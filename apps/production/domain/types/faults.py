@@ -26,11 +26,9 @@ _WORDS = {
 
 
 def message_of(fault: Mapping[str, Any]) -> str:
-    return (
-        str(fault["ctx"]["error"])
-        if fault["type"] == "value_error"
-        else _WORDS.get(fault["type"], fault["msg"])
-    )
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
+    return str(_WORDS.get(fault["type"], fault["msg"]))
 
 
 def problems_of(error: ValidationError) -> Problems:

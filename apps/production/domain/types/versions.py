@@ -61,7 +61,9 @@ def load_builtin_workflows(*, at: datetime) -> None:
     """
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
-        newest = None if made else workflow_type.versions.order_by("-number").first()
+        newest = None
+        if not made:
+            newest = workflow_type.versions.order_by("-number").first()
         if made or (newest and newest.created_by == PORTAL and newest.declaration != text):
             title = read_declaration(text, key=key).title
             values = {"title": title, "declaration": text, "created_at": at, "created_by": PORTAL}

@@ -35,11 +35,10 @@ class DelegationForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         fields: dict[str, Any] = self.fields
-        roles = (
-            [(AS_APPROVER, "Only as an approver")]
-            if scope_of(user).has_anywhere(Role.APPROVER)
-            else []
-        )
+        if scope_of(user).has_anywhere(Role.APPROVER):
+            roles = [(AS_APPROVER, "Only as an approver")]
+        else:
+            roles = []
         groups = [(str(group.pk), f"Only for {group.name}") for group in own_groups(user)]
         fields["what"].choices = [("", "Everything I can sign"), *roles, *groups]
 

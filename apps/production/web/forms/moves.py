@@ -18,7 +18,10 @@ class ReasonForm(forms.Form):
 
     def __init__(self, *args: Any, reason_needed: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].label = "Reason" if reason_needed else "Reason (optional)"
+        if reason_needed:
+            self.fields["reason"].label = "Reason"
+        else:
+            self.fields["reason"].label = "Reason (optional)"
         self.fields["reason"].help_text = self.hint
 
 

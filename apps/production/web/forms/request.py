@@ -108,7 +108,9 @@ def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Wo
     """
     if current is not None and key == current.key:
         return current
-    version = newest_version(key) if key in dict(workflow_choices(user)) else None
+    version = None
+    if key in dict(workflow_choices(user)):
+        version = newest_version(key)
     return workflow_of(version) if version else current or general()
 
 
@@ -222,11 +224,10 @@ class RequestForms:
         self.data = data
         self.workflow = workflow
         services = list(Service.objects.values_list("slug", "name"))
-        self.main = (
-            RequestForm(data, workflow=workflow)
-            if draft_of is None
-            else DraftForm(data, workflow=workflow, user=draft_of)
-        )
+        if draft_of is None:
+            self.main = RequestForm(data, workflow=workflow)
+        else:
+            self.main = DraftForm(data, workflow=workflow, user=draft_of)
         self.stages: BaseFormSet[StageForm] = StageFormSet(
             data,
             prefix="stages",
@@ -266,7 +267,9 @@ class RequestForms:
                 if name in form.errors:
                     errors[f"{prefix}{name}"] = [str(message) for message in form.errors[name]]
         general = [*self.loose, *([] if self.is_damaged else self.stages.non_form_errors())]
-        return errors | {"stages": [str(message) for message in general]} if general else errors
+        if not general:
+            return errors
+        return errors | {"stages": [str(message) for message in general]}
 
     def anchors(self) -> list[str]:
         """Return the anchors of all fields in the order of the form,
@@ -358,7 +361,9 @@ class RequestForms:
             return self.shared, parts[1]
         position = int(parts[1])
         name = parts[2]
-        form = self.stages.forms[position] if position < len(self.stages.forms) else None
+        form = None
+        if position < len(self.stages.forms):
+            form = self.stages.forms[position]
         if form is None or name not in form.fields:
             return None, name
         argument = form.type.argument(name)
@@ -439,7 +444,10 @@ def _typed_in(
         if argument.shared:
             value = own_or_shared(value, shared.get(argument.name, ""))
         # Browsers send lines with CR LF, which would look like a change.
-        values[argument.name] = value.replace("\r\n", "\n") if isinstance(value, str) else value
+        if isinstance(value, str):
+            values[argument.name] = value.replace("\r\n", "\n")
+        else:
+            values[argument.name] = value
 
     own_values: dict[str, Any] = {}
     other_values: dict[str, Any] = {}

@@ -63,11 +63,10 @@ def _steps(forms: RequestForms) -> list[Step]:
         Step(f"stage-{number}", form["name"].value() or f"Stage {number}")
         for number, form in enumerate(forms.stages.forms, start=1)
     ]
-    resources = (
-        [Step(RESOURCES, "Resources")]
-        if any(form.resource_fields() for form in forms.stages.forms)
-        else []
-    )
+    if any(form.resource_fields() for form in forms.stages.forms):
+        resources = [Step(RESOURCES, "Resources")]
+    else:
+        resources = []
     return [
         Step(REQUEST, "Request"),
         Step(STAGES, "All stages"),
@@ -81,5 +80,9 @@ def _section(forms: RequestForms, path: str) -> str:
     """Return the anchor of the step in which the field of a path is."""
     anchor, _ = forms.place_of(path)
     if match := _OF_STAGE.match(anchor):
-        return RESOURCES if match[2] in RESOURCE_FIELDS else f"stage-{int(match[1]) + 1}"
-    return STAGES if anchor == STAGES or anchor.startswith("id_shared-") else REQUEST
+        if match[2] in RESOURCE_FIELDS:
+            return RESOURCES
+        return f"stage-{int(match[1]) + 1}"
+    if anchor == STAGES or anchor.startswith("id_shared-"):
+        return STAGES
+    return REQUEST

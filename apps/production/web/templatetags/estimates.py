@@ -58,7 +58,9 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     least, _, mid, _, most = map(write, quantiles)
     sentence = f"80 % of past jobs used {least} to {most}, half of them less than {mid}"
     is_short = value is not None and value < quantiles[-1]
-    short = SafeString(' <span class="late">more than requested</span>') if is_short else ""
+    short = ""
+    if is_short:
+        short = SafeString(' <span class="late">more than requested</span>')
     bar = spread(quantiles, value=value, sentence=sentence)
     return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)
 

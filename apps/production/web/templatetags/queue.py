@@ -17,7 +17,9 @@ def changed_place(event: Event) -> str:
     """The verb of an event of the queue; the request follows."""
     if event.kind == "request.priority_set":
         return "set"
-    return "reset the position of" if event.data.get("by_score") else "moved"
+    if event.data.get("by_score"):
+        return "reset the position of"
+    return "moved"
 
 
 @register.filter
@@ -25,7 +27,9 @@ def to_level(event: Event) -> str:
     """The priority that an event set; empty for a move."""
     if event.kind != "request.priority_set":
         return ""
-    return f" to {event.old} → {event.new}" if event.old else f" to {event.new}"
+    if event.old:
+        return f" to {event.old} → {event.new}"
+    return f" to {event.new}"
 
 
 @register.filter
@@ -43,7 +47,9 @@ def share_change(event: Event) -> str:
 @register.filter
 def points(number: float) -> str:
     """Points of a score: `+18.0`, `−11.4`."""
-    return f"{number + 0.0:+.1f}".replace("-", "−") if round(number, 1) else "0.0"
+    if not round(number, 1):
+        return "0.0"
+    return f"{number + 0.0:+.1f}".replace("-", "−")
 
 
 @register.filter

@@ -24,7 +24,9 @@ def request_state(request: Request) -> SafeString:
     """One of the eight states with its sign, and the exact state where that says more."""
     label, sign = PHASES[RequestState(request.state)]
     exact = str(request.get_state_display())
-    detail = format_html(' <small class="nowrap">{}</small>', exact) if exact != label else ""
+    detail = ""
+    if exact != label:
+        detail = format_html(' <small class="nowrap">{}</small>', exact)
     return format_html('<span class="state {}">{}</span>{}', sign, label, detail)
 
 
@@ -33,9 +35,10 @@ def ordinal(rank: int | None) -> str:
     """`1` as `1st`, `12` as `12th`."""
     if rank is None:
         return "–"
-    suffix = (
-        "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    )
+    if rank % 100 in (11, 12, 13):
+        suffix = "th"
+    else:
+        suffix = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
     return f"{rank}{suffix}"
 
 
@@ -119,7 +122,9 @@ def _warnings(event: Event) -> str:
     if "checks_count" not in event.data:
         return ""
     count = event.data["checks_count"]
-    return f", with {count} warning{'' if count == 1 else 's'}" if count else ", without warnings"
+    if not count:
+        return ", without warnings"
+    return f", with {count} warning{'' if count == 1 else 's'}"
 
 
 def _ranks(event: Event) -> str:
@@ -128,16 +133,12 @@ def _ranks(event: Event) -> str:
     if old is None and new is None:
         return ""
     if old is None or new is None:
-        return (
-            f", {ordinal(new)} in the queue"
-            if old is None
-            else f", out of the queue ({ordinal(old)})"
-        )
-    return (
-        f", {ordinal(old)} → {ordinal(new)} in the queue"
-        if old != new
-        else f", still {ordinal(new)} in the queue"
-    )
+        if old is None:
+            return f", {ordinal(new)} in the queue"
+        return f", out of the queue ({ordinal(old)})"
+    if old != new:
+        return f", {ordinal(old)} → {ordinal(new)} in the queue"
+    return f", still {ordinal(new)} in the queue"
 
 
 @register.filter

@@ -91,7 +91,9 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
         "delegations": [(delegation, _standing(delegation, at)) for delegation in delegations],
         "form": form if may_delegate(user) else None,
     }
-    return render(request, "production/desk/inbox.html", context, status=400 if form.errors else 200)
+    return render(
+        request, "production/desk/inbox.html", context, status=400 if form.errors else 200
+    )
 
 
 def _standing(delegation: Delegation, at: Any) -> str:

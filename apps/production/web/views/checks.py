@@ -42,7 +42,10 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
     """Check and estimate a new request during typing; nothing is saved."""
     experiments = writable_experiments(request.user)
     key = request.POST.get("experiment", "")
-    experiment = experiments.filter(key=key).first() if key else experiments.first()
+    if key:
+        experiment = experiments.filter(key=key).first()
+    else:
+        experiment = experiments.first()
     if experiment is None:
         raise PermissionDenied("Only liaisons can create requests.")
     workflow = chosen_workflow(request.user, request.POST.get("workflow", ""))
@@ -59,7 +62,9 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     data = MultiValueDict(
         {"experiment": [production_request.experiment.key]} | dict(request.POST.lists())
     )
-    draft_of = request.user if production_request.state == RequestState.DRAFT else None
+    draft_of = None
+    if production_request.state == RequestState.DRAFT:
+        draft_of = request.user
     forms = RequestForms(
         data, workflow=form_workflow(request, production_request), draft_of=draft_of
     )

@@ -157,7 +157,9 @@ def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
         "priority": production_request.priority,
     }
     version = {"version": production_request.version}
-    why = f"See the comments on: {'; '.join(sheet.commented)}." if sheet.commented else ""
+    why = ""
+    if sheet.commented:
+        why = f"See the comments on: {'; '.join(sheet.commented)}."
 
     approve = sent.get(Verb.APPROVE)
     changes = sent.get(Verb.REQUEST_CHANGES)

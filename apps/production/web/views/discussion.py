@@ -25,7 +25,9 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = number_in(sent, "thread")
-    thread = _comment(production_request, number) if number is not None else None
+    thread = None
+    if number is not None:
+        thread = _comment(production_request, number)
     fields = discussion.fields_of(production_request)
     if request.method != "POST":
         about = sent.get("about", "")
@@ -45,7 +47,9 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 by=request.user,
                 at=timezone.now(),
             )
-            desk = f"{reverse('production:desk')}?at={key}#sheet" if "desk" in sent else ""
+            desk = ""
+            if "desk" in sent:
+                desk = f"{reverse('production:desk')}?at={key}#sheet"
             return _written(request, written, back=desk)
     return _page(request, production_request, form, thread)
 
@@ -117,4 +121,6 @@ def _page(
     edited: bool = False,
 ) -> HttpResponse:
     context = {"object": production_request, "form": form, "thread": thread, "edited": edited}
-    return render(request, "production/desk/comment.html", context, status=400 if form.errors else 200)
+    return render(
+        request, "production/desk/comment.html", context, status=400 if form.errors else 200
+    )

@@ -95,7 +95,9 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
         data = typed(begun_with(workflow, chosen), experiment=chosen.key, **key)
     page = FormPage(request, data, workflow)
-    return page.act() if request.method == "POST" else page.show(touched=())
+    if request.method == "POST":
+        return page.act()
+    return page.show(touched=())
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -126,11 +128,9 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
         content.workflow,
         production_request,
     )
-    return (
-        page.check(touched=touched_in(request.GET))
-        if "check" in request.GET
-        else page.show(touched=())
-    )
+    if "check" in request.GET:
+        return page.check(touched=touched_in(request.GET))
+    return page.show(touched=())
 
 
 def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
@@ -138,7 +138,9 @@ def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestCont
     configurations and services of the last one.
     """
     last = last_request(experiment, workflow.key) if experiment else None
-    return with_past_values(blank(workflow), last) if last else blank(workflow)
+    if last:
+        return with_past_values(blank(workflow), last)
+    return blank(workflow)
 
 
 class FormPage:
@@ -183,14 +185,18 @@ class FormPage:
     @cached_property
     def _before(self) -> Workflow:
         """The type whose fields the form shows; another one may be chosen above them."""
-        current = workflow_of(self.production_request.workflow) if self.production_request else None
+        current = None
+        if self.production_request:
+            current = workflow_of(self.production_request.workflow)
         shown = self.forms.data.get("shown_workflow", "") or self.forms.workflow.key
         return chosen_workflow(self.request.user, shown, current)
 
     def _left_out(self) -> list[LeftOut]:
         """Return what is filled in that the chosen type does not have."""
         same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
-        return [] if same or self._before.key == self.forms.workflow.key else self._fitted.left_out
+        if same or self._before.key == self.forms.workflow.key:
+            return []
+        return self._fitted.left_out
 
     @cached_property
     def _fitted(self) -> Refit:
@@ -253,15 +259,16 @@ class FormPage:
         at = timezone.now()
         experiment = self._experiment()
         is_signed = production_request is not None and production_request.state not in EDITABLE
-        own = (
-            own_version(production_request, self.request.user)
-            if production_request and is_signed
-            else 0
-        )
+        if production_request and is_signed:
+            own = own_version(production_request, self.request.user)
+        else:
+            own = 0
         if report:
             estimate = report.estimate
+        elif experiment:
+            estimate = estimate_for(forms.content, experiment, at)
         else:
-            estimate = estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
+            estimate = NO_ESTIMATE
         context = {
             "object": production_request,
             "returned": returned,
@@ -294,7 +301,10 @@ class FormPage:
         If the input cannot be saved, the findings of the checks are shown too. A draft may be
         incomplete, so saving it does not complain about fields that the user has still to fill in.
         """
-        version = self.production_request.version if self.production_request else 0
+        if self.production_request:
+            version = self.production_request.version
+        else:
+            version = 0
         saved = self._save(action)
         if saved is None:
             if self.conflict:
@@ -313,7 +323,9 @@ class FormPage:
         if action.startswith("fix"):
             self._report_fixes(saved)
             return redirect(f"{edit}?check=1&touched=#checks")
-        renamed = " with new names for its output datasets" if action == RENAME else ""
+        renamed = ""
+        if action == RENAME:
+            renamed = " with new names for its output datasets"
         messages.success(
             self.request, f"Saved {saved} as a draft{renamed}. It is not submitted yet."
         )
@@ -392,7 +404,9 @@ class FormPage:
             for fix in self.applied:
                 content = fix.applied_to(content)
 
-        original = self.production_request.cloned_from if self.production_request else None
+        original = None
+        if self.production_request:
+            original = self.production_request.cloned_from
         if action == RENAME and original is not None:
             content = with_next_names(content, content_of(original))
 

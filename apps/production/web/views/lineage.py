@@ -123,7 +123,10 @@ def _offered(request: AuthenticatedRequest, production_request: Request) -> dict
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
     text = sent.get("text", "")[:200].replace("\0", "").strip()
-    before = number_in(sent, "older") or 0 if sent.get("do") == "older" else 0
+    if sent.get("do") == "older":
+        before = number_in(sent, "older") or 0
+    else:
+        before = 0
     candidates = links.candidates_for(
         production_request, request.user, text=text, before=before, chosen=chosen
     )
@@ -166,7 +169,12 @@ def _form_page(
     request: AuthenticatedRequest, template: str, context: dict[str, Any]
 ) -> HttpResponse:
     """Show the form: empty, with its problems, or with the refusal."""
-    status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
+    if request.method != "POST":
+        status = 200
+    elif context["refusal"]:
+        status = 409
+    else:
+        status = 400
     return render(request, template, context, status=status)
 
 

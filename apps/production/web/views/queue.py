@@ -159,7 +159,10 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
             context["then"] = {row.experiment.pk: row.share for row in after}
             context |= {"shifts": shifts[:MOST_SHIFTS], "more": max(0, len(shifts) - MOST_SHIFTS)}
     context["may_set"] = may_set_shares(request.user)
-    status = 400 if form.is_bound and (form.errors or not previews) else 200
+    if form.is_bound and (form.errors or not previews):
+        status = 400
+    else:
+        status = 200
     return render(request, "production/queue/shares.html", context, status=status)
 
 

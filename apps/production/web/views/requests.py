@@ -54,7 +54,10 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         .prefetch_related("attention")
     )
     request_filter = RequestFilter(request.GET, queryset=visible, request=request)
-    shown = request_filter.qs if request_filter.is_valid() else visible.none()
+    if request_filter.is_valid():
+        shown = request_filter.qs
+    else:
+        shown = visible.none()
     expected = f"one of {', '.join(ORDERS)}"
     sort = read_query(request, "sort", _read_order, expected=expected) or "-created"
     by = ORDERS[sort.removeprefix("-")]

@@ -60,7 +60,9 @@ def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:
     request_filter = RequestFilter(
         {"text": request.GET.get("text", "")}, queryset=of_experiments, request=request
     )
-    matching = request_filter.qs if request_filter.is_valid() else of_experiments.none()
+    matching = of_experiments.none()
+    if request_filter.is_valid():
+        matching = request_filter.qs
     return (
         matching.exclude(state=RequestState.DRAFT)
         .select_related("experiment", "created_by", "workflow")

@@ -74,7 +74,9 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
         rows.append((template, experiment in mine, may_manage(request.user, experiment)))
     more = shown[PAGE - 1] if len(shown) > PAGE else None
     return render(
-        request, "production/catalogue/templates.html", {"rows": rows, "more": more, "is_first": last is None}
+        request,
+        "production/catalogue/templates.html",
+        {"rows": rows, "more": more, "is_first": last is None},
     )
 
 
@@ -86,11 +88,10 @@ def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
         raise PermissionDenied(
             "Only liaisons of the experiment and the OPG can create its templates."
         )
-    form = (
-        NameForm(request.POST)
-        if request.method == "POST"
-        else NameForm(initial={"name": production_request.title[:80]})
-    )
+    if request.method == "POST":
+        form = NameForm(request.POST)
+    else:
+        form = NameForm(initial={"name": production_request.title[:80]})
     if form.is_valid():
         with show_errors(request, form):
             made = save_template(
@@ -104,11 +105,10 @@ def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def rename_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
     template = _template(request, number)
-    form = (
-        NameForm(request.POST)
-        if request.method == "POST"
-        else NameForm(initial={"name": template.name})
-    )
+    if request.method == "POST":
+        form = NameForm(request.POST)
+    else:
+        form = NameForm(initial={"name": template.name})
     form.fields["name"].help_text = ""
     if form.is_valid():
         with show_errors(request, form):
@@ -139,5 +139,8 @@ def _template(request: AuthenticatedRequest, number: int) -> RequestTemplate:
 def _name_page(request: AuthenticatedRequest, form: Any, title: str) -> HttpResponse:
     context = {"form": form, "title": title}
     return render(
-        request, "production/catalogue/template_name.html", context, status=400 if form.errors else 200
+        request,
+        "production/catalogue/template_name.html",
+        context,
+        status=400 if form.errors else 200,
     )

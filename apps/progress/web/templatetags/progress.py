@@ -46,11 +46,9 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     )
     failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
     address = reverse("jobs:list") + failed.failed_address
-    more = (
-        format_html("<small>{} more</small>", len(stages) - MOST_BARS)
-        if len(stages) > MOST_BARS
-        else ""
-    )
+    more = ""
+    if len(stages) > MOST_BARS:
+        more = format_html("<small>{} more</small>", len(stages) - MOST_BARS)
     return format_html(
         '<tr><td><a class="t" href="{}"><span class="nowrap">{}</span> {}</a> {}</td>'
         '<td class="bars"><div class="stages">{}{}</div></td>'
@@ -114,9 +112,8 @@ def behind(context: Context, row: Mapping[str, Any], name: str, figure: float, s
     """Link a figure of a row to its jobs; in a frozen report, say that the list is as of now."""
     if not figure:
         return shown
-    link = (
-        '<a href="{}" title="Jobs as of now">{}</a>'
-        if context.get("digest")
-        else '<a href="{}">{}</a>'
-    )
+    if context.get("digest"):
+        link = '<a href="{}" title="Jobs as of now">{}</a>'
+    else:
+        link = '<a href="{}">{}</a>'
     return format_html(link, row["links"][name], shown)

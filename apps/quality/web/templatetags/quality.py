@@ -30,7 +30,9 @@ def measured(value: float | None, unit: str) -> str:
     if unit != "part":
         return figure(value)
     percent = 100 * value
-    return f"{percent:.3g} %" if abs(percent) < 999.5 else f"{percent:,.0f} %"
+    if abs(percent) < 999.5:
+        return f"{percent:.3g} %"
+    return f"{percent:,.0f} %"
 
 
 @register.filter

@@ -76,9 +76,10 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         for source in MonitoringSource.objects.all():
-            last_seen = (
-                f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
-            )
+            if source.last_seen_at:
+                last_seen = f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}"
+            else:
+                last_seen = "never"
             self.stdout.write(
                 f"{source.slug}\t{source.feed}\tlast seen "
                 f"{last_seen}\t{source.services.count()} services"

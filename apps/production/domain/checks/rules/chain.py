@@ -52,7 +52,10 @@ def chain(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         writers.setdefault(stage.output_dataset, position)
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.input_dataset"
-        writer = writers.get(stage.input_dataset, -1) if stage.input_dataset else -1
+        if stage.input_dataset:
+            writer = writers.get(stage.input_dataset, -1)
+        else:
+            writer = -1
         if writer == position:
             yield Problem(path, "A stage cannot read its own output.")
         elif writer > position:

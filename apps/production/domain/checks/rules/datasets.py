@@ -62,7 +62,10 @@ def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The catalogue has no dataset with the name of an output yet."""
     dataset = (facts.datasets or {}).get(stage.output_dataset)
     if dataset:
-        holds = "" if dataset.events is None else f" with {dataset.events:,} events"
+        if dataset.events is None:
+            holds = ""
+        else:
+            holds = f" with {dataset.events:,} events"
         yield Problem(
             "output_dataset",
             f"This dataset already exists{holds}. The output would be added to it.",
@@ -84,11 +87,10 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             why = "No dataset of this name is in the catalogue, and no request writes it."
             if name in facts.defining:
                 fault = facts.defining[name]
-                why = (
-                    f"The portal could not define it yet: {fault}"
-                    if fault
-                    else "The portal will define it soon."
-                )
+                if fault:
+                    why = f"The portal could not define it yet: {fault}"
+                else:
+                    why = "The portal will define it soon."
             yield Problem(f"{path}.input_dataset", why)
 
 

@@ -16,11 +16,10 @@ def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
         yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
     for path, stage in stages(content):
         for argument in content.workflow.stage(stage.kind).arguments:
-            here = (
-                f"{path}.{argument.name}"
-                if argument.name in CORE
-                else f"{path}.arguments.{argument.name}"
-            )
+            if argument.name in CORE:
+                here = f"{path}.{argument.name}"
+            else:
+                here = f"{path}.arguments.{argument.name}"
             yield here, argument, stage.value(argument.name)
 
 
@@ -33,11 +32,9 @@ def text(content: RequestContent | StageContent, name: str) -> str:
 def number(content: RequestContent | StageContent, name: str) -> float | None:
     """Return a numeric argument greater than zero, or None."""
     value = content.arguments.get(name)
-    return (
-        value
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        else None
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
 
 
 def runs(content: RequestContent | StageContent, name: str) -> Runs:

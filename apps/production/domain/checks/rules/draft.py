@@ -90,7 +90,9 @@ def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for path, values, declared in places:
         for name, value in values.items():
             argument = declared.argument(name)
-            problem = argument.problem(value) if argument and value not in ("", None) else ""
+            problem = ""
+            if argument and value not in ("", None):
+                problem = argument.problem(value)
             if problem or argument is None:
                 yield Problem(
                     f"{path}.{name[:40]}",

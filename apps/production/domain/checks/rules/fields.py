@@ -113,17 +113,17 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
     begins = facts.estimate.begins
     past_jobs = facts.estimate.past_jobs
     assumption = facts.estimate.assumption
-    start = (
-        f", starting about {begins[1]:%-d %b %Y}"
-        if begins
-        else ""
-        if facts.estimate.ends
-        else ", starting today"
-    )
+    if begins:
+        start = f", starting about {begins[1]:%-d %b %Y}"
+    elif facts.estimate.ends:
+        start = ""
+    else:
+        start = ", starting today"
     start += f", {assumption}" if assumption else ""
-    pace = (
-        f"At the pace of {past_jobs:,} past jobs" if past_jobs else "By the time limits of its jobs"
-    )
+    if past_jobs:
+        pace = f"At the pace of {past_jobs:,} past jobs"
+    else:
+        pace = "By the time limits of its jobs"
     yield Problem(
         "deadline",
         f"{pace} it would finish between {early} and {late}, most likely on {likely}{start}. "

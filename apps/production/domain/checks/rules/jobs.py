@@ -60,11 +60,10 @@ def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         return
     file_bytes = round(size * stage.events / stage.jobs)
     if not SMALL_FILE <= file_bytes <= LARGE_FILE:
-        what = (
-            "small: use fewer jobs or add a merge"
-            if file_bytes < SMALL_FILE
-            else "large: use more jobs"
-        )
+        if file_bytes < SMALL_FILE:
+            what = "small: use fewer jobs or add a merge"
+        else:
+            what = "large: use more jobs"
         about = round_size(round(file_bytes, -max(0, len(str(file_bytes)) - 3)))
         yield Problem("jobs", f"Each job writes about {about}, which is {what}.")
 
@@ -179,7 +178,10 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
         return
     jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
     fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
-    what = "Use fewer, longer jobs" if wall < SHORT_JOB else "Use more, shorter jobs"
+    if wall < SHORT_JOB:
+        what = "Use fewer, longer jobs"
+    else:
+        what = "Use more, shorter jobs"
     duration = round_duration(max(1, round(wall / 60)) * 60)
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
     yield Problem("jobs", f"A job takes about {duration}, by {past.basis}. {what}.", fix)

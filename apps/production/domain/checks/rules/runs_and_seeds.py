@@ -82,11 +82,9 @@ def seed_range(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     jobs = (content.stages[0].jobs if content.stages else None) or 0
     if first and first + jobs - 1 > MAX_SEED:
         path = "arguments.first_seed"
-        fix = (
-            Fix(f"Start with {MAX_SEED - jobs + 1:,}", {path: MAX_SEED - jobs + 1})
-            if jobs < MAX_SEED
-            else None
-        )
+        fix = None
+        if jobs < MAX_SEED:
+            fix = Fix(f"Start with {MAX_SEED - jobs + 1:,}", {path: MAX_SEED - jobs + 1})
         yield Problem(
             path,
             f"The seed of job {jobs:,} would exceed {MAX_SEED:,}. Start with a lower seed.",

@@ -32,7 +32,9 @@ class Scale:
         """Return the largest figure that is not unusual;
         `earlier` is 0 if there is nothing to compare with.
         """
-        return self.times * max(earlier, self.small) if earlier else self.unknown
+        if not earlier:
+            return self.unknown
+        return self.times * max(earlier, self.small)
 
 
 MEMORY = Scale(times=4, small=2 * GB, unknown=64 * GB)
@@ -63,7 +65,9 @@ def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """
     requested = max((stage.memory_bytes for stage in facts.earlier_stages), default=0)
     for position, (path, stage) in enumerate(stages(content)):
-        past = facts.estimate.stages[position] if position < len(facts.estimate.stages) else None
+        past = None
+        if position < len(facts.estimate.stages):
+            past = facts.estimate.stages[position]
         used = (past.memory_most if past else None) or 0
         earlier = used or facts.memory_used_bytes or requested
         if (stage.memory_bytes or 0) <= MEMORY.limit(earlier):
@@ -141,7 +145,10 @@ def disk_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             )
         else:
             message += " " + _NOTHING_EARLIER.format("size")
-        field = "arguments.output_event_bytes" if number(stage, "output_event_bytes") else "events"
+        if number(stage, "output_event_bytes"):
+            field = "arguments.output_event_bytes"
+        else:
+            field = "events"
         yield Problem(f"{path}.{field}", message)
 
 
@@ -164,7 +171,10 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         f"{_per_run(jobs / numbers)} per run."
     )
     if earlier:
-        span = _per_run(most) if least == most else f"{least:,.3g} to {_per_run(most)}"
+        if least == most:
+            span = _per_run(most)
+        else:
+            span = f"{least:,.3g} to {_per_run(most)}"
         message += f" Earlier requests have {span}."
     yield Problem(f"arguments.{NEW_RUNS}", f"{message} Check the block.")
 
