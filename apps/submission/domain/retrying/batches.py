@@ -34,7 +34,8 @@ _PLANNING_LOCK = 4_716_021
 #: Largest and smallest default of the jobs of a step.
 STEP = 50
 FEWEST_IN_STEP = 5
-#: By default a batch has so many steps or more, so that it can stop before all its jobs are released.
+#: By default a batch has so many steps or more, so that it can stop before all its jobs are
+#: released.
 STEPS = 5
 #: Defaults of the other limits of a batch.
 PAUSE_MINUTES = 5
