@@ -3,6 +3,19 @@
 from django.db import models
 
 
+class Work(models.Model):
+    """Something that a worker has to do, with its attempts; see `apps.core.domain.work`."""
+
+    due_at = models.DateTimeField(
+        help_text="When it is tried next or, while a worker has it, when it counts as lost."
+    )
+    attempts = models.PositiveIntegerField(default=0)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        abstract = True
+
+
 class Event(models.Model):
     """Something that happened: audit trail, timeline and outbox in one.
 
@@ -31,15 +44,12 @@ class Event(models.Model):
         return f"{self.kind} {self.target_label}"
 
 
-class Delivery(models.Model):
+class Delivery(Work):
     """Delivery of one event to one subscriber, exactly once as far as the database is concerned."""
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
     subscriber = models.CharField(max_length=100)
-    due_at = models.DateTimeField()
     delivered_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveIntegerField(default=0)
-    last_error = models.TextField(blank=True)
 
     class Meta:
         verbose_name_plural = "deliveries"

@@ -4,7 +4,6 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain import health, outbox
-from apps.core.models import Delivery
 
 
 @shared_task(name="core.deliver")
@@ -20,8 +19,7 @@ def drop_old_deliveries() -> None:
 @shared_task(name="core.deliver_waiting")
 def deliver_waiting() -> None:
     """Deliver everything due: lost messages and retries."""
-    now = timezone.now()
-    due = Delivery.objects.filter(delivered_at=None, due_at__lte=now).order_by("due_at")
+    due = outbox.EVENTS.due(timezone.now())
     for pk in list(due.values_list("pk", flat=True)[:500]):
         outbox.deliver(delivery_id=pk, at=timezone.now())
 

@@ -2,6 +2,7 @@
 the system check tells of plugins.
 """
 
+import re
 from datetime import timedelta
 from importlib.metadata import EntryPoint
 
@@ -12,10 +13,12 @@ from django.utils import timezone
 from apps.core.domain import plugins
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture, beat_heart
+from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
-from apps.core.models import Delivery, Heartbeat
+from apps.core.models import Delivery, Heartbeat, Work
 from apps.jobs.models import Collection
 from apps.portal.pages import health
+from apps.portal.pages.queues import QUEUES
 from apps.portal.web import warm_up
 from tests.factories import clusters
 from tests.pages import text_of
@@ -98,6 +101,24 @@ def test_page_shows_deliveries_that_fail_and_no_others(client, shifter, nova):
     assert "test.fails" in page
     assert "KeyError: &#x27;x&#x27;" in page
     assert "test.done" not in page
+
+
+def test_page_shows_every_queue(client, shifter, nova):
+    event = publish(kind="experiment.created", target=nova, by="test", at=timezone.now())
+    Delivery.objects.all().delete()
+    overdue = timezone.now() - timedelta(minutes=7, seconds=30)
+    Delivery.objects.create(event=event, subscriber="test.late", due_at=overdue)
+    page = page_of(client, shifter)
+    for queue in QUEUES:
+        assert queue.title in page
+    row = page.partition(EVENTS.title)[2].partition("</tr>")[0]
+    assert re.findall(r">([^<>]+)</td>", row) == ["1", "7 min", "0"]
+
+
+def test_every_model_of_work_has_a_queue():
+    models = {queue.model for queue in QUEUES}
+    assert models == set(Work.__subclasses__())
+    assert len({queue.name for queue in QUEUES}) == len(QUEUES)
 
 
 def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):

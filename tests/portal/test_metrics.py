@@ -106,6 +106,9 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
         2,
         1,
     )
+    assert found[("opsportal_queue_length", "events")] == 2
+    assert found[("opsportal_queue_failing", "events")] == 1
+    assert 0 <= found[("opsportal_queue_oldest_seconds", "events")] < 90
     assert found[("opsportal_accounting_ok", "alps")] == 0
     assert found[("opsportal_accounting_lag_seconds", "alps")] >= 3600
     assert found[("opsportal_plugin_problems", "opsportal.archive_sinks")] == 0

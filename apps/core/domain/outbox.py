@@ -1,19 +1,22 @@
 """Delivery of events to subscribers."""
 
-import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db.models import Q
 
 from apps.core.domain import subscriptions
 from apps.core.domain.background import enqueue
+from apps.core.domain.work import BackOff, Queue
 from apps.core.models import Delivery, Event
 
-log = logging.getLogger(__name__)
-
-#: Wait before the next attempt, by the number of attempts made; the last one repeats.
-BACK_OFF_SECONDS = (0, 5, 30, 120, 600, 3600)
+EVENTS = Queue(
+    name="events",
+    title="Events to subscribers",
+    model=Delivery,
+    unfinished_rows=Q(delivered_at=None),
+    back_off=BackOff((5, 30, 120, 600, 3600)),
+)
 
 #: How long deliveries are kept after they were made.
 KEEP = timedelta(days=30)
@@ -36,36 +39,15 @@ def deliver(*, delivery_id: int, at: datetime) -> bool:
     The subscriber runs in the transaction that marks the delivery done, so its writes happen once,
     however often this is called. A failure is recorded and retried later.
     """
-    try:
-        with transaction.atomic():
-            delivery = (
-                Delivery.objects.select_for_update(skip_locked=True, of=("self",))
-                .select_related("event")
-                .filter(pk=delivery_id, delivered_at=None)
-                .first()
-            )
-            if delivery is None:
-                return False
-            subscriptions.handler(delivery.subscriber)(delivery.event)
-            delivery.delivered_at = at
-            delivery.attempts += 1
-            delivery.last_error = ""
-            delivery.save(update_fields=["delivered_at", "attempts", "last_error"])
-            return True
-    except Exception as error:  # a failing subscriber must not stop other deliveries
-        log.exception("delivery %s failed", delivery_id)
-        _reschedule(delivery_id, error, at)
-        return False
 
+    def call_subscriber(delivery: Delivery) -> None:
+        subscriptions.handler(delivery.subscriber)(delivery.event)
+        delivery.delivered_at = at
+        delivery.last_error = ""
+        delivery.save(update_fields=["delivered_at", "last_error"])
 
-def _reschedule(delivery_id: int, error: Exception, at: datetime) -> None:
-    with transaction.atomic():
-        delivery = Delivery.objects.select_for_update().get(pk=delivery_id)
-        delivery.attempts += 1
-        wait = BACK_OFF_SECONDS[min(delivery.attempts, len(BACK_OFF_SECONDS) - 1)]
-        delivery.due_at = at + timedelta(seconds=wait)
-        delivery.last_error = f"{type(error).__name__}: {error}"[:2000]
-        delivery.save(update_fields=["attempts", "due_at", "last_error"])
+    deliveries = EVENTS.unfinished().filter(pk=delivery_id).select_related("event")
+    return EVENTS.process(deliveries, call_subscriber, at=at)
 
 
 def drop_old_deliveries(*, at: datetime) -> int:

@@ -14,8 +14,9 @@ from apps.archive.sinks.registry import SINKS
 from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.health import CAPTURE, components
+from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
-from apps.core.models import Delivery, Heartbeat
+from apps.core.models import Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import COLUMNS, collections
@@ -24,6 +25,7 @@ from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
+from apps.portal.pages.queues import all_queues
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
@@ -41,7 +43,7 @@ SHOWN = 20
 
 def health_page(*, at: datetime) -> dict[str, Any]:
     """Return the context of the health page."""
-    failing = Delivery.objects.filter(delivered_at=None, attempts__gt=0)
+    failing = EVENTS.failing()
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
@@ -49,6 +51,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "captures": [_capture(heart) for heart in hearts],
         "sinks": sinks_health(at=at),
         "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
+        "queues": all_queues(at=at),
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
         "channels": [_channel(channel) for channel in Channel],

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,9 +12,12 @@ from prometheus_client.registry import Collector
 from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.health import CAPTURE, components
-from apps.core.models import Delivery, Heartbeat
+from apps.core.domain.outbox import EVENTS
+from apps.core.domain.work import QueueFigures
+from apps.core.models import Heartbeat
 from apps.jobs.domain.jobs import collections
 from apps.portal.pages.health import loaded_plugins
+from apps.portal.pages.queues import all_queues
 from apps.statusboard.domain.incidents import open_incidents
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import State
@@ -70,7 +72,7 @@ class _Health(Collector):
             plugins,
             *_captures(hearts),
             *_sinks(self.at),
-            *_deliveries(),
+            *_queues(self.at),
             *_collections(self.at),
         )
         yield from _services(self.at)
@@ -144,13 +146,39 @@ def _sinks(at: datetime) -> Iterator[Metric]:
     )
 
 
-def _deliveries() -> Iterator[Metric]:
-    waiting: Any = Delivery.objects.filter(delivered_at=None)
-    for name, text, rows in (
-        ("waiting", "Events not delivered yet.", waiting),
-        ("failing", "Events with failed delivery attempts.", waiting.filter(attempts__gt=0)),
-    ):
-        yield GaugeMetricFamily(f"opsportal_deliveries_{name}", text, value=rows.count())
+def _queues(at: datetime) -> Iterator[Metric]:
+    length = GaugeMetricFamily(
+        "opsportal_queue_length", "Rows that wait or are worked on.", labels=["queue"]
+    )
+    oldest = GaugeMetricFamily(
+        "opsportal_queue_oldest_seconds",
+        "How long the oldest row is overdue; 0 if none is.",
+        labels=["queue"],
+    )
+    failing = GaugeMetricFamily(
+        "opsportal_queue_failing",
+        "Rows that failed, or whose worker was killed, and are retried.",
+        labels=["queue"],
+    )
+    for figures in all_queues(at=at):
+        length.add_metric([figures.name], figures.length)
+        oldest.add_metric([figures.name], figures.oldest_seconds)
+        failing.add_metric([figures.name], figures.failing)
+        if figures.name == EVENTS.name:
+            yield from _deliveries(figures)
+    yield from (length, oldest, failing)
+
+
+def _deliveries(events: QueueFigures) -> Iterator[Metric]:
+    """Give the figures of events under the names that they had before all queues had theirs."""
+    yield GaugeMetricFamily(
+        "opsportal_deliveries_waiting", "Events not delivered yet.", value=events.length
+    )
+    yield GaugeMetricFamily(
+        "opsportal_deliveries_failing",
+        "Events with failed delivery attempts.",
+        value=events.failing,
+    )
 
 
 def _services(at: datetime) -> Iterator[Metric]:

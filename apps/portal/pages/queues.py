@@ -1,0 +1,14 @@
+"""All queues of work, for the health page and `/metrics`."""
+
+from datetime import datetime
+from typing import Any
+
+from apps.core.domain.outbox import EVENTS
+from apps.core.domain.work import Queue, QueueFigures, queue_figures
+
+QUEUES: tuple[Queue[Any], ...] = (EVENTS,)
+
+
+def all_queues(*, at: datetime) -> list[QueueFigures]:
+    """Return how each queue does, in one query."""
+    return queue_figures(QUEUES, at=at)
