@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
 from apps.core.enums import Group
-from apps.core.models import Event
+from apps.core.models import Event, Work
 from apps.notifications.enums import Channel, Level, MessageState, When
 
 _USER = settings.AUTH_USER_MODEL
@@ -134,7 +134,7 @@ class Webhook(models.Model):
         return salted_hmac("opsportal.webhook", self.nonce, algorithm="sha256").hexdigest()
 
 
-class Message(models.Model):
+class Message(Work):
     """One mail to a user, or one call of a webhook."""
 
     channel = models.CharField(max_length=16, choices=Channel)
@@ -152,13 +152,10 @@ class Message(models.Model):
         max_length=16, choices=MessageState, default=MessageState.WAITING.value
     )
     created_at = models.DateTimeField()
-    due_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveIntegerField(default=0)
     refusals = models.PositiveIntegerField(
         default=0, help_text="Attempts that the receiver refused."
     )
-    last_error = models.TextField(blank=True)
 
     class Meta:
         constraints = [

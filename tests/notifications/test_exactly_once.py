@@ -231,6 +231,37 @@ def check(play: Play) -> None:
     assert len(play.keeper.kept) - len(distinct) == play.twice
 
 
+def waiting_mail(user):
+    mail = Message.objects.create(channel=Channel.MAIL, user=user, created_at=FRIDAY, due_at=FRIDAY)
+    event = publish(kind="webhook.disabled", target=user, by="x", at=FRIDAY)
+    Notification.objects.create(
+        user=user, event=event, group=Group.TROUBLE, at=FRIDAY, message=mail
+    )
+    return mail
+
+
+def test_mail_that_kills_its_worker_waits_longer_each_time(db):
+    """Every other mail goes first, as it is due before."""
+
+    class Server:
+        def send(self, mail):
+            raise Dies
+
+    user = person("opg-one", ("approver", None))
+    with_address(user)
+    mail = waiting_mail(user)
+    at = FRIDAY
+    for attempts, wait in enumerate((10, 30, 60), 1):
+        with pytest.raises(Dies):
+            delivery.send_mail(message_id=mail.pk, server=Server(), at=at)
+        mail.refresh_from_db()
+        assert (mail.state, mail.attempts) == (MessageState.WAITING, attempts)
+        assert mail.due_at == at + timedelta(seconds=wait)
+        assert not delivery.due_mail(mail.due_at - timedelta(seconds=1)).exists()
+        at = mail.due_at
+    assert delivery.MAIL.failing().get() == mail
+
+
 def test_two_workers_at_once_send_each_mail_once(transactional_db, port, settings):
     """The second passes over what the first holds."""
     from concurrent.futures import ThreadPoolExecutor
@@ -242,13 +273,7 @@ def test_two_workers_at_once_send_each_mail_once(transactional_db, port, setting
     user = person("opg-one", ("approver", None))
     with_address(user)
     for _ in range(20):
-        mail = Message.objects.create(
-            channel=Channel.MAIL, user=user, created_at=FRIDAY, due_at=FRIDAY
-        )
-        event = publish(kind="webhook.disabled", target=user, by="x", at=FRIDAY)
-        Notification.objects.create(
-            user=user, event=event, group=Group.TROUBLE, at=FRIDAY, message=mail
-        )
+        waiting_mail(user)
     assert delivery.due_mail(FRIDAY).count() == 20
 
     def work(_):

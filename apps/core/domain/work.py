@@ -117,13 +117,9 @@ class Queue(Generic[W]):
         """
         rows = list(claimed)
         # Not `skip_locked`: another worker that looks for rows may lock them for a moment.
-        locked = self.unfinished().select_for_update().filter(pk__in=[row.pk for row in rows])
-        claims = {
-            pk: (attempts, due_at)
-            for pk, attempts, due_at in locked.order_by("pk").values_list(
-                "pk", "attempts", "due_at"
-            )
-        }
+        locked = self.unfinished().select_for_update(of=("self",)).order_by("pk")
+        locked = locked.filter(pk__in=[row.pk for row in rows]).only("attempts", "due_at")
+        claims = {row.pk: (row.attempts, row.due_at) for row in locked}
         return [row for row in rows if claims.get(row.pk) == (row.attempts, row.due_at)]
 
     @transaction.atomic

@@ -1,6 +1,6 @@
 """Deliver messages that are due: combine digests, send mail, call webhooks, and retry what fails.
 
-Each message is locked while it is sent, and marked in the transaction that holds the lock. A
+Each message is claimed, then held while it is sent, and marked in the transaction that holds it. A
 process killed between the receiver's answer and the commit sends that one message again, with the
 same Message-ID or delivery number.
 """
@@ -23,6 +23,7 @@ from apps.accounts.permissions import is_opg, scope_of
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.core.domain.work import BackOff, Queue, describe
 from apps.core.http.errors import HttpError
 from apps.core.models import Event
 from apps.diagnosis.domain.groups import visible_groups
@@ -41,11 +42,25 @@ from apps.statusboard.models import Incident
 
 log = logging.getLogger(__name__)
 
-#: Wait before the next attempt, by the number of attempts made; the last one repeats.
-BACK_OFF_SECONDS = (0, 10, 30, 60, 120, 300, 600)
+BACK_OFF = BackOff((10, 30, 60, 120, 300, 600))
+MAIL = Queue(
+    name="mail",
+    title="E-mail",
+    model=Message,
+    unfinished_rows=Q(channel=Channel.MAIL, state=MessageState.WAITING),
+    back_off=BACK_OFF,
+)
+CALLS = Queue(
+    name="webhooks",
+    title="Calls of webhooks",
+    model=Message,
+    unfinished_rows=Q(channel=Channel.WEBHOOK, state=MessageState.WAITING, webhook__enabled=True),
+    back_off=BACK_OFF,
+)
+
 #: A message refused this often is set aside; admins see it and can resend it.
 MAX_REFUSALS = 24
-REFUSED_SECONDS = 3600
+REFUSED_WAIT = timedelta(hours=1)
 #: How long finished messages, and notifications, are kept.
 KEEP_MESSAGES = timedelta(days=90)
 KEEP_NOTIFICATIONS = timedelta(days=180)
@@ -71,35 +86,30 @@ def form_digests(*, at: datetime) -> int:
 
 
 def due_mail(at: datetime) -> QuerySet[Message]:
-    return _due(Channel.MAIL, at)
+    return MAIL.due(at)
 
 
 def due_calls(at: datetime) -> QuerySet[Message]:
     """Return the due calls of enabled webhooks that do not wait for a retry."""
-    ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at)
-    return _due(Channel.WEBHOOK, at).filter(ready, webhook__enabled=True)
-
-
-def _due(channel: Channel, at: datetime) -> QuerySet[Message]:
-    due = Message.objects.filter(channel=channel, state=MessageState.WAITING, due_at__lte=at)
-    return due.order_by("due_at", "pk")
+    return CALLS.due(at).filter(Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at))
 
 
 def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
     """Send one mail if it is still due and visible; return False if the server does not answer."""
-    try:
-        with transaction.atomic():
-            message = _locked(due_mail(at).filter(pk=message_id))
-            if message is not None:
-                _send_mail(message, server, at)
-    except Refused as error:
-        _reschedule(message_id, str(error), at, refused=True)
-    except OSError as error:
-        _reschedule(message_id, _describe(error), at)
-        return False
-    except Exception as error:  # one mail that cannot be written must not delay the others
-        log.exception("mail %s failed", message_id)
-        _reschedule(message_id, _describe(error), at, refused=True)
+    mail = due_mail(at).filter(pk=message_id)
+    for message in MAIL.claim(mail.select_related("user__notification_preferences"), at=at):
+        try:
+            with transaction.atomic():
+                if MAIL.hold([message]):
+                    _send_mail(message, server, at)
+        except Refused as error:
+            _mail_failed(message, str(error), at, refused=True)
+        except OSError as error:
+            _mail_failed(message, describe(error), at)
+            return False
+        except Exception as error:  # one mail that cannot be written must not delay the others
+            log.exception("mail %s failed", message_id)
+            _mail_failed(message, describe(error), at, refused=True)
     return True
 
 
@@ -116,7 +126,7 @@ def _send_mail(message: Message, server: MailServer, at: datetime) -> None:
         _settle(
             message, MessageState.DROPPED, at, "No longer visible to the user, or no mail address."
         )
-    elif not _postpone(message, user, at):
+    elif not _postpone(MAIL, message, user, at):
         server.send(compose(message, with_texts(shown)))
         _settle(message, MessageState.SENT, at)
 
@@ -129,12 +139,11 @@ def _has_address(user: User) -> bool:
     return True
 
 
-def _postpone(message: Message, user: User, at: datetime) -> bool:
+def _postpone(queue: Queue[Message], message: Message, user: User, at: datetime) -> bool:
     """Postpone a message to the end of the user's quiet hours; return whether it was."""
     later = hours_of(user).allowed(at)
     if later > at:
-        message.due_at = later
-        message.save(update_fields=["due_at"])
+        queue.release([message], due_at=later)
     return later > at
 
 
@@ -142,18 +151,20 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
     """Call one webhook if the call is still due and visible;
     a failure delays all calls of the webhook.
     """
-    try:
-        with transaction.atomic():
-            message = _locked(due_calls(at).filter(pk=message_id))
-            if message is not None:
-                _call(message, at)
-    except webhook_posts.Refusal as error:
-        _webhook_failed(message_id, str(error), at, refused=True)
-    except (BadAddress, HttpError) as error:
-        _webhook_failed(message_id, str(error), at)
-    except Exception as error:  # as above
-        log.exception("call %s failed", message_id)
-        _webhook_failed(message_id, _describe(error), at, refused=True)
+    call = due_calls(at).filter(pk=message_id)
+    related = ("webhook__user__notification_preferences", "event")
+    for message in CALLS.claim(call.select_related(*related), at=at):
+        try:
+            with transaction.atomic():
+                if CALLS.hold([message]):
+                    _call(message, at)
+        except webhook_posts.Refusal as error:
+            _webhook_failed(message, str(error), at, refused=True)
+        except (BadAddress, HttpError) as error:
+            _webhook_failed(message, str(error), at)
+        except Exception as error:  # as above
+            log.exception("call %s failed", message_id)
+            _webhook_failed(message, describe(error), at, refused=True)
 
 
 def _call(message: Message, at: datetime) -> None:
@@ -165,13 +176,14 @@ def _call(message: Message, at: datetime) -> None:
         if not hook.user.is_active or not _may_see(hook.user, target):
             _settle(message, MessageState.DROPPED, at, "No longer visible to the user.")
             return
-        if _postpone(message, hook.user, at):
+        if _postpone(CALLS, message, hook.user, at):
             return
     elif not is_opg(hook.created_by):
         reason = (
             f"{hook.created_by}, who added it, is not in the OPG any more. Enable it to take it "
             "over."
         )
+        CALLS.release([message], due_at=at)
         disable_webhook(webhook=hook, by="opsportal", at=at, reason=reason)
         return
     webhook_posts.post_signed(
@@ -221,43 +233,36 @@ def _may_see(user: User, target: object) -> bool:
     return sees_hold(user, target) if isinstance(target, Hold) else isinstance(target, Webhook)
 
 
-def _locked(rows: QuerySet[Message]) -> Message | None:
-    """Lock a message that no other process is sending."""
-    related = ("user__notification_preferences", "webhook__user__notification_preferences", "event")
-    return rows.select_for_update(skip_locked=True, of=("self",)).select_related(*related).first()
-
-
 def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:
     message.state, message.last_error = state, why
     message.sent_at = at if state == MessageState.SENT else None
-    message.attempts += 1
-    message.save(update_fields=["state", "last_error", "sent_at", "attempts"])
+    message.save(update_fields=["state", "last_error", "sent_at"])
 
 
-def _reschedule(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
-    """Record a failure and when to retry."""
-    with transaction.atomic():
-        message = Message.objects.select_for_update().get(pk=message_id)
-        message.attempts += 1
-        message.refusals += refused
-        if message.refusals >= MAX_REFUSALS:
-            message.state = MessageState.REFUSED
-        wait = BACK_OFF_SECONDS[min(message.attempts, len(BACK_OFF_SECONDS) - 1)]
-        if refused and message.channel == Channel.MAIL:
-            wait = REFUSED_SECONDS
-        message.due_at, message.last_error = at + timedelta(seconds=wait), why[:2000]
-        message.save(update_fields=["attempts", "refusals", "state", "due_at", "last_error"])
+def _mail_failed(message: Message, why: str, at: datetime, *, refused: bool = False) -> None:
+    """Record why a mail was not sent; what the server refused is not sent again soon."""
+    wait = REFUSED_WAIT if refused else None
+    MAIL.fail(message, why, at=at, wait=wait, **_refusals(message, refused=refused))
+
+
+def _refusals(message: Message, *, refused: bool) -> dict[str, Any]:
+    """Return the changes of a message that failed; one refused too often is set aside."""
+    changes: dict[str, Any] = {"refusals": message.refusals + refused}
+    if changes["refusals"] >= MAX_REFUSALS:
+        changes["state"] = MessageState.REFUSED
+    return changes
 
 
 @transaction.atomic
-def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
+def _webhook_failed(message: Message, why: str, at: datetime, *, refused: bool = False) -> None:
     """Delay the next call of a webhook; disable it if it has failed for days."""
-    _reschedule(message_id, why, at, refused=refused)
-    hook = Webhook.objects.select_for_update().get(messages=message_id)
+    if not CALLS.fail(message, why, at=at, **_refusals(message, refused=refused)):
+        return
+    hook = Webhook.objects.select_for_update().get(messages=message)
     hook.failures += 1
-    wait = BACK_OFF_SECONDS[min(hook.failures, len(BACK_OFF_SECONDS) - 1)]
     hook.failing_since = hook.failing_since or at
-    hook.retry_at, hook.last_error = at + timedelta(seconds=wait), why[:2000]
+    hook.retry_at = at + BACK_OFF.after(hook.failures)
+    hook.last_error = why[:2000]
     hook.save(update_fields=["failures", "failing_since", "retry_at", "last_error"])
     if at - hook.failing_since >= timedelta(days=settings.WEBHOOK_GIVE_UP_DAYS):
         disable_webhook(
@@ -266,10 +271,6 @@ def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = 
             at=at,
             reason=f"{hook.host} failed for days: {hook.last_error}",
         )
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def drop_old(*, at: datetime) -> int:

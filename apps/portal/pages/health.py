@@ -123,7 +123,7 @@ def _channel(channel: Channel) -> dict[str, Any]:
     """
     messages = Message.objects.filter(channel=channel)
     waiting = messages.filter(state=MessageState.WAITING)
-    failed = waiting.filter(attempts__gt=0)
+    failed = waiting.exclude(last_error="")
     return {
         "channel": channel.value,
         "configured": channel != Channel.MAIL or mail_is_configured(),

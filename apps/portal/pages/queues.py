@@ -5,8 +5,9 @@ from typing import Any
 
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
+from apps.notifications.domain.delivery import CALLS, MAIL
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS,)
+QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:
