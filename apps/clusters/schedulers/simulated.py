@@ -139,7 +139,6 @@ class Simulated:
             for (text,) in store.execute(query, (since.timestamp(), until.timestamp())):
                 values = json.loads(text)
                 for name in _TIMES:
-                    values[name] = None
                     if values[name] is not None:
                         values[name] = datetime.fromtimestamp(values[name], UTC)
                 yield JobRecord(**{**values, "state": JobState(values["state"])})

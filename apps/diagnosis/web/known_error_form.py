@@ -83,10 +83,8 @@ class KnownErrorForm(forms.ModelForm):
             for name, value in self.cleaned_data.items()
             if name not in {"id", "reason", "base"}
         }
-        values["experiment"] = ""
-        if values["experiment"]:
-            values["experiment"] = values["experiment"].key
-        values["expires_at"] = None
-        if values["expires_at"]:
-            values["expires_at"] = values["expires_at"].isoformat()
+        experiment = values["experiment"]
+        expires_at = values["expires_at"]
+        values["experiment"] = experiment.key if experiment else ""
+        values["expires_at"] = expires_at.isoformat() if expires_at else None
         return values
