@@ -18,7 +18,7 @@ FOLDERS = ("apps", "opsportal")
 VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
 #: At most so many per 1,000 lines. They only ever go down: to 20, 0, 14, 6 and 0.
 MOST_PER_1000_LINES = {
-    "comprehensions": 26.1,
+    "comprehensions": 21.9,
     "nested comprehensions": 0.1,
     "conditional expressions": 13.0,
     "tuple assignments": 4.1,

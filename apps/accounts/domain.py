@@ -245,9 +245,10 @@ def sign_on(*, identity: Identity, at: datetime) -> User:
         "last_name": identity.last_name,
         "email": identity.email,
     }
-    changes = {
-        name: value for name, value in known.items() if value and value != getattr(user, name)
-    }
+    changes = {}
+    for name, value in known.items():
+        if value and value != getattr(user, name):
+            changes[name] = value
     if changes:
         User.objects.filter(pk=user.pk).update(**changes)
         user.refresh_from_db(fields=changes)

@@ -125,7 +125,10 @@ def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> Htt
             kept = response
         call.status = kept.status_code
         call.body = kept.content
-        call.headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
+        call.headers = {}
+        for name in _KEPT_HEADERS:
+            if name in kept:
+                call.headers[name] = kept[name]
         call.save()
         return response
 

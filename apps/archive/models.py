@@ -70,10 +70,11 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
         scope = scope_of(user)
         if scope.sees_all:
             return self
-        own = [
-            models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
-            for login, cluster in logins_of(user)
-        ]
+        own = []
+        for login, cluster in logins_of(user):
+            own.append(
+                models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
+            )
         if scope.experiments or not own:
             of_experiment = [models.Q(experiment__in=scope.experiments)]
         else:

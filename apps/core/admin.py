@@ -130,9 +130,10 @@ class PortalAdmin(admin.ModelAdmin):
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
         """Join the relations among the columns, unless the class lists more."""
-        related = {
-            field.name for field in self.opts.fields if field.many_to_one or field.one_to_one
-        }
+        related = set()
+        for field in self.opts.fields:
+            if field.many_to_one or field.one_to_one:
+                related.add(field.name)
         return self.list_select_related or [name for name in self.list_display if name in related]
 
     def get_list_display(self, request: HttpRequest) -> Any:

@@ -71,7 +71,10 @@ def on_incident_changed(event: Event) -> None:
     """Count the impact of an incident whose times changed,
     and of one that it was merged into or split from.
     """
-    others = [event.data[name] for name in ("into", "from") if name in event.data]
+    others = []
+    for name in ("into", "from"):
+        if name in event.data:
+            others.append(event.data[name])
     mark_incidents([int(event.target_id), *others])
 
 

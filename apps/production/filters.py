@@ -44,9 +44,9 @@ def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
 
 
 def _rank(field: str) -> Case:
-    ranks = [
-        When(**{field: level}, then=Value(rank)) for rank, level in enumerate(RequestedPriority, 1)
-    ]
+    ranks = []
+    for rank, level in enumerate(RequestedPriority, 1):
+        ranks.append(When(**{field: level}, then=Value(rank)))
     return Case(*ranks, default=Value(0), output_field=IntegerField())
 
 
@@ -57,9 +57,9 @@ def matching_words(text: str) -> Q:
     its own order.
     """
     rows = Request.objects.order_by()
-    parts = [
-        rows.filter(**{f"{name}__icontains": text}).values_list("pk") for name in ("key", "title")
-    ]
+    parts = []
+    for name in ("key", "title"):
+        parts.append(rows.filter(**{f"{name}__icontains": text}).values_list("pk"))
     writing = Stage.objects.filter(output_dataset__icontains=text).order_by()
     matching = [pk for (pk,) in writing.values_list("request").union(*parts, all=True)[: _FEW + 1]]
     if len(matching) <= _FEW:

@@ -278,8 +278,14 @@ def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[t
     inner_a = a[start : len(a) - end]
     inner_b = b[start : len(b) - end]
     once = Counter(inner_a), Counter(inner_b)
-    places = {key: at for at, key in enumerate(inner_b, start) if once[0][key] == once[1][key] == 1}
-    pairs = [(at, places[key]) for at, key in enumerate(inner_a, start) if key in places]
+    places = {}
+    for at, key in enumerate(inner_b, start):
+        if once[0][key] == once[1][key] == 1:
+            places[key] = at
+    pairs = []
+    for at, key in enumerate(inner_a, start):
+        if key in places:
+            pairs.append((at, places[key]))
     return _longest_increasing(pairs)
 
 

@@ -134,7 +134,10 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
     # else a job that is stored and collected at the same time would be tied by neither
     _wait_for_storing()
     captured = archived_jobs_for(jobs)
-    origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
+    origins = {}
+    for pk, row in captured.items():
+        if row.request_key:
+            origins[pk] = (row.request_key, row.stage)
     attach_origin(origins=origins, at=at)
     take_facts(archived={row.pk for row in captured.values()})
     return set(captured)
@@ -315,14 +318,14 @@ def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
 
 def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
     """Return the texts that the row lacks, cut to the lengths of its columns."""
-    lengths = {
-        name: getattr(ArchivedJob._meta.get_field(name), "max_length", None) for name in texts
-    }
-    return {
-        name: clean_text(text, lengths[name])
-        for name, text in texts.items()
-        if text and not getattr(row, name)
-    }
+    lengths = {}
+    for name in texts:
+        lengths[name] = getattr(ArchivedJob._meta.get_field(name), "max_length", None)
+    missing: dict[str, object] = {}
+    for name, text in texts.items():
+        if text and not getattr(row, name):
+            missing[name] = clean_text(text, lengths[name])
+    return missing
 
 
 def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:

@@ -77,11 +77,10 @@ def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:
     matching_environments = []
     for blob in blobs:
         try:
-            variables = [
-                pair
-                for pair in variables_in(read_blob(blob))
-                if not pair[1].startswith(b"<masked:")
-            ]
+            variables = []
+            for pair in variables_in(read_blob(blob)):
+                if not pair[1].startswith(b"<masked:"):
+                    variables.append(pair)
         except DamagedContent:  # reported by `archive verify`
             continue
         masked_names = masker.mask(variables)[1]

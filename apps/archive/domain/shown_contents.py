@@ -61,9 +61,10 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
 def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
     """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
     raw_pairs = list(variables_in(start[:SHOWN_BYTES]))
-    pairs = sorted(
-        (printable(name), printable(value)) for name, value in raw_pairs[:SHOWN_VARIABLES]
-    )
+    printable_pairs = []
+    for name, value in raw_pairs[:SHOWN_VARIABLES]:
+        printable_pairs.append((printable(name), printable(value)))
+    pairs = sorted(printable_pairs)
     variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
     whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(raw_pairs) <= SHOWN_VARIABLES
     return ShownEnvironment(variables, whole)

@@ -57,22 +57,26 @@ def sinks_health(*, at: datetime) -> list[SinkHealth]:
     }
     sinks: Iterable[Any] = SinkState.objects.annotate(**behind).order_by("name")
     refused = dict(RefusedJob.objects.values_list("sink").annotate(Count("pk")))
-    return [
-        SinkHealth(
-            sink=sink,
-            configured=sink.url in settings.ARCHIVE_SINKS,
-            behind=sink.behind or 0,
-            lag_seconds=max(0.0, (at - sink.oldest).total_seconds()) if sink.oldest else 0.0,
-            retry_seconds=max(0.0, (sink.retry_at - at).total_seconds()) if sink.retry_at else 0.0,
-            refused=refused.get(sink.pk, 0),
-            last_refused=list(
-                sink.refused.defer("data").order_by("-tried_at", "-pk")[:NAMED]
-                if sink.pk in refused
-                else ()
-            ),
+    rows = []
+    for sink in sinks:
+        rows.append(
+            SinkHealth(
+                sink=sink,
+                configured=sink.url in settings.ARCHIVE_SINKS,
+                behind=sink.behind or 0,
+                lag_seconds=max(0.0, (at - sink.oldest).total_seconds()) if sink.oldest else 0.0,
+                retry_seconds=max(0.0, (sink.retry_at - at).total_seconds())
+                if sink.retry_at
+                else 0.0,
+                refused=refused.get(sink.pk, 0),
+                last_refused=list(
+                    sink.refused.defer("data").order_by("-tried_at", "-pk")[:NAMED]
+                    if sink.pk in refused
+                    else ()
+                ),
+            )
         )
-        for sink in sinks
-    ]
+    return rows
 
 
 def intake_size() -> tuple[int, int]:

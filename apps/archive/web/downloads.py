@@ -20,7 +20,10 @@ def asked(query: QueryDict) -> QueryDict:
 
 def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
     """Return the jobs of `?id=…&id=…` that the person may see, newest first."""
-    keys = {int(key) for key in query.getlist("id") if key.isdecimal() and len(key) < 19}
+    keys = set()
+    for key in query.getlist("id"):
+        if key.isdecimal() and len(key) < 19:
+            keys.add(int(key))
     return jobs_for_list(user).filter(pk__in=keys).order_by("-submitted_at", "-pk")
 
 

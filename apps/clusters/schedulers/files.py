@@ -82,12 +82,13 @@ class DirectorySpool:
         """
         try:
             with os.scandir(self.directory) as entries:
-                return sorted(
-                    entry.name
-                    for entry in entries
-                    if self.subdirectory.fullmatch(entry.name)
-                    and (any_type or entry.is_dir(follow_symlinks=False))
-                )
+                subdirectories = []
+                for entry in entries:
+                    if self.subdirectory.fullmatch(entry.name) and (
+                        any_type or entry.is_dir(follow_symlinks=False)
+                    ):
+                        subdirectories.append(entry.name)
+                return sorted(subdirectories)
         except OSError as error:
             raise SpoolError(
                 f"{self.directory}: no {self.scheduler} spool: {error.strerror}"

@@ -84,17 +84,18 @@ def mark_complete(connection: sqlite3.Connection, until: float) -> None:
 
 def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
     """Replace the list of jobs that have not ended."""
-    rows = [
-        [
-            group.spool_id,
-            group.submitted_at.timestamp(),
-            group.state,
-            group.jobs,
-            group.account,
-            group.reason,
-        ]
-        for group in jobs
-    ]
+    rows = []
+    for group in jobs:
+        rows.append(
+            [
+                group.spool_id,
+                group.submitted_at.timestamp(),
+                group.state,
+                group.jobs,
+                group.account,
+                group.reason,
+            ]
+        )
     connection.execute("INSERT OR REPLACE INTO state VALUES ('current', ?)", (json.dumps(rows),))
 
 
@@ -182,7 +183,10 @@ class Simulated:
             else:
                 first_id = f"{job.first_id}_{job.task}"
             raise SubmissionRefused(f"{first_id} is queued or runs")
-        pairs = [pair.partition(b"=") for pair in job.environment.split(b"\0") if pair]
+        pairs = []
+        for pair in job.environment.split(b"\0"):
+            if pair:
+                pairs.append(pair.partition(b"="))
         retry = BatchJob(
             name=job.name,
             script=job.script.decode(errors="surrogateescape"),
@@ -213,7 +217,10 @@ class Simulated:
             query = "SELECT record FROM attempt WHERE raw_id IN (?, ?) ORDER BY attempt"
             rows = store.execute(query, (int(first_id), int(first_id) + task + 1)).fetchall()
         records = [json.loads(text) for (text,) in rows]
-        states = [record["state"] for record in records if record["job_id"] == f"{first_id}_{task}"]
+        states = []
+        for record in records:
+            if record["job_id"] == f"{first_id}_{task}":
+                states.append(record["state"])
         return not states or states[-1] == JobState.NODE_FAIL
 
     def _queue(self, job: BatchJob, *, owner: str = "", first_task: int | None = 0) -> str:

@@ -65,11 +65,10 @@ def _problems_of_call(request: Request, operation: Mapping[str, Any]) -> Iterato
 
 
 def _problems_of_query(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    known = {
-        parameter["name"]: parameter["schema"]
-        for parameter in operation.get("parameters", ())
-        if parameter["in"] == "query"
-    }
+    known = {}
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "query":
+            known[parameter["name"]] = parameter["schema"]
     for name, values in request.query_params.lists():
         if name not in known:
             yield name[:_MAX_NAME], _unknown("parameter", name, known)
@@ -88,11 +87,10 @@ def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[t
     elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
         return
     else:
-        known = {
-            name: declared
-            for name, declared in schema["properties"].items()
-            if not declared.get("readOnly")
-        }
+        known = {}
+        for name, declared in schema["properties"].items():
+            if not declared.get("readOnly"):
+                known[name] = declared
         for name in data:
             if name not in known:
                 yield f"{path}{name[:_MAX_NAME]}", _unknown("field", name, known)

@@ -43,10 +43,9 @@ def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str)
     """Return a row per day with a mark at each hour of the clock that has a part;
     `Part.kind` is its state.
     """
-    marks = [
-        format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour)
-        for hour in (0, 6, 12, 18)
-    ]
+    marks = []
+    for hour in (0, 6, 12, 18):
+        marks.append(format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour))
     for row, (name, hours) in enumerate(days):
         y = 11 + row * 6.5
         if row in (0, len(days) - 1):

@@ -162,9 +162,11 @@ def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     `most`.
     """
     every = max(ceil(len(bins) / most), 1)
-    return [
-        Tick(number + 0.1, point.label) for number, point in enumerate(bins) if number % every == 0
-    ]
+    ticks = []
+    for number, point in enumerate(bins):
+        if number % every == 0:
+            ticks.append(Tick(number + 0.1, point.label))
+    return ticks
 
 
 def _grid(scale: _Scale, height: int) -> SafeString:
@@ -184,9 +186,8 @@ def _grid(scale: _Scale, height: int) -> SafeString:
 
 def _title(point: Bin, series: Sequence[Series]) -> str:
     lines = [point.label]
-    lines += [
-        f"{entry.name} {value:,.6g}" for entry, value in zip(series, point.values, strict=True)
-    ]
+    for entry, value in zip(series, point.values, strict=True):
+        lines.append(f"{entry.name} {value:,.6g}")
     if point.rate is not None:
         lines.append(f"{point.rate:.1%}")
     return "\n".join(lines)

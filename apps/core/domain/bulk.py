@@ -17,11 +17,10 @@ def copy_rows(
     Raises `IntegrityError` where a row is there already.
     """
     by_column = {field.column: field for field in model._meta.concrete_fields}
-    others = [
-        field
-        for column, field in by_column.items()
-        if column not in columns and not field.primary_key
-    ]
+    others = []
+    for column, field in by_column.items():
+        if column not in columns and not field.primary_key:
+            others.append(field)
     fields = [*(by_column[column] for column in columns), *others]
     defaults = tuple(field.get_default() for field in others)
     names = ", ".join(f'"{field.column}"' for field in fields)

@@ -109,9 +109,10 @@ def _carried(hearts: Mapping[str, Heartbeat], at: datetime) -> Check:
 
 
 def _portal_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
-    checks = [
-        _process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(WORKER)
-    ]
+    checks = []
+    for name in sorted(hearts):
+        if name.startswith(WORKER):
+            checks.append(_process(name, hearts[name].at, at))
     if not any(check.ok for check in checks):
         checks.append(Check("workers", ok=False, detail="none is running"))
     beat = hearts.get(BEAT)
@@ -122,9 +123,10 @@ def _portal_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Che
 
 
 def _captures(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
-    checks = [
-        _process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(CAPTURE)
-    ]
+    checks = []
+    for name in sorted(hearts):
+        if name.startswith(CAPTURE):
+            checks.append(_process(name, hearts[name].at, at))
     cluster = settings.CAPTURE_CLUSTER
     if cluster and not any(name.startswith(f"{CAPTURE}{cluster} on ") for name in hearts):
         checks.append(Check(f"{CAPTURE}{cluster}", ok=False, detail="no heartbeat yet"))

@@ -97,11 +97,10 @@ class Masker:
             suspects = [
                 index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)
             ]
-        secret = {
-            index
-            for index in (suspects if self._rule_values is None else range(len(variables)))
-            if self._is_secret(*variables[index])
-        }
+        secret = set()
+        for index in suspects if self._rule_values is None else range(len(variables)):
+            if self._is_secret(*variables[index]):
+                secret.add(index)
         if hinted:
             secret.update(
                 [index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)]
@@ -112,19 +111,19 @@ class Masker:
             parts = {}
         if not secret and not parts:
             return tuple(variables), ()
-        fingerprints = {
-            variables[index][1]: self.fingerprint(variables[index][1]) for index in secret
-        }
+        fingerprints = {}
+        for index in secret:
+            fingerprints[variables[index][1]] = self.fingerprint(variables[index][1])
         # Others may hold the same, as SLURM_EXPORT_ENV does; no value holds a NUL.
         others = b"\0".join(
             b"" if index in secret else parts.get(index, value)
             for index, (_, value) in enumerate(variables)
         )
         replaced = replace_secrets(others, fingerprints).split(b"\0")
-        masked = tuple(
-            (name, fingerprints[value] if index in secret else other)
-            for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True)
-        )
+        pairs = []
+        for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True):
+            pairs.append((name, fingerprints[value] if index in secret else other))
+        masked = tuple(pairs)
         return masked, tuple(
             dict.fromkeys(
                 text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new
@@ -243,7 +242,11 @@ def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[by
     or a text with some.
     """
     pairs = zip(before, after, strict=True)
-    return {old: new for (_, old), (_, new) in pairs if old != new}
+    secrets = {}
+    for (_, old), (_, new) in pairs:
+        if old != new:
+            secrets[old] = new
+    return secrets
 
 
 def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:

@@ -42,15 +42,16 @@ def _charts() -> list[tuple[str, bool, str]]:
     for hour in range(_HOURS):
         values = [(hour * (place + 3)) % 11 for place in range(5)]
         hours.append(Bin(f"{hour % 24:02d}:00", values, "#charts", (hour * 7 % 23) / 100))
-    ticks = [
-        Tick(
-            hour,
-            "Sun 22" if hour % 24 == 0 else f"{hour % 24:02d}:00",
-            hour % 24 == 0,
-            hour % 12 != 0,
+    ticks = []
+    for hour in range(0, _HOURS, 6):
+        ticks.append(
+            Tick(
+                hour,
+                "Sun 22" if hour % 24 == 0 else f"{hour % 24:02d}:00",
+                hour % 24 == 0,
+                hour % 12 != 0,
+            )
         )
-        for hour in range(0, _HOURS, 6)
-    ]
     bands = [
         Band("CVMFS", "down", 9.5, 10.2, "#charts", "down 09:30–10:10"),
         Band("Tape library", "planned", 30, 47, "#charts", "maintenance", 1),
@@ -61,10 +62,9 @@ def _charts() -> list[tuple[str, bool, str]]:
             {hour: Part("down" if hour in {3, 4} else "up", 1, f"{hour}:00") for hour in range(24)},
         )
     ] * 7
-    cells = [
-        Cell(f"{hour}:00", None if hour == 5 else hour * 3 % 20 / 100, "#charts")
-        for hour in range(24)
-    ]
+    cells = []
+    for hour in range(24):
+        cells.append(Cell(f"{hour}:00", None if hour == 5 else hour * 3 % 20 / 100, "#charts"))
     names = [str(hour) if hour % 3 == 0 else "" for hour in range(24)]
     expected_and_jobs = [Series("expected", "expected"), Series("jobs", "accent")]
     points = [Bin(str(day), (day * 10, day * 8 + day % 3)) for day in range(1, 15)]

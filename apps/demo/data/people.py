@@ -43,10 +43,9 @@ LOGINS = _PEOPLE.validate_python(_DATA["logins"])
 
 def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
     """Create missing experiments and people; return them by key and by name."""
-    experiments = {
-        key: ensure_experiment(key=key, name=name, by="demo", at=at)
-        for key, name in EXPERIMENTS.items()
-    }
+    experiments = {}
+    for key, name in EXPERIMENTS.items():
+        experiments[key] = ensure_experiment(key=key, name=name, by="demo", at=at)
     password_hash = make_password(PASSWORD)  # once: it is slow on purpose
     users = {}
     for person in LOGINS + _PEOPLE.validate_python(_DATA["others"]):

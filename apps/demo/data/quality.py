@@ -38,9 +38,9 @@ def report_faulty_output(*, request: Request, users: Mapping[str, User], at: dat
     soon = at + timedelta(minutes=5)
     _report(first, by, soon)
     _report(second, by, soon, **_FAULTY["counts"])
-    files = [
-        posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n) for n in range(199)
-    ]
+    files = []
+    for n in range(199):
+        files.append(posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n))
     posts.name_files(stage=second, key="all jobs", files=files, by=by, at=soon)
     posts.name_files(stage=second, key="job 17, retried", files=files[17:18], by=by, at=soon)
     for histogram in _FAULTY["histograms"]:

@@ -108,21 +108,24 @@ def load_requests(
         for story in _STORIES
         if story.campaigns and story.title in requests
     }
-    return tuple(
-        replace(campaign, request=keys.get(campaign.request, ""))
-        for campaign in CAMPAIGNS
-        if not campaign.request or campaign.request in keys
-    )
+    campaigns = []
+    for campaign in CAMPAIGNS:
+        if not campaign.request or campaign.request in keys:
+            campaigns.append(replace(campaign, request=keys.get(campaign.request, "")))
+    return tuple(campaigns)
 
 
 def _draft(
     story: Story, experiment: Experiment, by: User, moment: datetime, at: datetime
 ) -> Request:
     deadline = timezone.localdate(at) + timedelta(days=story.due_in_days)
-    stages = [
-        {"output_dataset": f"prod_{stage['release']}_{stage['name']}_2026"} | _DATA["stage"] | stage
-        for stage in story.content["stages"]
-    ]
+    stages = []
+    for stage in story.content["stages"]:
+        stages.append(
+            {"output_dataset": f"prod_{stage['release']}_{stage['name']}_2026"}
+            | _DATA["stage"]
+            | stage
+        )
     data = story.content | {"deadline": deadline.isoformat(), "stages": stages}
     content, problems = read_plain(data, general())
     if problems:

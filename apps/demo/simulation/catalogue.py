@@ -29,10 +29,9 @@ def write_catalogue(path: Path, now: float) -> None:
     content = json.loads(path.read_text()) if path.exists() else {}
     since = content.get("since", int(now) - _HOURS_BEFORE * HOUR)
     since = max(since, int(now) - _LONGEST_DAYS * DAY)
-    datasets = [
-        _grown(dataset, since, now) if "files_per_hour" in dataset else dataset
-        for dataset in _DATASETS
-    ]
+    datasets = []
+    for dataset in _DATASETS:
+        datasets.append(_grown(dataset, since, now) if "files_per_hour" in dataset else dataset)
     replace_file(path, json.dumps({"since": since, "datasets": datasets}).encode())
 
 

@@ -52,9 +52,11 @@ def variables_of(submission: Submission, random: Random) -> list[str]:
     left_out: tuple[str, ...] = ("BEARER_TOKEN=",)
     if not submission.campaign.request:
         left_out = ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
-    return [
-        line.format_map(values) for line in _TEXTS["environment"] if not line.startswith(left_out)
-    ]
+    variables = []
+    for line in _TEXTS["environment"]:
+        if not line.startswith(left_out):
+            variables.append(line.format_map(values))
+    return variables
 
 
 def spooled_environment(variables: list[str]) -> list[bytes]:

@@ -67,18 +67,20 @@ class SentJobs:
         """
         new = self.store.execute("SELECT spool_id FROM sent WHERE taken IS NULL").fetchall()
         told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
-        self._noted = [
-            ("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new
-        ]
-        self._noted += [
-            ("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])) for row in told
-        ]
+        self._noted = []
+        for row in new:
+            self._noted.append(("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])))
+        for row in told:
+            self._noted.append(("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])))
         spool_ids = sorted({row[0] for row in new} | {row[1] for row in told})
-        rows = [
-            self.store.execute(f"{_ROWS} WHERE spool_id = ?", (spool_id,)).fetchone()
-            for spool_id in spool_ids
-        ]
-        return [self._sent(row, moment) for row in rows if row]
+        rows = []
+        for spool_id in spool_ids:
+            rows.append(self.store.execute(f"{_ROWS} WHERE spool_id = ?", (spool_id,)).fetchone())
+        jobs = []
+        for row in rows:
+            if row:
+                jobs.append(self._sent(row, moment))
+        return jobs
 
     def note(self) -> None:
         """Store when the jobs that `read` returned were accepted."""
@@ -117,11 +119,10 @@ class SentJobs:
             planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
 
         query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
-        commands = [
-            command
-            for command in self.store.execute(query, (now, spool_id)).fetchall()
-            if command[0] is not None
-        ]
+        commands = []
+        for command in self.store.execute(query, (now, spool_id)).fetchall():
+            if command[0] is not None:
+                commands.append(command)
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
 
         submission = Submission(
@@ -162,9 +163,10 @@ def _planned(
     started: list[Attempt] = []
     held = 0
     for task in tasks:
-        begun = [
-            attempt for attempt in task if attempt.started is not None and attempt.started <= since
-        ]
+        begun = []
+        for attempt in task:
+            if attempt.started is not None and attempt.started <= since:
+                begun.append(attempt)
         started += begun
         if len(begun) < len(task):
             held += 1
@@ -179,9 +181,10 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
         return tasks
     free = [0] * most
     shifted = list(tasks)
-    ready = [
-        (task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None
-    ]
+    ready = []
+    for n, task in enumerate(tasks):
+        if task and task[0].started is not None:
+            ready.append((task[0].started, n))
     for started, n in sorted(ready):
         shift = max(0, heapq.heappop(free) - started)
         if shift:

@@ -122,7 +122,10 @@ class Simulator:
         if not periods or periods[-1]["campaigns"] != values:
             first = int(now // HOUR) + 1 if periods else 0
             oldest = int((self.state["done"] - LONGEST_SECONDS) // HOUR)
-            begun = [p["first_hour"] for p in periods if p["first_hour"] <= oldest]
+            begun = []
+            for period in periods:
+                if period["first_hour"] <= oldest:
+                    begun.append(period["first_hour"])
             periods = [p for p in periods if not begun or p["first_hour"] >= begun[-1]]
             self.state["campaigns"] = [*periods, {"first_hour": first, "campaigns": values}]
             with self._transaction():
@@ -144,10 +147,9 @@ class Simulator:
 
     def prune(self, now: float) -> None:
         """Remove spool entries past MinJobAge, and records and logs older than `keep_days`."""
-        purged = [
-            row[0]
-            for row in self.store.execute("SELECT spool_id FROM spooled WHERE purge <= ?", (now,))
-        ]
+        purged = []
+        for row in self.store.execute("SELECT spool_id FROM spooled WHERE purge <= ?", (now,)):
+            purged.append(row[0])
         for job_id in purged:
             self.spool.purge(job_id)
         oldest = now - max(self.config.keep_days, self.config.days) * DAY
@@ -316,10 +318,9 @@ class Simulator:
 
         Of a longer gap, only as much is simulated.
         """
-        state = {
-            name: json.loads(value)
-            for name, value in self.store.execute("SELECT name, value FROM state")
-        }
+        state = {}
+        for name, value in self.store.execute("SELECT name, value FROM state"):
+            state[name] = json.loads(value)
         if "origin" not in state:
             config = self.config
             busiest = config.jobs_per_day * max(1, config.speed) / 24

@@ -97,14 +97,16 @@ class Runs:
             cause = Cause(Kind.NEVER_STARTED, campaign.user)
             return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
         started, host = self._place(random, queued)
-        phases = tuple(
-            Phase(
-                phase.name,
-                max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)),
-                phase.needs,
+        scaled = []
+        for phase in STAGES[campaign.kind]:
+            scaled.append(
+                Phase(
+                    phase.name,
+                    max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)),
+                    phase.needs,
+                )
             )
-            for phase in STAGES[campaign.kind]
-        )
+        phases = tuple(scaled)
         cause, marks, ended = self._run(random, campaign, host, started, phases)
         if random.random() < 0.1:
             share = random.uniform(0.55, 0.98)

@@ -272,12 +272,14 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         surveys={result.stream: result.before for result in read if result.before},
     )
     diagnosis = with_novel_lines(diagnosis, job, blocks)
-    excerpts = [
-        result.excerpt or excerpt_of(harvest, result.path, result.block)
-        for result in read
-        if result.block
-    ]
-    fresh_blocks = [result.block for result in read if result.block and not result.excerpt]
+    excerpts = []
+    for result in read:
+        if result.block:
+            excerpts.append(result.excerpt or excerpt_of(harvest, result.path, result.block))
+    fresh_blocks = []
+    for result in read:
+        if result.block and not result.excerpt:
+            fresh_blocks.append(result.block)
     phases = None
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
@@ -325,17 +327,19 @@ def _state_of(results: Sequence[ReadResult]) -> HarvestState:
 
 def evidence_of(harvest: LogHarvest, diagnosis: Diagnosis) -> list[Evidence]:
     """Return the known errors found as unsaved rows."""
-    return [
-        Evidence(
-            harvest=harvest,
-            stream=hit.stream,
-            pattern=hit.pattern.id[:64],
-            role=hit.pattern.role,
-            category=hit.pattern.category,
-            service=hit.pattern.service[:64],
-            line=hit.line,
-            offset=hit.offset,
-            text=starred_text(hit.text),
+    evidence = []
+    for hit in diagnosis.hits[:EVIDENCE_LIMIT]:
+        evidence.append(
+            Evidence(
+                harvest=harvest,
+                stream=hit.stream,
+                pattern=hit.pattern.id[:64],
+                role=hit.pattern.role,
+                category=hit.pattern.category,
+                service=hit.pattern.service[:64],
+                line=hit.line,
+                offset=hit.offset,
+                text=starred_text(hit.text),
+            )
         )
-        for hit in diagnosis.hits[:EVIDENCE_LIMIT]
-    ]
+    return evidence

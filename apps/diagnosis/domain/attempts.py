@@ -87,9 +87,10 @@ def own_part(
     """Return the part of a log that one attempt wrote, by times, sizes at the time,
     and the scheduler's markers.
     """
-    others = [
-        other for other in attempts if other.pk != job.pk and other.started_at and job.started_at
-    ]
+    others = []
+    for other in attempts:
+        if other.pk != job.pk and other.started_at and job.started_at:
+            others.append(other)
     others = [other for other in others if path in _paths(other) or not _paths(other)]
     earlier = [other for other in others if other.attempt < job.attempt]
     later = [other for other in others if other.attempt > job.attempt]
@@ -100,7 +101,10 @@ def own_part(
         start = _start(job, earlier[-1], stream, path, descriptor, markers)
     else:
         start = 0
-    next_starts = [other.started_at - SKEW for other in later if other.started_at]
+    next_starts = []
+    for other in later:
+        if other.started_at:
+            next_starts.append(other.started_at - SKEW)
     next_start = min(next_starts, default=job.ended_at + SETTLED)
     written_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
     if written_at < next_start or not (later or job.state in RESTARTED):
@@ -123,10 +127,10 @@ def _markers(descriptor: int) -> list[tuple[datetime, int]]:
     of a very large log those in its last 64 MB.
     """
     block = read_back(descriptor, budget_bytes=WHOLE_BYTES)
-    return [
-        (_time(marker[1].decode()), block.offset + marker.end())
-        for marker in _MARKER.finditer(block.data)
-    ]
+    markers = []
+    for marker in _MARKER.finditer(block.data):
+        markers.append((_time(marker[1].decode()), block.offset + marker.end()))
+    return markers
 
 
 def _time(text: str) -> datetime:

@@ -189,11 +189,10 @@ def wrong_hours() -> list[datetime]:
     hours |= {
         hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)
     }
-    wrong = {
-        hour
-        for hour in hours - waiting
-        if _figures(counted_totals(hour)) != _figures(_stored(hour))
-    }
+    wrong = set()
+    for hour in hours - waiting:
+        if _figures(counted_totals(hour)) != _figures(_stored(hour)):
+            wrong.add(hour)
     days = {day_of(hour) for hour in hours} - {day_of(hour) for hour in wrong}
     return sorted(wrong | {day for day in days if _is_wrong(day)})
 

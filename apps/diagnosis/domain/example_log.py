@@ -41,16 +41,15 @@ def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
 
 def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
     """Return the lines that reasons of these kinds name."""
-    targets = [
-        reason.get("target", "").partition(":")
-        for reason in verdict.reasons
-        if reason.get("kind") in kinds
-    ]
-    return [
-        (stream, int(offset))
-        for stream, _, offset in targets
-        if stream in list(Stream) and offset.isdigit()
-    ]
+    targets = []
+    for reason in verdict.reasons:
+        if reason.get("kind") in kinds:
+            targets.append(reason.get("target", "").partition(":"))
+    places = []
+    for stream, _, offset in targets:
+        if stream in list(Stream) and offset.isdigit():
+            places.append((stream, int(offset)))
+    return places
 
 
 def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
@@ -69,9 +68,9 @@ def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
     """Return the novel lines among the reasons, read from the kept end of the log."""
     places = _places(verdict, {ReasonKind.NOVEL})
     if places:
-        excerpts = {
-            row.stream: row for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id)
-        }
+        excerpts = {}
+        for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
+            excerpts[row.stream] = row
     else:
         excerpts = {}
     lines: dict[Place, ExampleLine] = {}

@@ -59,10 +59,10 @@ def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
 
 
 def _values(code: ExitCode) -> dict[str, Any]:
-    return {
-        name: value if isinstance(value, int) else str(value)
-        for name, value in asdict(code).items()
-    }
+    values = {}
+    for name, value in asdict(code).items():
+        values[name] = value if isinstance(value, int) else str(value)
+    return values
 
 
 def _is_edited(row: ExitCodeMeaning) -> bool:
@@ -205,8 +205,7 @@ def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
                 failures.append((kind, int(text), row, job_list_query(question, row)))
 
     codes = _by_number(codes_of((kind, number) for kind, number, _, _ in failures))
-    figures = [
-        CodeFigures(kind, number, row, query, tuple(codes.get((kind, number), ())))
-        for kind, number, row, query in failures
-    ]
+    figures = []
+    for kind, number, row, query in failures:
+        figures.append(CodeFigures(kind, number, row, query, tuple(codes.get((kind, number), ()))))
     return sorted(figures, key=lambda code: (-code.row.jobs, code.kind, code.number))

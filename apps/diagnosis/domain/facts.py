@@ -156,11 +156,12 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
     in a constant number of queries.
     """
     needed = services_needed_by(jobs)
-    ran = {
-        job.pk: Exposure(needed[job.pk], job.started_at, max(job.started_at, job.ended_at))
-        for job in jobs
-        if job.started_at
-    }
+    ran = {}
+    for job in jobs:
+        if job.started_at:
+            ran[job.pk] = Exposure(
+                needed[job.pk], job.started_at, max(job.started_at, job.ended_at)
+            )
     by_job: dict[int, list[Outage]] = {job.pk: [] for job in jobs}
     for pk, outages in zip(ran, outages_of_each(list(ran.values())), strict=True):
         for outage in outages:
@@ -175,7 +176,10 @@ def _outage_text(spans: Iterable[StateSpan]) -> str:
 
     Pages show the times in local time.
     """
-    parts = [f"{span.state.value} {_period(span)}" for span in spans if span.state in OUTAGES]
+    parts = []
+    for span in spans:
+        if span.state in OUTAGES:
+            parts.append(f"{span.state.value} {_period(span)}")
     return ", ".join(parts[:3]) + (" and more" if len(parts) > 3 else "")
 
 

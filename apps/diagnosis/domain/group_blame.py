@@ -183,13 +183,18 @@ def find_bad_releases(*, at: datetime) -> list[FailureGroup]:
             jobs__gte=RELEASE_JOBS, submissions__gte=RELEASE_SUBMISSIONS, hosts__gte=RELEASE_HOSTS
         )
     )
-    return [
-        _release_group(
-            experiment, release, recent.filter(experiment=experiment, job__release=release), at
-        )
-        for experiment, release, *_ in counted
-        if _is_bad(experiment, release, at)
-    ]
+    groups = []
+    for experiment, release, *_ in counted:
+        if _is_bad(experiment, release, at):
+            groups.append(
+                _release_group(
+                    experiment,
+                    release,
+                    recent.filter(experiment=experiment, job__release=release),
+                    at,
+                )
+            )
+    return groups
 
 
 def _submission() -> Concat:

@@ -167,9 +167,9 @@ def facets_of(
     """Return (label, parameter, [(value, count)]): jobs by verdict, experiment, stage, site;
     groups by status.
     """
-    counts: dict[str, Counter[Any]] = {
-        name: Counter() for name in ("verdict", "experiment", "stage", "cluster")
-    }
+    counts: dict[str, Counter[Any]] = {}
+    for name in ("verdict", "experiment", "stage", "cluster"):
+        counts[name] = Counter()
     for part in totals:
         for *values, jobs in part.order_by().values_list(*counts).annotate(n=Sum("jobs")):
             for value, counted in zip(values, counts.values(), strict=True):
@@ -184,9 +184,10 @@ def facets_of(
     facets = []
     for parameter, counted in counts.items():
         names_of_values = names.get(parameter, {})
-        named = [
-            (names_of_values.get(value, value), jobs) for value, jobs in counted.items() if value
-        ]
+        named = []
+        for value, jobs in counted.items():
+            if value:
+                named.append((names_of_values.get(value, value), jobs))
         most_first = sorted(named, key=lambda item: (-item[1], item[0]))
         facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 

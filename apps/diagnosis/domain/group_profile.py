@@ -127,10 +127,9 @@ def _compare(
 
 def _counts(jobs: Any) -> dict[str, Counter[str]]:
     """Count jobs by host, cluster, exit code, hour, experiment, stage and release."""
-    counts: dict[str, Counter[str]] = {
-        name: Counter()
-        for name in ("host", "cluster", "exit code", "hour", "experiment", "stage", "release")
-    }
+    counts: dict[str, Counter[str]] = {}
+    for name in ("host", "cluster", "exit code", "hour", "experiment", "stage", "release"):
+        counts[name] = Counter()
     for host, number in jobs.order_by().values_list(SHORT_HOST).annotate(Count("pk")):
         counts["host"][host] += number
     releases = _releases(jobs)

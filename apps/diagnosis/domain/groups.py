@@ -61,7 +61,10 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
     digests = [_digest(failure.verdict) for failure in failures]
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
-    by_digest = {digest: failure for digest, failure, group in in_order if digest and not group}
+    by_digest = {}
+    for digest, failure, group in in_order:
+        if digest and not group:
+            by_digest[digest] = failure
     known = {}
     if by_digest:
         rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")

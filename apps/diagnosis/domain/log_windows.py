@@ -168,12 +168,14 @@ def _end_of_lines(data: bytes, position: int, lines: int) -> int:
 def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
     """Mark the lines that match known errors."""
     marks = marks_in(job, block)
-    return tuple(
-        LineView(line, mark.role, mark.id, mark.service)
-        if (mark := marks.get(line.offset))
-        else LineView(line)
-        for line in lines_of(block)
-    )
+    views = []
+    for line in lines_of(block):
+        views.append(
+            LineView(line, mark.role, mark.id, mark.service)
+            if (mark := marks.get(line.offset))
+            else LineView(line)
+        )
+    return tuple(views)
 
 
 def marks_in(job: Job, block: Block) -> dict[int, Pattern]:

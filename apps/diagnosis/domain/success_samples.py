@@ -83,11 +83,10 @@ def sample_successes(*, at: datetime) -> int:
 
 def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
     """Store templates and excerpts of one successful job; return whether they are new."""
-    read = [
-        (path, block)
-        for stream, path in locate_logs(job=job, at=at)
-        if (block := _read(job, attempts, stream, path)) is not None
-    ]
+    read = []
+    for stream, path in locate_logs(job=job, at=at):
+        if (block := _read(job, attempts, stream, path)) is not None:
+            read.append((path, block))
     if not read:
         return False
     hashes = sample_of(block for _, block in read)
@@ -183,17 +182,20 @@ def with_novel_lines(diagnosis: Diagnosis, job: Job, blocks: Sequence[Block]) ->
     lines: list[tuple[Stream, NovelLine]] = []
     for block in blocks:
         lines.extend((block.stream, line) for line in novel_lines(block, baseline, most=RANKED))
-    consequences = {
-        (hit.stream, hit.offset) for hit in diagnosis.hits if hit.pattern.role is Role.CONSEQUENCE
-    }
+    consequences = set()
+    for hit in diagnosis.hits:
+        if hit.pattern.role is Role.CONSEQUENCE:
+            consequences.add((hit.stream, hit.offset))
     lines.sort(
         key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error)
     )
     novel_line = lines[0][1].text if lines else ""
-    reasons = tuple(
-        Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
-        for stream, line in lines[:SHOWN]
-    )
+    novel_reasons = []
+    for stream, line in lines[:SHOWN]:
+        novel_reasons.append(
+            Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
+        )
+    reasons = tuple(novel_reasons)
     return replace(
         diagnosis,
         verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line),

@@ -171,16 +171,14 @@ class Catalogue:
         """
         self.patterns = tuple(patterns)
         self.version = version
-        self._noise = [
-            index
-            for index, pattern in enumerate(self.patterns)
-            if pattern.role is Role.NOISE and not pattern.passive
-        ]
-        self._quiet = {
-            index
-            for index, pattern in enumerate(self.patterns)
-            if pattern.role is Role.NOISE or pattern.passive
-        }
+        self._noise = []
+        for index, pattern in enumerate(self.patterns):
+            if pattern.role is Role.NOISE and not pattern.passive:
+                self._noise.append(index)
+        self._quiet = set()
+        for index, pattern in enumerate(self.patterns):
+            if pattern.role is Role.NOISE or pattern.passive:
+                self._quiet.add(index)
         self._particular = [
             index for index, pattern in enumerate(self.patterns) if pattern.experiment
         ]
@@ -212,11 +210,10 @@ class Catalogue:
         if len(block.data) >= LARGE_BYTES:
             matcher = self._large
         first = self._scan(facts, block, hits, matcher, budget)
-        common = [
-            index
-            for index, count in first.items()
-            if count >= HITS_PER_END and index not in budget.skipped
-        ]
+        common = []
+        for index, count in first.items():
+            if count >= HITS_PER_END and index not in budget.skipped:
+                common.append(index)
         if common and not budget.is_stopped:
             self._scan_back(facts, block, hits, None if budget.skipped else matcher, common, budget)
         if not budget.skipped and not budget.is_stopped:
@@ -366,9 +363,10 @@ class Catalogue:
         stream: Stream,
     ) -> Hit:
         start, end = match.span()
-        fields = {
-            text_of(name): text_of(value) for name, value in match.groupdict().items() if value
-        }
+        fields = {}
+        for name, value in match.groupdict().items():
+            if value:
+                fields[text_of(name)] = text_of(value)
         text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 

@@ -87,14 +87,18 @@ _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from h
 
 def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
     """Return the hits that may decide, in log order; the others stay evidence."""
-    read = {(hit.stream, hit.offset): hit for hit in hits if not _is_known(hit)}
-    telling = [
-        hit
-        for hit in hits
-        if hit.pattern.role is not Role.NOISE
-        and not hit.pattern.passive
-        and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
-    ]
+    read = {}
+    for hit in hits:
+        if not _is_known(hit):
+            read[(hit.stream, hit.offset)] = hit
+    telling = []
+    for hit in hits:
+        if (
+            hit.pattern.role is not Role.NOISE
+            and not hit.pattern.passive
+            and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
+        ):
+            telling.append(hit)
     chain: list[Hit] = []
     for block in blocks:
         own = [hit for hit in telling if hit.stream == block.stream]
@@ -186,12 +190,13 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
         and _ended_well(block, chain)
     ):
         return []
-    return [
-        hit
-        for at, hit in enumerate(chain)
-        if not _follows(hit, chain[:at], chain)
-        and not _is_of_an_earlier_job(hit, chain[at + 1 :], block)
-    ]
+    left = []
+    for at, hit in enumerate(chain):
+        if not _follows(hit, chain[:at], chain) and not _is_of_an_earlier_job(
+            hit, chain[at + 1 :], block
+        ):
+            left.append(hit)
+    return left
 
 
 def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
@@ -255,7 +260,10 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
     or a removal from the limit exceeded.
     """
     if hit.pattern.id == "BATCH-REMOVED":
-        causes = [other.pattern for other in chain if other.pattern.role is Role.CAUSE]
+        causes = []
+        for other in chain:
+            if other.pattern.role is Role.CAUSE:
+                causes.append(other.pattern)
         return any(cause.category is Category.RESOURCE for cause in causes)
     if hit.pattern.id == "MISSING-FILE":  # what the killed process would have written
         return any(other.pattern.id == "SHELL-KILLED" for other in before)

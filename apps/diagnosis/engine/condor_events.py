@@ -60,9 +60,10 @@ def _last_end(data: bytes) -> tuple[int, bytes] | None:
     submitted = next(
         (cluster for number, cluster, _, _ in reversed(events) if number == _SUBMITTED), None
     )
-    own = [
-        (number, process, text) for number, cluster, process, text in events if cluster == submitted
-    ]
+    own = []
+    for number, cluster, process, text in events:
+        if cluster == submitted:
+            own.append((number, process, text))
     if len({process for _, process, _ in own}) != 1:
         return None
 

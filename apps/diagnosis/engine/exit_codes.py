@@ -97,9 +97,10 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     numbers = list(numbers_of(facts))
     if not numbers:
         return []
-    meanings = [
-        code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)
-    ]
+    meanings = []
+    for code in codes:
+        if (code.kind, code.number) in numbers and _applies(code, facts):
+            meanings.append(code)
     return sorted(
         meanings, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number)))
     )

@@ -164,9 +164,9 @@ class Grammar:
         if not window.rows:
             return Findings()
         last = window.rows[-1] + 40
-        text = [
-            line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[:last]
-        ]
+        text = []
+        for line in window.lines[:last]:
+            text.append(line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace"))
 
         hits: list[Hit] = []
         done = -1

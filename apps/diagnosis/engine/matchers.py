@@ -111,11 +111,10 @@ class HyperscanMatcher:
     @cached_property
     def _compiled(self) -> "tuple[hyperscan.Database, list[int], Re2Matcher | None]":
         """Compile the database, and a matcher of the rest with the places of its expressions."""
-        same = {
-            place: regex
-            for place, regex in enumerate(self._regexes)
-            if _SAME_IN_PCRE.fullmatch(regex)
-        }
+        same = {}
+        for place, regex in enumerate(self._regexes):
+            if _SAME_IN_PCRE.fullmatch(regex):
+                same[place] = regex
         try:
             database = _database(same)
         except hyperscan.error:  # of one of them

@@ -73,17 +73,20 @@ def meanings_of(message: str) -> list[Meaning] | None:
     None if it says itself that it is harmless.
     """
     if ended := PROGRAM_EXIT.match(message):
-        return [
-            Meaning(f"EXIT-{code.name.upper()}", code.category, code.name, Role.SYMPTOM)
-            for code in shipped()
-            if (code.scope, code.name, code.number)
-            == (CodeScope.PROGRAM, ended["program"], int(ended["status"]))
-            and code.category is not Category.UNKNOWN
-        ]
-    meanings = [
-        MEANINGS[index]
-        for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())
-    ]
+        by_code = []
+        for code in shipped():
+            if (code.scope, code.name, code.number) == (
+                CodeScope.PROGRAM,
+                ended["program"],
+                int(ended["status"]),
+            ) and code.category is not Category.UNKNOWN:
+                by_code.append(
+                    Meaning(f"EXIT-{code.name.upper()}", code.category, code.name, Role.SYMPTOM)
+                )
+        return by_code
+    meanings = []
+    for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ()):
+        meanings.append(MEANINGS[index])
     if any(meaning.role is Role.NOISE for meaning in meanings):
         return None
     return [about(meaning, message) for meaning in meanings]

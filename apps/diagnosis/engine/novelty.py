@@ -146,13 +146,14 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
     for row, template in rows:
         first.setdefault(template, row)
     starts = np.concatenate(([0], np.cumsum([len(line) + 1 for line in raw])))
-    novel = [
-        NovelLine(
-            offset=block.offset + cut + int(starts[row]),
-            text=text_of(lines[row].strip()[:_TEXT_BYTES]),
-            times=times[template],
-            names_error=bool(_ERROR.search(lines[row][:LINE_BYTES])),
+    novel = []
+    for template, row in first.items():
+        novel.append(
+            NovelLine(
+                offset=block.offset + cut + int(starts[row]),
+                text=text_of(lines[row].strip()[:_TEXT_BYTES]),
+                times=times[template],
+                names_error=bool(_ERROR.search(lines[row][:LINE_BYTES])),
+            )
         )
-        for template, row in first.items()
-    ]
     return sorted(novel, key=lambda line: (not line.names_error, -line.offset))[:most]

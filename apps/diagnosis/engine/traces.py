@@ -221,16 +221,14 @@ def _geant(lines: Sequence[str], row: int) -> Trace:
     text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
-    said = [
-        Message(at, lines[at].strip())
-        for at in range(row + 2, min(end, row + 8))
-        if lines[at].strip()
-    ]
-    named = [
-        message
-        for message in said
-        if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE)
-    ]
+    said = []
+    for at in range(row + 2, min(end, row + 8)):
+        if lines[at].strip():
+            said.append(Message(at, lines[at].strip()))
+    named = []
+    for message in said:
+        if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
+            named.append(message)
     return Trace(end + 1, (Message(row, lines[row].strip()), *named[:1]))
 
 

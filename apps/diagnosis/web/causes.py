@@ -34,7 +34,10 @@ def causes(request: AuthenticatedRequest) -> HttpResponse:
         until=until, length=timedelta(days=days), user=request.user, at=timezone.now()
     )
     listed = analysis.found if analysis else []
-    slugs = [cause.value for cause in listed if cause.attribute == "service"]
+    slugs = []
+    for cause in listed:
+        if cause.attribute == "service":
+            slugs.append(cause.value)
     services = Service.objects.in_bulk(slugs, field_name="slug")
     context = {
         "form": form,

@@ -70,7 +70,10 @@ class Period:
     def jobs_query(self, **more: Any) -> str:
         """Return the query of the list of jobs that these totals count."""
         names = ("experiment", "cluster", "verdict")
-        kept = {name: self.chosen.data[name] for name in names if self.chosen.data.get(name)}
+        kept = {}
+        for name in names:
+            if self.chosen.data.get(name):
+                kept[name] = self.chosen.data[name]
         bounds = {"start": f"{self.start:%Y-%m-%dT%H:%MZ}", "end": f"{self.end:%Y-%m-%dT%H:%MZ}"}
         return "?" + urlencode(bounds | kept | more)
 
@@ -95,13 +98,16 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     the period starts and ends on the hour.
     """
     period = _period(request)
-    names = {name: name for name in VIEWS if name}
+    names = {}
+    for name in VIEWS:
+        if name:
+            names[name] = name
     view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
     everything = group_list.group_rows(period.totals)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
-    views = {
-        name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS
-    }
+    views = {}
+    for name in VIEWS:
+        views[name] = group_list.in_view(everything, name, request.user, since=midnight)
     rows = views[view]
     if period.chosen.is_valid() and period.chosen.form.cleaned_data.get("status"):
         rows = everything
@@ -218,7 +224,10 @@ def _moves(group: FailureGroup) -> list[tuple[str, str]]:
         GroupStatus.RESOLVED: "Resolve",
     }
     possible = GROUP_MOVES[GroupStatus(group.status)]
-    moves = [(status.value, label) for status, label in labels.items() if status in possible]
+    moves = []
+    for status, label in labels.items():
+        if status in possible:
+            moves.append((status.value, label))
     if group.status == GroupStatus.MUTED:
         return [("unmute", "Unmute"), *moves]
     return moves
@@ -227,10 +236,9 @@ def _moves(group: FailureGroup) -> list[tuple[str, str]]:
 def _chart(row: group_list.GroupRow, end: datetime) -> str:
     start = end - timedelta(hours=group_list.SPARK_HOURS)
     hours = [start + timedelta(hours=number) for number in range(group_list.SPARK_HOURS)]
-    bins = [
-        charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,))
-        for hour, jobs in zip(hours, row.hourly, strict=True)
-    ]
+    bins = []
+    for hour, jobs in zip(hours, row.hourly, strict=True):
+        bins.append(charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,)))
     sentence = (
         f"{sum(row.hourly)} jobs failed in the last 24 hours, at most {max(row.hourly)} in one hour"
     )
@@ -257,11 +265,10 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     """Assign, mute or resolve the selected groups; those that refuse are named."""
     form = GroupForm(request.POST)
     back = request.POST.get("next", "")
-    keys = [
-        int(pk)
-        for pk in request.POST.getlist("group")
-        if pk.isascii() and pk.isdigit() and len(pk) < 10
-    ]
+    keys = []
+    for pk in request.POST.getlist("group"):
+        if pk.isascii() and pk.isdigit() and len(pk) < 10:
+            keys.append(int(pk))
     chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
     if not form.is_valid() or not chosen:
         messages.error(

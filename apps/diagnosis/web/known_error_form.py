@@ -78,11 +78,10 @@ class KnownErrorForm(forms.ModelForm):
 
     def values(self) -> dict[str, Any]:
         """Return the fields as plain data, as changes keep them."""
-        values = {
-            name: value
-            for name, value in self.cleaned_data.items()
-            if name not in {"id", "reason", "base"}
-        }
+        values = {}
+        for name, value in self.cleaned_data.items():
+            if name not in {"id", "reason", "base"}:
+                values[name] = value
         experiment = values["experiment"]
         expires_at = values["expires_at"]
         values["experiment"] = experiment.key if experiment else ""

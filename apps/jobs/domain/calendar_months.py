@@ -37,12 +37,13 @@ def dropped_months() -> set[date]:
 def unlisted_months(*, since: datetime | None, until: datetime | None) -> list[date]:
     """Return the dropped months that a list of jobs of this period lacks, oldest first."""
     months = sorted(dropped_months())
-    return [
-        month
-        for month in months
-        if (since is None or since < start_of(next_month(month)))
-        and (until is None or until > start_of(month))
-    ]
+    unlisted = []
+    for month in months:
+        if (since is None or since < start_of(next_month(month))) and (
+            until is None or until > start_of(month)
+        ):
+            unlisted.append(month)
+    return unlisted
 
 
 def keep_months() -> None:

@@ -244,12 +244,14 @@ def store_records(
 
     ids = list({job_id for job_id, _, _ in by_key})
     rows = rows_where_any(Job, (*_KEY, "id", "record_digest"), "job_id", ids, cluster_id=cluster.pk)
-    stored = {
-        (job_id, submitted_at, attempt): (pk, old)
-        for job_id, submitted_at, attempt, pk, old in rows
-    }
+    stored = {}
+    for job_id, submitted_at, attempt, pk, old in rows:
+        stored[(job_id, submitted_at, attempt)] = (pk, old)
     digests = {key: digest(by_key[key]) for key in stored.keys() & by_key.keys()}
-    changed = {stored[key][0]: key for key, now in digests.items() if stored[key][1] != now}
+    changed = {}
+    for key, now in digests.items():
+        if stored[key][1] != now:
+            changed[stored[key][0]] = key
     new = [record for key, record in by_key.items() if key not in stored]
     differing = [by_key[key] for key in changed.values()]
 

@@ -159,13 +159,18 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
         after = {row.experiment.pk: row.share for row in share_rows()}
         then = _ranks()
         transaction.set_rollback(True)
-    changes = [
-        RankChange(entry.request, rank, then[pk][0])
-        for pk, (rank, entry) in ranks.items()
-        if then[pk][0] != rank
-    ]
-    accounts = {account.name for account in setup.accounts if account.kind == MappedName.ACCOUNT}
-    users = {account.name for account in setup.accounts if account.kind == MappedName.USER}
+    changes = []
+    for pk, (rank, entry) in ranks.items():
+        if then[pk][0] != rank:
+            changes.append(RankChange(entry.request, rank, then[pk][0]))
+    accounts = set()
+    for account in setup.accounts:
+        if account.kind == MappedName.ACCOUNT:
+            accounts.add(account.name)
+    users = set()
+    for account in setup.accounts:
+        if account.kind == MappedName.USER:
+            users.add(account.name)
     of_it = Q(account__in=accounts) | Q(user__in=users) | Q(account__iexact=setup.key)
     earlier = Job.objects.filter(of_it, experiment=None)[: MOST_COUNTED + 1].count()
     return Effect(after.pop(experiment.pk), after, changes, sorted(new_users), earlier)

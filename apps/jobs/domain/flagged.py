@@ -32,18 +32,19 @@ def keep_flagged(
     masker = Masker(
         names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules()
     )
-    rows = [
-        FlaggedRecord(
-            cluster=cluster,
-            source=source,
-            digest=keyed_digest(record.raw),
-            raw=clean_text(masker.mask_text(record.raw[:MOST_RAW]), MOST_RAW),
-            reason=clean_text(record.reason, 500),
-            stored=record.record is not None,
-            received_at=at,
+    rows = []
+    for record in records:
+        rows.append(
+            FlaggedRecord(
+                cluster=cluster,
+                source=source,
+                digest=keyed_digest(record.raw),
+                raw=clean_text(masker.mask_text(record.raw[:MOST_RAW]), MOST_RAW),
+                reason=clean_text(record.reason, 500),
+                stored=record.record is not None,
+                received_at=at,
+            )
         )
-        for record in records
-    ]
     FlaggedRecord.objects.bulk_create(rows, ignore_conflicts=True)
 
 

@@ -47,8 +47,9 @@ def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
 @transaction.atomic
 def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -> int:
     """Store the hosts of a listing; return how many."""
-    rows = {
-        facts.name: Host(
+    rows = {}
+    for facts in hosts:
+        rows[facts.name] = Host(
             cluster=cluster,
             name=clean_text(facts.name, 255),
             cpu_model=clean_text(facts.cpu_model, 255),
@@ -57,8 +58,6 @@ def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -
             memory_bytes=facts.memory_bytes,
             listed_at=at,
         )
-        for facts in hosts
-    }
     fields = ["cpu_model", "address", "cores", "memory_bytes", "listed_at"]
     Host.objects.bulk_create(
         rows.values(),

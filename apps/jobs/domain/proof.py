@@ -38,9 +38,9 @@ class Membership:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.by_key = {
-            key.casefold(): pk for pk, key in Experiment.objects.values_list("pk", "key")
-        }
+        self.by_key = {}
+        for pk, key in Experiment.objects.values_list("pk", "key"):
+            self.by_key[key.casefold()] = pk
         maps = AccountMap.objects.filter(cluster=None) | AccountMap.objects.filter(cluster=cluster)
         rows = maps.order_by(F("cluster").asc(nulls_first=True)).values_list(
             "kind", "account", "experiment_id"
@@ -80,9 +80,9 @@ class Claims:
 
     def __init__(self, cluster: Cluster, *, keys: Iterable[str], spool_ids: Iterable[str]) -> None:
         self.membership = Membership(cluster)
-        self.requests = {
-            request.key: request for request in Request.objects.filter(key__in=set(keys))
-        }
+        self.requests = {}
+        for request in Request.objects.filter(key__in=set(keys)):
+            self.requests[request.key] = request
         of_cluster = {"cluster": cluster, "request__in": self.requests.values()}
         self._arrays: dict[str, list[SubmittedArray]] = defaultdict(list)
         for array in SubmittedArray.objects.filter(spool_id__in=set(spool_ids), **of_cluster):

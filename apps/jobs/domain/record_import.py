@@ -96,7 +96,10 @@ def record_from(raw: object, *, at: datetime) -> JobRecord:
     """Return the record of a mapping; empty texts are missing values. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
-    present = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    present = {}
+    for name, value in raw.items():
+        if value not in (None, ""):
+            present[str(name)] = value
     if unknown := sorted(present.keys() - _KNOWN):
         raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
     if missing := [name for name in _REQUIRED if name not in present]:

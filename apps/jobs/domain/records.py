@@ -68,11 +68,11 @@ def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
     """Return `values` that differ from the row; values that only the host reported stay if the
     record lacks them.
     """
-    return {
-        name: value
-        for name, value in values.items()
-        if getattr(job, name) != value and (value or name not in _FROM_ELSEWHERE)
-    }
+    different = {}
+    for name, value in values.items():
+        if getattr(job, name) != value and (value or name not in _FROM_ELSEWHERE):
+            different[name] = value
+    return different
 
 
 def hour_of(at: datetime) -> datetime:

@@ -112,9 +112,9 @@ def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
     """Return the unsaved sums of totals over requests and stages."""
     sums: dict[tuple[object, ...], HourlyEnds] = {}
     for row in totals:
-        key = {
-            name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")
-        }
+        key = {}
+        for name in ("hour", "cluster_id", "experiment_id", "state"):
+            key[name] = getattr(row, name)
         ends = sums.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
         ends.jobs += row.jobs
         ends.core_seconds += row.core_seconds

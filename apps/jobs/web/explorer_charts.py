@@ -168,10 +168,9 @@ def matrix(answer: Answer) -> SafeString:
     top = max((_plotted(row.value(measure), measure) for row in cells.values()), default=0) or 1
     lines = []
     for name in rows:
-        line = [
-            _cell(answer.question, cells.get((name, column)), f"{name}, {column}")
-            for column in columns
-        ]
+        line = []
+        for column in columns:
+            line.append(_cell(answer.question, cells.get((name, column)), f"{name}, {column}"))
         lines.append((name, line))
     return heat_map(
         columns,

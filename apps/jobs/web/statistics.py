@@ -243,9 +243,9 @@ def _csv(answer: Answer) -> HttpResponse:
     name = answer.question.measure.name
     rows = []
     for row in answer.rows:
-        rates = [
-            f"{share:.6f}" for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0)
-        ]
+        rates = []
+        for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0):
+            rates.append(f"{share:.6f}")
         hours = [f"{row.core_seconds / 3600:.4f}", f"{row.wasted_core_seconds / 3600:.4f}"]
         value = row.value(answer.question.measure)
         if name in figures:

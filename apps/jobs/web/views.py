@@ -152,15 +152,16 @@ def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
         .filter(hour__gte=since)
         .aggregate(jobs=Sum("jobs", default=0))
     )
-    tabs = [
-        {
-            "name": state.value.capitalize(),
-            "query": f"?tab={state.value}",
-            "jobs": counts[state],
-            "on": state == chosen,
-        }
-        for state in LIVE_TABS
-    ]
+    tabs = []
+    for state in LIVE_TABS:
+        tabs.append(
+            {
+                "name": state.value.capitalize(),
+                "query": f"?tab={state.value}",
+                "jobs": counts[state],
+                "on": state == chosen,
+            }
+        )
     return [
         *tabs,
         {

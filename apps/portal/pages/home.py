@@ -72,11 +72,10 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page."""
     services = services_today(user=user, at=at)
     monitored = [entry for entry in services if entry.row.has_own_state]
-    sick = [
-        entry
-        for entry in monitored
-        if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED
-    ]
+    sick = []
+    for entry in monitored:
+        if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED:
+            sick.append(entry)
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
     broken = broke_since_yesterday(user=user, at=at)
@@ -153,9 +152,9 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     decided = sum(row.jobs for row in rows)
     waiting = max(0, (jobs["broken"] or 0) - decided)
     waits = waits_by_service(at)
-    causes = [
-        _cause(row, names, start, end, waits.get(row.service.lower(), "")) for row in rows[:CAUSES]
-    ]
+    causes = []
+    for row in rows[:CAUSES]:
+        causes.append(_cause(row, names, start, end, waits.get(row.service.lower(), "")))
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
             Cause(

@@ -220,18 +220,20 @@ def _ticks(hours: Sequence[datetime]) -> list[Tick]:
 
 def _bands(outages: Sequence[Incident], start: datetime, at: datetime) -> list[Band]:
     hour = timedelta(hours=1)
-    return [
-        Band(
-            f"{row.service.name} {row.get_state_display().lower()}",
-            row.state,
-            max(0.0, (row.started_at - start) / hour),
-            ((row.ended_at or at) - start) / hour,
-            row.get_absolute_url(),
-            _times(row),
-            number,
+    bands = []
+    for number, row in enumerate(outages):
+        bands.append(
+            Band(
+                f"{row.service.name} {row.get_state_display().lower()}",
+                row.state,
+                max(0.0, (row.started_at - start) / hour),
+                ((row.ended_at or at) - start) / hour,
+                row.get_absolute_url(),
+                _times(row),
+                number,
+            )
         )
-        for number, row in enumerate(outages)
-    ]
+    return bands
 
 
 def _times(row: Incident) -> str:

@@ -144,19 +144,20 @@ def _course(
     rows = StateInterval.objects.filter(service=members[0].service_id).overlapping(
         axis.start, axis.end
     )
-    states = [
-        axis.span(
-            max(row.started_at, axis.start),
-            row.ended_at,
-            state=row.state,
-            label=_label(row, axis),
-            title=(
-                f"{row.state} {_clock(row.started_at)} to "
-                f"{_clock(row.ended_at) if row.ended_at else 'now'}"
-            ),
+    states = []
+    for row in rows.order_by("started_at"):
+        states.append(
+            axis.span(
+                max(row.started_at, axis.start),
+                row.ended_at,
+                state=row.state,
+                label=_label(row, axis),
+                title=(
+                    f"{row.state} {_clock(row.started_at)} to "
+                    f"{_clock(row.ended_at) if row.ended_at else 'now'}"
+                ),
+            )
         )
-        for row in rows.order_by("started_at")
-    ]
     bars, highest = _bars(bins, figures, axis, started_at, ended_at or at)
     return Course(
         bars=bars,

@@ -116,10 +116,8 @@ def _steps(
     steps += [Step(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later]
     if retry:
         steps.append(Step(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
-    steps += [
-        Step(event.at, what_was_done(event), event.actor, event.reason)
-        for event in events_of(job)[:50]
-    ]
+    for event in events_of(job)[:50]:
+        steps.append(Step(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(steps, key=lambda step: step.at)
 
 

@@ -98,9 +98,10 @@ def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> di
     """
     schedule = schedule_of(request, progress, at)
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
-    attention = [
-        row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late
-    ]
+    attention = []
+    for row in request.attention.all():
+        if row.kind != AttentionKind.LATE or is_late:
+            attention.append(row)
     return {"schedule": schedule, "attention": attention}
 
 

@@ -57,11 +57,14 @@ def earlier_end(
         return [*_signatures(request, approval, estimate, at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
-    changes = [
-        Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold")
-        for hold in holds
-    ]
-    changes += [_service(need) for need in needs if need.row.state == State.DOWN]
+    changes = []
+    for hold in holds:
+        changes.append(
+            Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold")
+        )
+    for need in needs:
+        if need.row.state == State.DOWN:
+            changes.append(_service(need))
     if progress and state in IN_PRODUCTION:
         changes += _work(request, progress)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:

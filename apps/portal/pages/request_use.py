@@ -55,9 +55,10 @@ class Output:
 
 def outputs_of(progress: RequestNow) -> list[Output]:
     """Return what each stage has written; empty if nothing is known of any."""
-    named = [
-        (stage, stage.row.asked.output_dataset) for stage in progress.stages if stage.row.asked
-    ]
+    named = []
+    for stage in progress.stages:
+        if stage.row.asked:
+            named.append((stage, stage.row.asked.output_dataset))
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = [_output(stage, name, datasets.get(name)) for stage, name in named]
     return outputs if any(output.is_known for output in outputs) else []
@@ -83,7 +84,10 @@ def uses_of(
     """Return the use of a request whose jobs have finished or that has output, else nothing."""
     requested = [stage for stage in progress.stages if stage.row.asked]
     used = sum(stage.core_hours_used for stage in requested) * 3600
-    sizes = [output.size for output in outputs if output.size is not None]
+    sizes = []
+    for output in outputs:
+        if output.size is not None:
+            sizes.append(output.size)
     if not used and not outputs:
         return []
 

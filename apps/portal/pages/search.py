@@ -169,7 +169,7 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")
-    return [
-        Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}")
-        for name, n in most_first[:SHOWN]
-    ]
+    errors = []
+    for name, n in most_first[:SHOWN]:
+        errors.append(Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}"))
+    return errors

@@ -130,15 +130,16 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return {}
     path = request.path
-    places = [
-        (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
-        for name, url, prefixes in PLACES
-    ]
+    places = []
+    for name, url, prefixes in PLACES:
+        places.append(
+            (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
+        )
     place = next(((name, url) for name, url, is_current in places if is_current), None)
     tabs = SECTIONS.get(place[1] if place else "", [])
-    sections = [
-        (name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}) for name, url in tabs
-    ]
+    sections = []
+    for name, url in tabs:
+        sections.append((name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}))
     return {
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],

@@ -81,9 +81,9 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
         """For a group in use, say what to do instead."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
-        uses = [
-            Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)
-        ]
+        uses = []
+        for model in (Delegation, Signature):
+            uses.append(Exists(model.objects.filter(group=OuterRef("pk"))))
         used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
         if used:
             advice = "has signatures or delegations. Use the action “Retire…” of the list instead."

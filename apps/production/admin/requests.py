@@ -69,11 +69,10 @@ class Move(ReasonAction):
 
     def _outlook(self, row: Request, user: User, *, signs: bool) -> tuple[bool, str]:
         now = f"“{row.get_state_display()}”"
-        steps = [
-            step
-            for step in transitions_from(row.state, self.verb)
-            if not refusal_of(step, row, offered=True)
-        ]
+        steps = []
+        for step in transitions_from(row.state, self.verb):
+            if not refusal_of(step, row, offered=True):
+                steps.append(step)
         if not steps:
             return False, f"its state is {now}."
         who = steps[0].actor

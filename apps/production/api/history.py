@@ -169,7 +169,6 @@ class Rules(StrictView):
         """List the rules that requests are checked by, most severe first."""
         rows = []
         for severity, _, rules in rules_by_severity():
-            rows += [
-                {"rule": name, "severity": severity, "description": text} for name, text in rules
-            ]
+            for name, text in rules:
+                rows.append({"rule": name, "severity": severity, "description": text})
         return Response(RuleReader(rows, many=True).data)

@@ -157,9 +157,8 @@ def _rearranged(
     """Tell the note and content of each request that was made under these keys; without any,
     would be.
     """
-    told = [
-        {"request": key, "note": note, "content": plain(content)}
-        for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True)
-    ]
+    told = []
+    for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
+        told.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
     return Response(RearrangedReader({"requests": told, "notes": notes}).data, status=code)

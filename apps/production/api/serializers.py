@@ -230,11 +230,10 @@ class RequestWriter(serializers.Serializer[Any]):
 
         Raises `InvalidFields`.
         """
-        sent = {
-            name: value
-            for name, value in self.validated_data.items()
-            if name not in {"experiment", "version"}
-        }
+        sent = {}
+        for name, value in self.validated_data.items():
+            if name not in {"experiment", "version"}:
+                sent[name] = value
         workflow = sent.pop("workflow", None) or (base or RequestContent()).workflow
         read, problems = read_plain(sent, workflow)
         if problems:

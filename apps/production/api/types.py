@@ -33,10 +33,10 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
 
     @extend_schema_field(OpenApiTypes.OBJECT)
     def get_stages(self, version: WorkflowVersion) -> dict[str, Any]:
-        return {
-            kind.key: {"title": kind.title, **_schema(kind.arguments)}
-            for kind in workflow_of(version).stages
-        }
+        stages = {}
+        for kind in workflow_of(version).stages:
+            stages[kind.key] = {"title": kind.title, **_schema(kind.arguments)}
+        return stages
 
 
 @extend_schema(description="Newest version of each workflow type that you can see.")

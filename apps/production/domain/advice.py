@@ -106,7 +106,10 @@ def request_advice(
             needed[slug] = max(needed.get(slug, limit), limit)
     # All slugs are read: what a draft holds may be no text for the database.
     known = Service.objects.values_list("slug", "pk")
-    lengths = {pk: needed[slug] for slug, pk in known if slug in needed}
+    lengths = {}
+    for slug, pk in known:
+        if slug in needed:
+            lengths[pk] = needed[slug]
     announcements = Announcement.objects.visible_to(user)
     if experiment is not None:
         announcements = Announcement.objects.filter(Q(experiments=None) | Q(experiments=experiment))
@@ -130,7 +133,10 @@ def _advice(
     reasons.sort(key=lambda reason: _ORDER[reason.submit])
     submit: Submit = reasons[0].submit if reasons else "yes"
 
-    ends = [reason.until for reason in reasons if reason.submit != "yes"]
+    ends = []
+    for reason in reasons:
+        if reason.submit != "yes":
+            ends.append(reason.until)
     known_ends = [end for end in ends if end is not None]
     until = None
     if len(known_ends) == len(ends):

@@ -148,7 +148,9 @@ class Sheet:
         labels = []
         for group in self.groups:
             prefix = f"{group.title} › " if group.path else ""
-            labels += [prefix + field.label for field in group.fields if field.has_open_threads]
+            for field in group.fields:
+                if field.has_open_threads:
+                    labels.append(prefix + field.label)
         return labels
 
 

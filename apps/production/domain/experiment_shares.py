@@ -42,10 +42,13 @@ class Shares:
 def read_shares() -> Shares:
     """Read all shares in one query."""
     rows = list(Experiment.objects.select_related("share", "shareuse"))
-    weights = {
-        row.pk: row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT for row in rows
-    }
-    uses = [row.shareuse for row in rows if hasattr(row, "shareuse")]
+    weights = {}
+    for row in rows:
+        weights[row.pk] = row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT
+    uses = []
+    for row in rows:
+        if hasattr(row, "shareuse"):
+            uses.append(row.shareuse)
     used = {use.experiment_id: use.core_seconds for use in uses}
     return Shares(
         weights,

@@ -76,11 +76,10 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
     for pk, need in _idle(quiet, at, idle).items():
         current[pk][AttentionKind.IDLE] = need
 
-    changed = [
-        pk
-        for pk in current.keys() | stored.keys()
-        if is_news(stored.get(pk, {}), current.get(pk, {}))
-    ]
+    changed = []
+    for pk in current.keys() | stored.keys():
+        if is_news(stored.get(pk, {}), current.get(pk, {})):
+            changed.append(pk)
     concerned = Request.objects.in_bulk(changed)
     return sum(
         keep_attention(request=concerned[pk], needs=current.get(pk, {}), at=at)
@@ -129,10 +128,9 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
             array.ended - array.completed - again.get(array.pk, 0) for array in failed
         )
         refused_jobs = sum(array.tasks for array in refused)
-        moments = [
-            array.settled_at or array.sending_at or array.created_at
-            for array in (*failed, *refused)
-        ]
+        moments = []
+        for array in (*failed, *refused):
+            moments.append(array.settled_at or array.sending_at or array.created_at)
         if moments:
             failed_before, refused_before, since = totals.get(request_pk, (0, 0, moments[0]))
             totals[request_pk] = (
@@ -160,18 +158,20 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
 
 
 def _decision(failed: int, refused: int) -> str:
-    parts = [
-        f"{number:,} {word}"
-        for number, word in ((failed, "failed"), (refused, "refused"))
-        if number
-    ]
+    parts = []
+    for number, word in ((failed, "failed"), (refused, "refused")):
+        if number:
+            parts.append(f"{number:,} {word}")
     return f"{' and '.join(parts)} job{'s need' if failed + refused != 1 else ' needs'} a decision"
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
     """Return the requests whose test failed, and that no user has changed or moved since."""
     states = {RequestState.QUEUED, RequestState.ON_HOLD}
-    targets = {str(request.pk): request.pk for request in requests if request.state in states}
+    targets = {}
+    for request in requests:
+        if request.state in states:
+            targets[str(request.pk)] = request.pk
     kinds = Q(new__in=RequestState.values) | Q(kind="request.edited")
     events = Event.objects.filter(
         kinds, target_type=Request._meta.label_lower, target_id__in=targets
@@ -221,11 +221,10 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
     answer, a request without jobs is idle only if it is already known to be, as one of `idle`.
     """
     since = _quiet_since([request for request in requests if request.state in _QUIET])
-    quiet = [
-        request
-        for request in requests
-        if request.pk in since and at - since[request.pk] >= _QUIET[RequestState(request.state)]
-    ]
+    quiet = []
+    for request in requests:
+        if request.pk in since and at - since[request.pk] >= _QUIET[RequestState(request.state)]:
+            quiet.append(request)
     if not quiet:
         return {}
 

@@ -37,12 +37,11 @@ class _Percentile(Aggregate):
 def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     """Return the report as of now, as plain JSON values, in a fixed number of queries."""
     jobs = Job.objects.filter(request=request).order_by()
-    chain = {
-        name: place
-        for place, name in enumerate(
-            request.stages.order_by("position").values_list("name", flat=True)
-        )
-    }
+    chain = {}
+    for place, name in enumerate(
+        request.stages.order_by("position").values_list("name", flat=True)
+    ):
+        chain[name] = place
     stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
     stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
     again = sent_again([request.pk])
@@ -150,28 +149,32 @@ def _causes(request: Request) -> list[dict[str, Any]]:
         .annotate(jobs=Count("pk"), core=Sum(cores))
         .order_by("-jobs", "verdict", "cause", "service")
     )
-    return [
-        {
-            "verdict": row["verdict"],
-            "cause": row["cause"],
-            "service": row["service"],
-            "jobs": row["jobs"],
-            "core_hours": round((row["core"] or 0) / 3600, 2),
-        }
-        for row in rows[:MOST]
-    ]
+    causes = []
+    for row in rows[:MOST]:
+        causes.append(
+            {
+                "verdict": row["verdict"],
+                "cause": row["cause"],
+                "service": row["service"],
+                "jobs": row["jobs"],
+                "core_hours": round((row["core"] or 0) / 3600, 2),
+            }
+        )
+    return causes
 
 
 def _slowest(jobs: QuerySet[Job]) -> list[dict[str, Any]]:
     done = jobs.filter(_DONE).select_related("cluster").order_by("-wall_seconds", "pk")
-    return [
-        {
-            "id": job.pk,
-            "job": job.job_id,
-            "cluster": job.cluster.name,
-            "stage": job.stage,
-            "host": job.host,
-            "wall": job.wall_seconds,
-        }
-        for job in done[:MOST]
-    ]
+    slowest = []
+    for job in done[:MOST]:
+        slowest.append(
+            {
+                "id": job.pk,
+                "job": job.job_id,
+                "cluster": job.cluster.name,
+                "stage": job.stage,
+                "host": job.host,
+                "wall": job.wall_seconds,
+            }
+        )
+    return slowest

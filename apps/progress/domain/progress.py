@@ -126,11 +126,10 @@ class RequestNow:
         """Return when the last stage is expected to end,
         or which stage prevents an estimate and why.
         """
-        unfinished = [
-            stage
-            for stage in self.stages
-            if stage.row.asked and not is_done(stage.row, stage.acceptance)
-        ]
+        unfinished = []
+        for stage in self.stages:
+            if stage.row.asked and not is_done(stage.row, stage.acceptance):
+                unfinished.append(stage)
         for stage in unfinished:
             if stage.expected.at is None:
                 return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
@@ -178,10 +177,11 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at)
     else:
-        ends = [
-            _stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None)
-            for row in rows
-        ]
+        ends = []
+        for row in rows:
+            ends.append(
+                _stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None)
+            )
     stages = []
     for row, expected in zip(rows, ends, strict=True):
         mine = None

@@ -26,11 +26,10 @@ def count_share_use(*, at: datetime) -> int:
         .exclude(experiment=None)
     )
     sums = totals.order_by().values_list("experiment").annotate(used=Sum("core_seconds"))
-    rows = [
-        ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at)
-        for experiment, used in sums
-        if used
-    ]
+    rows = []
+    for experiment, used in sums:
+        if used:
+            rows.append(ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at))
     ShareUse.objects.exclude(pk__in=[row.pk for row in rows]).delete()
     ShareUse.objects.bulk_create(
         rows,

@@ -94,16 +94,17 @@ def _progress(
     progress = {}
     for request in requests:
         left = totals[request.pk]
-        rows = [
-            StageProgress(
-                request,
-                stage.name,
-                stage.jobs,
-                left.pop(stage.name.casefold(), Sums(stage.name)),
-                stage,
+        rows = []
+        for stage in stages[request.pk]:
+            rows.append(
+                StageProgress(
+                    request,
+                    stage.name,
+                    stage.jobs,
+                    left.pop(stage.name.casefold(), Sums(stage.name)),
+                    stage,
+                )
             )
-            for stage in stages[request.pk]
-        ]
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
         for row in rows:
             row.sums.query = {"request": request.key, "stage": row.stage or NONE}

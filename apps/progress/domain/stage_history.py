@@ -63,10 +63,9 @@ def count_changed(*, at: datetime) -> int:
         .values("request_key", "experiment_id")
         .annotate(jobs=Sum("jobs"), last=Max("last_ended_at"), core=Sum("core_seconds"))
     )
-    now = {
-        (row["request_key"], row["experiment_id"]): (row["jobs"], row["last"], row["core"])
-        for row in totals.order_by()
-    }
+    now = {}
+    for row in totals.order_by():
+        now[(row["request_key"], row["experiment_id"])] = (row["jobs"], row["last"], row["core"])
     lately = StageHistory.objects.filter(
         last_ended_at__gte=at - LOOK_BACK
     )  # its jobs may be gone from the totals
@@ -80,11 +79,10 @@ def count_changed(*, at: datetime) -> int:
         .values("request_id")
         .annotate(jobs=Sum("attempts"), last=Max("last_ended_at"), core=Sum("core_seconds"))
     }
-    changed = [
-        request
-        for request in requests
-        if now.get((request.key, request.experiment_id)) != counted.get(request.pk)
-    ]
+    changed = []
+    for request in requests:
+        if now.get((request.key, request.experiment_id)) != counted.get(request.pk):
+            changed.append(request)
     for request in changed:
         count_request(request=request)
     keep_forecasts(

@@ -74,10 +74,11 @@ def complete_ended(*, at: datetime) -> list[Request]:
     for request in running:
         rows = [row for row in progress[request.pk] if row.asked]
         settled = knows and request.pk not in waited_for
-        ended = [
-            (row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled)
-            for row in rows
-        ]
+        ended = []
+        for row in rows:
+            ended.append(
+                (row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled)
+            )
         if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move(request, Verb.COMPLETE, at)
     return moved

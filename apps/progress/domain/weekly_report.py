@@ -141,14 +141,16 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
         :MOST
     ]
     none = Sums()
-    return [
-        {
-            "stage": row.name,
-            **_figures([row]),
-            "failure_rate_before": _figures([before.get(row.name, none)])["failure_rate"],
-        }
-        for row in rows
-    ]
+    stages = []
+    for row in rows:
+        stages.append(
+            {
+                "stage": row.name,
+                **_figures([row]),
+                "failure_rate_before": _figures([before.get(row.name, none)])["failure_rate"],
+            }
+        )
+    return stages
 
 
 def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
@@ -168,18 +170,20 @@ def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
         day__gte=since - WEEK, day__lt=since, group__in=[row["group"] for row in rows]
     )
     before = dict(earlier.values_list("group").annotate(Sum("jobs")))
-    return [
-        {
-            "group": row["group"],
-            "title": row["group__title"],
-            "verdict": row["verdict"],
-            "is_new": row["group__first_seen_at"] >= since,
-            "jobs": row["jobs"],
-            "jobs_before": before.get(row["group"], 0),
-            "core_hours": round(row["core"] / 3600, 2),
-        }
-        for row in rows
-    ]
+    failures = []
+    for row in rows:
+        failures.append(
+            {
+                "group": row["group"],
+                "title": row["group__title"],
+                "verdict": row["verdict"],
+                "is_new": row["group__first_seen_at"] >= since,
+                "jobs": row["jobs"],
+                "jobs_before": before.get(row["group"], 0),
+                "core_hours": round(row["core"] / 3600, 2),
+            }
+        )
+    return failures
 
 
 def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[dict[str, Any]]:
@@ -200,16 +204,18 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
     )
     costs = {row["impact__incident"]: row for row in rows}
     incidents = Incident.objects.select_related("service").in_bulk(costs)
-    return [
-        {
-            "incident": pk,
-            "service": incidents[pk].service.name,
-            "title": incidents[pk].title,
-            "jobs": row["jobs"],
-            "core_hours": round(row["core"] / 3600, 2),
-        }
-        for pk, row in costs.items()
-    ]
+    outages = []
+    for pk, row in costs.items():
+        outages.append(
+            {
+                "incident": pk,
+                "service": incidents[pk].service.name,
+                "title": incidents[pk].title,
+                "jobs": row["jobs"],
+                "core_hours": round(row["core"] / 3600, 2),
+            }
+        )
+    return outages
 
 
 def _requests(

@@ -74,20 +74,16 @@ def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
         "ended_from": content["since"],
         "ended_to": content["until"],
     }
-    stages = [
-        {**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})}
-        for row in content["stages"]
-    ]
-    outages = [
-        {**row, "url": Incident(pk=row["incident"]).get_absolute_url()}
-        for row in content["outages"]
-    ]
+    stages = []
+    for row in content["stages"]:
+        stages.append({**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})})
+    outages = []
+    for row in content["outages"]:
+        outages.append({**row, "url": Incident(pk=row["incident"]).get_absolute_url()})
     requests = []
     for name, label in _REQUESTS.items():
-        requests += [
-            (label, {**row, "url": Request(key=row["request"]).get_absolute_url()})
-            for row in content["requests"][name]
-        ]
+        for row in content["requests"][name]:
+            requests.append((label, {**row, "url": Request(key=row["request"]).get_absolute_url()}))
     jobs = {**content["jobs"], "links": _to_jobs(of_week)}
     return {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}
 

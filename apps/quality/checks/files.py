@@ -77,11 +77,10 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         return
     least = limits["smallest_bytes"] or 0
     most = limits["largest_bytes"]
-    wrong = [
-        f"{name} ({size:,} B)"
-        for name, size in files.sizes
-        if size < least or (most and size > most)
-    ]
+    wrong = []
+    for name, size in files.sizes:
+        if size < least or (most and size > most):
+            wrong.append(f"{name} ({size:,} B)")
     mean = files.size_bytes / files.count
     expected = expected_bytes(stage)
     numbers = (

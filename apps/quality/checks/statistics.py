@@ -22,7 +22,10 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
         raise ValueError("a histogram without entries cannot be compared")
     first = math.sqrt(seen / total)
     second = math.sqrt(total / seen)
-    bins = [(r, o) for r, o in zip(reference, observed, strict=True) if r + o > 0]
+    bins = []
+    for r, o in zip(reference, observed, strict=True):
+        if r + o > 0:
+            bins.append((r, o))
     chi2 = math.fsum((first * r - second * o) ** 2 / (r + o) for r, o in bins)
     return chi2, max(0, len(bins) - 1)
 

@@ -59,10 +59,9 @@ def _results_of(
     if setting.effect == Effect.OFF:
         return
     try:
-        judgements = [
-            _checked(judgement)
-            for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS)
-        ]
+        judgements = []
+        for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS):
+            judgements.append(_checked(judgement))
     except Exception as error:  # a third party's check may raise anything; the others still count
         log.exception("quality check %s failed", name)
         judgements = [

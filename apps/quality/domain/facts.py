@@ -60,7 +60,10 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
 
     totals = {}
     for output, names in datasets.items():
-        rows = [catalogued[name] for name in sorted(names) if name in catalogued]
+        rows = []
+        for name in sorted(names):
+            if name in catalogued:
+                rows.append(catalogued[name])
         if len(rows) == len(names):
             totals[output] = _together(output, rows)
     return totals, ""
@@ -136,10 +139,9 @@ def gather(
 
 def inputs_of(request: Request) -> dict[str, Any]:
     """Return what a run is based on, to detect later changes: counts, posts and jobs."""
-    jobs = {
-        row.stage.casefold(): [row.sums.jobs, row.sums.completed, row.sums.failed]
-        for row in progress_of(request)
-    }
+    jobs = {}
+    for row in progress_of(request):
+        jobs[row.stage.casefold()] = [row.sums.jobs, row.sums.completed, row.sums.failed]
     return {**posted_inputs(request), "jobs": jobs}
 
 
@@ -185,8 +187,9 @@ def _files(request: Request) -> dict[int, Files]:
         twice[stage].append(name)
     extremes = _extremes(mine)
     elsewhere = _elsewhere(request, mine)
-    return {
-        row["stage"]: Files(
+    files = {}
+    for row in sums:
+        files[row["stage"]] = Files(
             count=row["count"],
             size_bytes=row["size"] * row["count"] // row["rows"],
             smallest_bytes=row["least"],
@@ -197,8 +200,7 @@ def _files(request: Request) -> dict[int, Files]:
             elsewhere=tuple(elsewhere[row["stage"]][:EXTREMES]),
             elsewhere_count=len(elsewhere[row["stage"]]),
         )
-        for row in sums
-    }
+    return files
 
 
 def _extremes(mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
@@ -246,9 +248,9 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     posted: dict[int | None, list[Posted]] = defaultdict(list)
     rows = ExternalResult.objects.filter(request=request).order_by("name")
     for row in rows:
-        values = {
-            name: getattr(row, name) for name in ("name", "why", "value", "threshold", "link", "by")
-        }
+        values = {}
+        for name in ("name", "why", "value", "threshold", "link", "by"):
+            values[name] = getattr(row, name)
         posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
     return posted
 

@@ -124,7 +124,10 @@ def arrival_of(request: Request) -> int:
 def results_of(run: QualityRun, waivers: Iterable[Waiver]) -> list[QualityResult]:
     """Return the results of a run, each with its waiver."""
     results = list(run.results.order_by("place"))
-    in_force = {waiver.digest: waiver for waiver in waivers if not waiver.withdrawn_at}
+    in_force = {}
+    for waiver in waivers:
+        if not waiver.withdrawn_at:
+            in_force[waiver.digest] = waiver
     for result in results:
         result.waiver = in_force.get(result.digest) if result.blocks else None
     return results
@@ -137,10 +140,9 @@ def waivers_of(request: Request) -> list[Waiver]:
 
 def runs_of(request: Request) -> list[QualityRun]:
     """Return the newest runs, each with its number of results by outcome."""
-    sums = {
-        outcome.value: Count("results", filter=Q(results__outcome=outcome.value))
-        for outcome in Outcome
-    }
+    sums = {}
+    for outcome in Outcome:
+        sums[outcome.value] = Count("results", filter=Q(results__outcome=outcome.value))
     return list(
         QualityRun.objects.filter(request=request).annotate(**sums).order_by("-number")[:_MOST_RUNS]
     )

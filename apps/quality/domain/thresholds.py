@@ -117,16 +117,13 @@ def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]
         names = [limit.name for limit in known.limits]
     else:
         names = list(limits)
-    wrong = [
-        f"Unknown limit “{name}”. Choose one of: {', '.join(names)}."
-        for name in limits
-        if name not in names
-    ]
-    wrong += [
-        f"{name}: enter a number, or null for no limit."
-        for name, value in limits.items()
-        if not _is_limit(value)
-    ]
+    wrong = []
+    for name in limits:
+        if name not in names:
+            wrong.append(f"Unknown limit “{name}”. Choose one of: {', '.join(names)}.")
+    for name, value in limits.items():
+        if not _is_limit(value):
+            wrong.append(f"{name}: enter a number, or null for no limit.")
     return problems | ({"limits": wrong} if wrong else {})
 
 

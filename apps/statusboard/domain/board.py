@@ -144,7 +144,10 @@ def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
         below.extend(_branch(child, depth + 1, read))
     row = read.now.get(service.pk)
     own = State(row.state) if row else State.UNKNOWN
-    states = [component.state for component in below if component.depth == depth + 1]
+    states = []
+    for component in below:
+        if component.depth == depth + 1:
+            states.append(component.state)
     # A service with components that is not monitored itself is a group: it has no state of its own.
     is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [

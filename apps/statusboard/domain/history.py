@@ -74,18 +74,20 @@ def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[Stat
 
 
 def _rows(service: Service, claims: Iterable[Claim]) -> list[StateInterval]:
-    return [
-        StateInterval(
-            service=service,
-            state=claim.state,
-            started_at=claim.started_at,
-            ended_at=claim.ended_at,
-            cause=claim.cause,
-            incident_id=claim.ref if claim.cause in (Cause.INCIDENT, Cause.STALE) else None,
-            window_id=claim.ref if claim.cause == Cause.WINDOW else None,
+    intervals = []
+    for claim in claims:
+        intervals.append(
+            StateInterval(
+                service=service,
+                state=claim.state,
+                started_at=claim.started_at,
+                ended_at=claim.ended_at,
+                cause=claim.cause,
+                incident_id=claim.ref if claim.cause in (Cause.INCIDENT, Cause.STALE) else None,
+                window_id=claim.ref if claim.cause == Cause.WINDOW else None,
+            )
         )
-        for claim in claims
-    ]
+    return intervals
 
 
 def _key(row: StateInterval) -> tuple[object, ...]:
@@ -131,10 +133,9 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
         stale = max(start, unknown)
     changes = [(change.at, State(change.state)) for change in incident.changes.all()]
     known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
-    claims = [
-        Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk)
-        for span, state in known
-    ]
+    claims = []
+    for span, state in known:
+        claims.append(Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk))
     return claims + ([Claim(stale, end, State.UNKNOWN, Cause.STALE, incident.pk)] if stale else [])
 
 

@@ -29,22 +29,24 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return the monitored services. A constant number of queries."""
     rows = monitored(at)
     names = {row.service.pk: row.service.name for row in rows}
-    return [
-        {
-            **_named(
-                base,
-                RESOURCES,
-                row.service.slug,
-                row.service.name,
-                row.service.kind,
-                row.since or at,
-            ),
-            "group": names.get(row.service.parent_id or 0),
-            "current_status": _STATUS.get(row.own, str(row.own)),
-            "resource_type": "urn:doe-iri:service:generic",
-        }
-        for row in rows
-    ]
+    entries = []
+    for row in rows:
+        entries.append(
+            {
+                **_named(
+                    base,
+                    RESOURCES,
+                    row.service.slug,
+                    row.service.name,
+                    row.service.kind,
+                    row.since or at,
+                ),
+                "group": names.get(row.service.parent_id or 0),
+                "current_status": _STATUS.get(row.own, str(row.own)),
+                "resource_type": "urn:doe-iri:service:generic",
+            }
+        )
+    return entries
 
 
 def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
@@ -139,11 +141,10 @@ def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
     changes = [(change.at, change.state) for change in row.changes.all()] or [
         (row.started_at, row.state)
     ]
-    within = [
-        (max(row.started_at, at), state)
-        for at, state in changes
-        if row.ended_at is None or at < row.ended_at
-    ]
+    within = []
+    for at, state in changes:
+        if row.ended_at is None or at < row.ended_at:
+            within.append((max(row.started_at, at), state))
     within = within or [(row.started_at, row.state)]
     return [*within, (row.ended_at, "up")] if row.ended_at else within
 

@@ -69,10 +69,10 @@ def build(
             changes.append((edge, best.state, best.cause, best.ref))
 
     ends = [edge for edge, *_ in changes[1:]] + [None]
-    return [
-        Claim(edge, end, state, cause, ref)
-        for (edge, state, cause, ref), end in zip(changes, ends, strict=True)
-    ]
+    result = []
+    for (edge, state, cause, ref), end in zip(changes, ends, strict=True):
+        result.append(Claim(edge, end, state, cause, ref))
+    return result
 
 
 def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:

@@ -82,11 +82,11 @@ class GenericJson(Feed):
         )
 
     def _values(self, name: str) -> set[str]:
-        return {
-            value.strip().casefold()
-            for value in self.mapping.get(name, "").split(",")
-            if value.strip()
-        }
+        values = set()
+        for value in self.mapping.get(name, "").split(","):
+            if value.strip():
+                values.add(value.strip().casefold())
+        return values
 
     def _text(self, item: Any, name: str) -> str:
         if not self.mapping.get(name):

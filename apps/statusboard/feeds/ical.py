@@ -33,11 +33,10 @@ class Ical(Feed):
         if not isinstance(calendar, Component) or calendar.name != "VCALENDAR":
             raise UnreadablePayload("not a calendar")
         events = calendar.walk("VEVENT")
-        moved = {
-            (_uid(event), _moment(event.decoded("RECURRENCE-ID")))
-            for event in events
-            if "RECURRENCE-ID" in event
-        }
+        moved = set()
+        for event in events:
+            if "RECURRENCE-ID" in event:
+                moved.add((_uid(event), _moment(event.decoded("RECURRENCE-ID"))))
         windows: list[Window] = []
         notes: list[str] = []
         for place, event in enumerate(events):

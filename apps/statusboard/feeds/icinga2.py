@@ -19,7 +19,10 @@ class Icinga2(Feed):
 
     def parse(self, body: bytes) -> Message:
         rows = json_lines(body, "Icinga 2 events")
-        answers = [row["results"] for row in rows if isinstance(row.get("results"), list)]
+        answers = []
+        for row in rows:
+            if isinstance(row.get("results"), list):
+                answers.append(row["results"])
         events = [row for row in rows if "results" not in row]
         for results in answers:
             events.extend(row for row in results if isinstance(row, dict))

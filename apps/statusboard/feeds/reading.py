@@ -67,11 +67,11 @@ def variables(body: bytes, prefix: str) -> dict[str, str]:
             if "=" in line and not line.startswith("#")
         )
         pairs = {name.strip(): value.strip() for name, _, value in lines}
-    return {
-        name.upper().removeprefix(prefix): text_of(value)
-        for name, value in pairs.items()
-        if value is not None
-    }
+    named = {}
+    for name, value in pairs.items():
+        if value is not None:
+            named[name.upper().removeprefix(prefix)] = text_of(value)
+    return named
 
 
 def text_of(value: object) -> str:

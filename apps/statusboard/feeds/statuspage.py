@@ -69,13 +69,15 @@ def _windows(maintenance: dict[str, Any]) -> list[Window]:
     ends_at = time_of(maintenance.get("scheduled_until"))
     if starts_at is None or ends_at is None or maintenance.get("status") == "completed":
         return []
-    return [
-        Window(
-            key=f"{text_of(maintenance.get('id'))} {text_of(component.get('id'))}"[:200],
-            starts_at=starts_at,
-            ends_at=ends_at,
-            title=text_of(maintenance.get("name")),
-            labels={"component": text_of(component.get("name"))},
+    windows = []
+    for component in maintenance.get("components") or []:
+        windows.append(
+            Window(
+                key=f"{text_of(maintenance.get('id'))} {text_of(component.get('id'))}"[:200],
+                starts_at=starts_at,
+                ends_at=ends_at,
+                title=text_of(maintenance.get("name")),
+                labels={"component": text_of(component.get("name"))},
+            )
         )
-        for component in maintenance.get("components") or []
-    ]
+    return windows

@@ -258,9 +258,9 @@ class RuleForm(forms.Form):
     ) -> None:
         super().__init__(data, auto_id=f"id_{alert.pk}_%s")
         fields: dict[str, Any] = self.fields
-        fields["labels"].choices = [
-            (name, f"{name}={value}"[:100]) for name, value in sorted(alert.labels.items())
-        ]
+        fields["labels"].choices = []
+        for name, value in sorted(alert.labels.items()):
+            fields["labels"].choices.append((name, f"{name}={value}"[:100]))
         fields["labels"].initial = [name for name in ("alertname", "job") if name in alert.labels]
         fields["service"].choices = [
             ("", "Choose…"),

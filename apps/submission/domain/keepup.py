@@ -101,11 +101,10 @@ def listed_files(request: Request) -> list[DataFile]:
         raise InvalidFields(
             {"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}
         ) from error
-    usable = [
-        file
-        for file in files
-        if not file.name.startswith("-") and file.name.isprintable() and file.name
-    ]
+    usable = []
+    for file in files:
+        if not file.name.startswith("-") and file.name.isprintable() and file.name:
+            usable.append(file)
     if len(usable) < len(files):
         log.warning(
             "%s: %d files of %s have names that cannot be used",

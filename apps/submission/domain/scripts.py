@@ -164,11 +164,10 @@ def write_script(
         variables["OPSPORTAL_SUBMISSION"] = token
     if plan.test_events:
         variables["OPSPORTAL_TEST"] = "1"
-    exports = [
-        f"export {name}={shlex.quote(text)}"
-        for name, text in variables.items()
-        if _VARIABLE.fullmatch(name)
-    ]
+    exports = []
+    for name, text in variables.items():
+        if _VARIABLE.fullmatch(name):
+            exports.append(f"export {name}={shlex.quote(text)}")
     if indices:
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
@@ -217,10 +216,9 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
     """Return the lines that set the files of a job."""
     if not files:
         return ["files=()"]
-    cases = [
-        f"  {index}) files=({' '.join(map(shlex.quote, names))});;"
-        for index, names in sorted(files.items())
-    ]
+    cases = []
+    for index, names in sorted(files.items()):
+        cases.append(f"  {index}) files=({' '.join(map(shlex.quote, names))});;")
     return [
         "case $index in",
         *cases,

@@ -193,9 +193,10 @@ def completed_of(submission: Submission) -> set[int]:
     if not submission.completed:
         return set()
     done = jobs_of(submission).values_list("job_id", "state")
-    indices = {
-        index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED
-    }
+    indices = set()
+    for job_id, state in done:
+        if state == JobState.COMPLETED:
+            indices.add(index_of(submission, job_id))
     return {index for index in indices if index is not None}
 
 
@@ -328,14 +329,13 @@ def standings_of(request: Request) -> list[StageStanding]:
     located = set(
         StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True)
     )
-    standings = {
-        stage.position: StageStanding(
+    standings = {}
+    for stage in request.stages.all():
+        standings[stage.position] = StageStanding(
             stage,
             acceptance=accepted.get(stage.pk),
             is_located=stage.pk in located or not must_be_located(stage),
         )
-        for stage in request.stages.all()
-    }
     for submission in (
         request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number")
     ):

@@ -95,10 +95,15 @@ def _insert(pairs: set[tuple[int, date]]) -> None:
     scripts = {script for script, _ in pairs}
     known = set(ScriptWords.objects.filter(script__in=scripts).values_list("script_id", "day"))
     texts = dict(_texts({script for script, _ in pairs - known}))
-    rows = [
-        (script, day, " ".join([words.day_word(day), *words.week_words(day, day), *texts[script]]))
-        for script, day in sorted(pairs - known)
-    ]
+    rows = []
+    for script, day in sorted(pairs - known):
+        rows.append(
+            (
+                script,
+                day,
+                " ".join([words.day_word(day), *words.week_words(day, day), *texts[script]]),
+            )
+        )
     if rows:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])

@@ -234,7 +234,10 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
     """Note the captures whose contents are not stored,
     because the first one with the same key is.
     """
-    stored = {capture.submitted_at: capture for capture in captures if capture.row}
+    stored = {}
+    for capture in captures:
+        if capture.row:
+            stored[capture.submitted_at] = capture
     for capture in captures:
         first = stored[capture.submitted_at]
         row = first.row

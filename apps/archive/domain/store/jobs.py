@@ -71,8 +71,14 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
             continue
 
         stored += len(new)
-        published = {hashed.job.job_id for hashed in new if hashed.job.request_key}
-        without_request = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
+        published = set()
+        for hashed in new:
+            if hashed.job.request_key:
+                published.add(hashed.job.job_id)
+        without_request = []
+        for hashed in new:
+            if not hashed.job.request_key:
+                without_request.append(hashed.job.job_id)
         collected = jobs_in_spool(cluster_id=cluster.pk, spool_ids=without_request)
         published.update(collected.values_list("spool_id", flat=True))
         if published:
@@ -166,10 +172,10 @@ def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
 
 def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
     """Return the primary keys of the contents that are stored, by their hashes."""
-    return {
-        bytes(sha256): key
-        for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))
-    }
+    keys = {}
+    for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents)):
+        keys[bytes(sha256)] = key
+    return keys
 
 
 def _packed(
@@ -180,16 +186,16 @@ def _packed(
     """
     known = _known(contents)
     newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
-    return {
-        sha256: (
-            kind.value,
-            len(content),
-            _compressor(newest.get(kind)).compress(content),
-            newest.get(kind),
-        )
-        for sha256, (kind, content) in contents.items()
-        if sha256 not in known
-    }
+    packed = {}
+    for sha256, (kind, content) in contents.items():
+        if sha256 not in known:
+            packed[sha256] = (
+                kind.value,
+                len(content),
+                _compressor(newest.get(kind)).compress(content),
+                newest.get(kind),
+            )
+    return packed
 
 
 def _store_contents(
@@ -200,7 +206,10 @@ def _store_contents(
     known = _known(contents)
     missing = [sha256 for sha256 in contents if sha256 not in known]
     if missing:
-        expired = {sha256: contents[sha256] for sha256 in missing if sha256 not in packed}
+        expired = {}
+        for sha256 in missing:
+            if sha256 not in packed:
+                expired[sha256] = contents[sha256]
         rows = {**packed, **(_packed(expired) if expired else {})}
         keys = bulk.next_keys(Blob, len(missing))
         columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]

@@ -40,7 +40,11 @@ def describe(cluster: Cluster, files: Mapping[str, bytes]) -> bytes:
 
 
 def _lines(ad: Mapping[bytes, bytes]) -> list[bytes]:
-    return [ad[name] for name in sorted(ad) if not _LEFT_OUT.fullmatch(name)]
+    lines = []
+    for name in sorted(ad):
+        if not _LEFT_OUT.fullmatch(name):
+            lines.append(ad[name])
+    return lines
 
 
 def with_values(description: bytes, before: Iterable[Variable], after: Iterable[Variable]) -> bytes:

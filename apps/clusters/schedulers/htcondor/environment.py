@@ -29,9 +29,11 @@ def variables_of(ad: Ad) -> tuple[Variable, ...]:
 
 
 def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
-    return [
-        name_and_value(part) for raw in text.split(delimiter) if (part := raw.lstrip(b" \t\r\n"))
-    ]
+    pairs = []
+    for raw in text.split(delimiter):
+        if part := raw.lstrip(b" \t\r\n"):
+            pairs.append(name_and_value(part))
+    return pairs
 
 
 def read_v2(text: bytes) -> list[Variable]:

@@ -58,13 +58,14 @@ def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
     """
     try:
         with os.scandir(directory) as entries:
-            paths = [
-                Path(entry.path)
-                for entry in entries
-                if _PER_JOB.fullmatch(entry.name)
-                and entry.is_file(follow_symlinks=False)
-                and entry.stat(follow_symlinks=False).st_mtime >= since.timestamp()
-            ]
+            paths = []
+            for entry in entries:
+                if (
+                    _PER_JOB.fullmatch(entry.name)
+                    and entry.is_file(follow_symlinks=False)
+                    and entry.stat(follow_symlinks=False).st_mtime >= since.timestamp()
+                ):
+                    paths.append(Path(entry.path))
         for path in sorted(paths):
             yield read_ad(path.read_bytes().splitlines())
     except OSError as error:

@@ -55,11 +55,10 @@ def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged
             record = replace(record, cpu_model=text_of(ad, f"MachineAttr{cpu_model_attribute}0"))
     except (ValueError, OverflowError, OSError) as error:
         return Flagged(_raw(ad), f"The ad cannot be read: {error}.")
-    doubts = [
-        f"{name} cannot be read."
-        for name in _MEASURED
-        if value_of(ad, name) and number_of(ad, name) is None
-    ]
+    doubts = []
+    for name in _MEASURED:
+        if value_of(ad, name) and number_of(ad, name) is None:
+            doubts.append(f"{name} cannot be read.")
     return checked(record, lambda: _raw(ad), doubts)
 
 

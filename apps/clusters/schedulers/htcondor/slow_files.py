@@ -85,9 +85,9 @@ def _place_of(path: Path) -> Path:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
         lines = []
-    mounted = {
-        _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]) for line in lines
-    }
+    mounted = set()
+    for line in lines:
+        mounted.add(_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]))
 
     root = Path("/")
     mount_point = next(

@@ -152,11 +152,10 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
     otherwise the job ID was reused, and this is another job.
     """
     numbered: Attempts = {}
-    submissions = [
-        (row["JobID"], submitted_at, row)
-        for row in rows
-        if (submitted_at := read_time(row["Submit"]))
-    ]
+    submissions = []
+    for row in rows:
+        if submitted_at := read_time(row["Submit"]):
+            submissions.append((row["JobID"], submitted_at, row))
     submissions.sort(key=itemgetter(0, 1))
     for job_id, history in groupby(submissions, key=itemgetter(0)):
         before: Row | None = None

@@ -101,10 +101,9 @@ def _texts(
     ]:
         return None
     ends = [*(heading.start() for heading in headings[1:]), len(output)]
-    texts = [
-        output[heading.end() : end].removesuffix(b"\n")
-        for heading, end in zip(headings, ends, strict=True)
-    ]
+    texts = []
+    for heading, end in zip(headings, ends, strict=True):
+        texts.append(output[heading.end() : end].removesuffix(b"\n"))
     return [None if text in _NONE else text for text in texts]
 
 

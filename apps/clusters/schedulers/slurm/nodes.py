@@ -40,7 +40,10 @@ def hosts(commands: Commands, cpu_models: Mapping[str, str]) -> Iterator[HostFac
             continue
 
         features = fields.get("ActiveFeatures", "").split(",")
-        models = [cpu_models[feature] for feature in features if feature in cpu_models]
+        models = []
+        for feature in features:
+            if feature in cpu_models:
+                models.append(cpu_models[feature])
         memory = _number(fields.get("RealMemory"))
         yield HostFacts(
             fields["NodeName"],

@@ -93,9 +93,9 @@ class SlurmSpool(DirectorySpool):
     ) -> SpooledJob:
         """Return `job` with other variables. An entry without `=` stays without."""
         bare = {text for text in texts_in(job.environment) if b"=" not in text}
-        texts = [
-            name if name in bare and not value else name + b"=" + value for name, value in variables
-        ]
+        texts = []
+        for name, value in variables:
+            texts.append(name if name in bare and not value else name + b"=" + value)
         return replace(job, environment=pack_texts(texts))
 
     def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:

@@ -55,7 +55,10 @@ class Accounting:
         days = self._days()
         first = self._day_of(since)
         last = self._day_of(until) + timedelta(days=1)
-        lines = {day: self._lines(day) for day in days if first <= day <= last}
+        lines = {}
+        for day in days:
+            if first <= day <= last:
+                lines[day] = self._lines(day)
         ended: set[bytes] = set()
         for lines_of_day in lines.values():
             ended.update(line.job_id for line in lines_of_day if self._is_end(line, since))
@@ -139,12 +142,16 @@ class Accounting:
             raise SchedulerError(f"{path}: {error.strerror}") from error
         whole = content.split(b"\n")[:-1]  # a line without newline is incomplete
         split = [line.split(b";", 3) for line in whole]
-        self._bad_lines += [
-            Flagged(text(b";".join(parts)), "This is not a line of accounting.")
-            for parts in split
-            if parts[0] and len(parts) < 4
-        ]
-        return [_Line(*parts) for parts in split if len(parts) == 4]
+        for parts in split:
+            if parts[0] and len(parts) < 4:
+                self._bad_lines.append(
+                    Flagged(text(b";".join(parts)), "This is not a line of accounting.")
+                )
+        lines = []
+        for parts in split:
+            if len(parts) == 4:
+                lines.append(_Line(*parts))
+        return lines
 
     def _days(self) -> list[date]:
         try:

@@ -145,7 +145,10 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     hosts: list[tuple[str, str, str]] = []
     wall = _duration(event.facts.get("resources_used.walltime", ""))
     if started_at:
-        hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part]
+        hosts = []
+        for part in facts.get("exec_host", "").split("+"):
+            if part:
+                hosts.append(part.partition("/"))
     if wall is None:
         if started_at:
             wall = int((ended_at - started_at).total_seconds())

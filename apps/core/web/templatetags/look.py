@@ -231,10 +231,9 @@ def filled_bar(
     kinds = [str(kind) for kind in kinds_and_values[::2]]
     values = [float(value or 0) for value in kinds_and_values[1::2]]
     names = labels.split("|") if labels else kinds
-    parts = [
-        Part(kind, value, f"{number(value)} {name}")
-        for kind, value, name in zip(kinds, values, names, strict=True)
-    ]
+    parts = []
+    for kind, value, name in zip(kinds, values, names, strict=True):
+        parts.append(Part(kind, value, f"{number(value)} {name}"))
     return share_bar(
         parts, sentence=", ".join(part.title for part in parts), whole=whole, height=height
     )

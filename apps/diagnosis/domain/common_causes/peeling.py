@@ -99,10 +99,9 @@ def find_causes(jobs: JobColumns) -> list[FoundCause]:
     limit = log(FALSE_ALARM) - log(2 * max(sum(sizes.values()), 1))
     stage_of = np.zeros(int(jobs.submission.max(initial=0)) + 1, np.int64)
     stage_of[jobs.submission] = columns["stage"]
-    pairs = {
-        name: _Pairs(codes, sizes[name], jobs.submission, len(stage_of))
-        for name, codes in columns.items()
-    }
+    pairs = {}
+    for name, codes in columns.items():
+        pairs[name] = _Pairs(codes, sizes[name], jobs.submission, len(stage_of))
     active: Mask = np.ones(len(jobs.failed), np.bool_)
     for attribute_pairs in pairs.values():
         attribute_pairs.add(active, jobs.failed)

@@ -135,9 +135,10 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
     if not any(group.exposed for group in groups) and _is_first_count_due(impact):
         return ImpactFigures(None, running=_running(incident, user))
     stages = _stages(groups)
-    delayed = [
-        row for row in stages if row.eligible and (row.delay_seconds is None or _is_delay(row))
-    ]
+    delayed = []
+    for row in stages:
+        if row.eligible and (row.delay_seconds is None or _is_delay(row)):
+            delayed.append(row)
     return ImpactFigures(
         counted_at=impact.counted_at,
         running=_running(incident, user),

@@ -103,11 +103,10 @@ def verify_impacts(*, at: datetime) -> int:
         Q(ended_at=None) | Q(ended_at__gt=at - VERIFIED), merged_into=None
     )
     marked = set(DirtyImpact.objects.values_list("incident_id", flat=True))
-    differing = [
-        incident.pk
-        for incident in recent.order_by("pk")
-        if recount_impact(incident_id=incident.pk, at=at) and incident.pk not in marked
-    ]
+    differing = []
+    for incident in recent.order_by("pk"):
+        if recount_impact(incident_id=incident.pk, at=at) and incident.pk not in marked:
+            differing.append(incident.pk)
     if differing:
         log.warning(
             "the impact of %d incidents was not as recounted: %s", len(differing), differing[:20]

@@ -69,20 +69,22 @@ def current_classifiers() -> Mapping[str, LogClassifier]:
 def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
     """Return known errors as the engine's patterns, by ID."""
     keys = dict(KnownError.objects.exclude(experiment=None).values_list("pk", "experiment__key"))
-    return [
-        Pattern(
-            id=row.id,
-            title=row.title,
-            category=Category(row.category),
-            service=row.service,
-            regex=row.regex,
-            advice=Advice(row.advice),
-            role=Role(row.role),
-            where=row.where,
-            example=row.example,
-            instructions=row.instructions,
-            passive=row.passive,
-            experiment=keys.get(row.id, ""),
+    patterns = []
+    for row in rows:
+        patterns.append(
+            Pattern(
+                id=row.id,
+                title=row.title,
+                category=Category(row.category),
+                service=row.service,
+                regex=row.regex,
+                advice=Advice(row.advice),
+                role=Role(row.role),
+                where=row.where,
+                example=row.example,
+                instructions=row.instructions,
+                passive=row.passive,
+                experiment=keys.get(row.id, ""),
+            )
         )
-        for row in rows
-    ]
+    return patterns

@@ -52,10 +52,10 @@ def figures_of(
     sums = totals.values_list("cause").annotate(
         n=Sum("jobs"), later=Sum("succeeded"), cores=Sum("core_seconds"), last=Max("last_ended_at")
     )
-    return {
-        cause: Figures(jobs, later, cores, last, daily[cause])
-        for cause, jobs, later, cores, last in sums
-    }
+    figures = {}
+    for cause, jobs, later, cores, last in sums:
+        figures[cause] = Figures(jobs, later, cores, last, daily[cause])
+    return figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class Step:
 def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, str, str]]:
     """Return (field, old, new) of each field that differs."""
     names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
-    return [
-        (names.get(name, name), _words(old.get(name)), _words(value))
-        for name, value in new.items()
-        if _words(old.get(name)) != _words(value)
-    ]
+    different = []
+    for name, value in new.items():
+        if _words(old.get(name)) != _words(value):
+            different.append((names.get(name, name), _words(old.get(name)), _words(value)))
+    return different
 
 
 def _words(value: object) -> str:

@@ -160,10 +160,9 @@ def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -
     """Read a log of a job as its page shows it to a user; without a place,
     around the cause or at the end.
     """
-    excerpts = {
-        Stream(name)
-        for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)
-    }
+    excerpts = set()
+    for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True):
+        excerpts.add(Stream(name))
     paths = dict(log_paths(job))
     streams = tuple(
         candidate for candidate in Stream if candidate in excerpts or candidate in paths
@@ -349,10 +348,9 @@ def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
     evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(
         role=Role.NOISE
     )
-    marks = {
-        row.offset: Mark(Role(row.role), row.pattern, row.service)
-        for row in evidence.order_by("-role")
-    }
+    marks = {}
+    for row in evidence.order_by("-role"):
+        marks[row.offset] = Mark(Role(row.role), row.pattern, row.service)
     marks |= {
         at: Mark(pattern.role, pattern.id, pattern.service)
         for at, pattern in marks_in(page.job, block).items()
@@ -404,15 +402,16 @@ def _rows(
             debug=query.debug,
             fold=query.fold or bool(query.only),
         )
-    rows: list[Line | Fold] = [
-        line_of(
-            line,
-            spans=spans.get(line.offset, ()),
-            level=events.levels.get(line.offset),
-            mark=events.marks.get(line.offset),
+    rows: list[Line | Fold] = []
+    for line in lines[:PLAIN_LINES]:
+        rows.append(
+            line_of(
+                line,
+                spans=spans.get(line.offset, ()),
+                level=events.levels.get(line.offset),
+                mark=events.marks.get(line.offset),
+            )
         )
-        for line in lines[:PLAIN_LINES]
-    ]
     rest = lines[PLAIN_LINES:]
     end = query.part[1]
     if rest:
@@ -502,7 +501,7 @@ def _map(
         :100
     ]
     known = [(at, "k") for at in list(marks)[:200]]
-    return tuple(
-        (round(100 * (at - text.begin) / length, 1), kind, at)
-        for at, kind in (*warnings, *errors, *known)
-    )
+    places = []
+    for at, kind in (*warnings, *errors, *known):
+        places.append((round(100 * (at - text.begin) / length, 1), kind, at))
+    return tuple(places)

@@ -177,9 +177,10 @@ def shown_rows(
     """
     if only is not None:
         levels = {"error"} if only == "error" else {"error", "warning"}
-        return [
-            events.levels.get(line.offset) in levels or _is_wanted(line, events) for line in lines
-        ]
+        are_shown = []
+        for line in lines:
+            are_shown.append(events.levels.get(line.offset) in levels or _is_wanted(line, events))
+        return are_shown
     shown = [len(lines) <= SHORT] * len(lines)
     counts = Counter(line.key for line in lines)
     at_end = bool(lines) and lines[-1].end >= events.end

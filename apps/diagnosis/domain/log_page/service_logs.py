@@ -131,14 +131,19 @@ def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]
     start = job.started_at or job.ended_at
     head = list(times_in(text.read(text.begin, text.begin + _HEAD_BYTES), text.begin, near=start))
     times = list(times_in(data, begin, near=start))
-    naive = [time.at for time in (*head, *times) if time.at.tzinfo is None]
+    naive = []
+    for time in (*head, *times):
+        if time.at.tzinfo is None:
+            naive.append(time.at)
     if naive:
         ahead = local_offset(naive, start, job.ended_at)
     else:
         ahead = timedelta()
     if ahead is None:
         return [time for time in times if time.at.tzinfo]
-    return [
-        time if time.at.tzinfo else LineTime(time.offset, time.at.replace(tzinfo=UTC) - ahead)
-        for time in times
-    ]
+    zoned = []
+    for time in times:
+        zoned.append(
+            time if time.at.tzinfo else LineTime(time.offset, time.at.replace(tzinfo=UTC) - ahead)
+        )
+    return zoned

@@ -31,10 +31,9 @@ def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
             dict(parameters),
         )
         while rows := cursor.fetchmany(GROUP):
-            arrays = [
-                pa.array(values, field.type)
-                for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-            ]
+            arrays = []
+            for values, field in zip(zip(*rows, strict=True), schema, strict=True):
+                arrays.append(pa.array(values, field.type))
             writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 

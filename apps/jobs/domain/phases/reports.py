@@ -188,7 +188,10 @@ def _phase_from(raw: object, at: datetime) -> dict[str, Any]:
     """Return the fields of a reported phase. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
-    values = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    values = {}
+    for name, value in raw.items():
+        if value not in (None, ""):
+            values[str(name)] = value
     if unknown := sorted(values.keys() - set(_KNOWN)):
         raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
     if missing := [name for name in ("name", "started_at") if name not in values]:

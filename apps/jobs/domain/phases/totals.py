@@ -113,23 +113,25 @@ def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
             longest=Max("wall_seconds"),
         )
     )
-    return [
-        PhaseTotals(
-            hour=hour,
-            source=PhaseSource.LOG,
-            experiment_id=row["experiment_id"],
-            request_key=row["request_key"],
-            stage=row["stage"],
-            name=row["name"],
-            phases=row["phases"],
-            failed=row["all_failed"],
-            wall_seconds=row["wall"],
-            longest_seconds=row["longest"],
-            cpu_seconds=0,
-            cpu_wall_seconds=0,
+    totals = []
+    for row in counted:
+        totals.append(
+            PhaseTotals(
+                hour=hour,
+                source=PhaseSource.LOG,
+                experiment_id=row["experiment_id"],
+                request_key=row["request_key"],
+                stage=row["stage"],
+                name=row["name"],
+                phases=row["phases"],
+                failed=row["all_failed"],
+                wall_seconds=row["wall"],
+                longest_seconds=row["longest"],
+                cpu_seconds=0,
+                cpu_wall_seconds=0,
+            )
         )
-        for row in counted
-    ]
+    return totals
 
 
 @dataclass(frozen=True, slots=True)

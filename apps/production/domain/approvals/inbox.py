@@ -247,11 +247,10 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
         held = {
             role for role, experiment in scope.roles if experiment in (None, request.experiment_id)
         }
-        mine = [
-            wait
-            for wait in waits[request.pk]
-            if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}
-        ]
+        mine = []
+        for wait in waits[request.pk]:
+            if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}:
+                mine.append(wait)
         items.append(_item(request, user, rights.get(request.pk, []), mine or waits[request.pk]))
     return items
 
@@ -291,7 +290,10 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     if not waits:
         since = request.submitted_at or request.created_at
         return InboxItem(request, "Review it", action_for(request, None, user), "", since)
-    groups = [right.group.name for right in rights if right.group]
+    groups = []
+    for right in rights:
+        if right.group:
+            groups.append(right.group.name)
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
     why = [missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why for wait in waits]
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
@@ -307,4 +309,8 @@ def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
     events = Event.objects.filter(
         target_type=Request._meta.label_lower, target_id__in=states, new__in=set(states.values())
     )
-    return {int(e.target_id): e for e in events.order_by("id") if states[e.target_id] == e.new}
+    newest = {}
+    for e in events.order_by("id"):
+        if states[e.target_id] == e.new:
+            newest[int(e.target_id)] = e
+    return newest

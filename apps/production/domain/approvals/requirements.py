@@ -118,11 +118,13 @@ class Signer:
             return []
         if is_in_group(user, group, facts):
             return [Right(user, group)]
-        return [
-            Right(user, group, delegation.from_user)
-            for delegation in self._delegations
-            if delegation.from_user_id not in facts.requesters and _covers(delegation, group, facts)
-        ]
+        rights = []
+        for delegation in self._delegations:
+            if delegation.from_user_id not in facts.requesters and _covers(
+                delegation, group, facts
+            ):
+                rights.append(Right(user, group, delegation.from_user))
+        return rights
 
     def right(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> Right | None:
         return next(iter(self.rights(group, facts)), None)
@@ -319,9 +321,10 @@ def approval_of(
         return Approval(slots)
 
     current = [slot.signature for slot in slots if slot.signature]
-    own = [
-        signature.pk for signature in current if user.pk in {signature.by_id, signature.for_user_id}
-    ]
+    own = []
+    for signature in current:
+        if user.pk in {signature.by_id, signature.for_user_id}:
+            own.append(signature.pk)
     return Approval(slots, frozenset(own))
 
 

@@ -38,21 +38,22 @@ def sign(
         )
         lacking = ", ".join(slot.name for slot in missing)
         raise InvalidTransition(f"{request} is already signed: {existing}. Missing: {lacking}.")
-    made = [
-        Signature.objects.create(
-            request=request,
-            group=slot.group,
-            group_name=slot.group.name if slot.group else "",
-            by=by,
-            for_user=slot.mine.for_user if slot.mine else None,
-            made_by=request.created_by,
-            sent_by=request.submitted_by,
-            at=at,
-            version=request.version,
-            content=plain(content),
+    made = []
+    for slot in free:
+        made.append(
+            Signature.objects.create(
+                request=request,
+                group=slot.group,
+                group_name=slot.group.name if slot.group else "",
+                by=by,
+                for_user=slot.mine.for_user if slot.mine else None,
+                made_by=request.created_by,
+                sent_by=request.submitted_by,
+                at=at,
+                version=request.version,
+                content=plain(content),
+            )
         )
-        for slot in free
-    ]
     return made, len(missing) == len(made)
 
 

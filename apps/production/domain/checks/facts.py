@@ -160,7 +160,10 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     slugs = set(chain.from_iterable(stage.services for stage in content.stages))
     if not slugs:
         return {}
-    rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
+    rows = {}
+    for row in board(at, days=0):
+        if row.service.slug in slugs:
+            rows[row.service.slug] = row
     windows: dict[str, list[Window]] = defaultdict(list)
     planned = DowntimeWindow.objects.filter(
         services__slug__in=rows, ends_at__gt=at, cancelled_at=None
@@ -168,15 +171,18 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     fields = ("services__slug", "title", "starts_at", "ends_at")
     for slug, *window in planned.order_by("starts_at", "pk").values_list(*fields):
         windows[slug].append(Window(*window))
-    return {
-        slug: ServiceNow(row.service.name, row.state, tuple(windows[slug]))
-        for slug, row in rows.items()
-    }
+    states = {}
+    for slug, row in rows.items():
+        states[slug] = ServiceNow(row.service.name, row.state, tuple(windows[slug]))
+    return states
 
 
 def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
     """Return other requests with the same title, or with runs or seeds that may overlap."""
-    runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
+    runs = []
+    for argument in content.workflow.arguments:
+        if argument.type == "runs":
+            runs.append(argument.name)
     first = FilteredRelation("stages", condition=Q(stages__position=0))
     rows = earlier.alias(first=first)
 
@@ -268,7 +274,10 @@ def _writers(
         written = {point.text(output) for point in read_scan(text).points}
         writers += [(name, key, experiment.pk) for name in written & names]
 
-    own = {name: key for name, key, owner in writers if owner == experiment.pk}
+    own = {}
+    for name, key, owner in writers:
+        if owner == experiment.pk:
+            own[name] = key
     foreign = frozenset(name for name, _, owner in writers if owner != experiment.pk)
     return own, foreign - own.keys()
 
@@ -340,7 +349,10 @@ def _largest_outputs(
     """Return the size of the largest output in the catalogue of past stages, by their name."""
     largest: dict[str, int] = {}
     for name, rows in past.items():
-        written = [datasets[row.output_dataset] for row in rows if row.output_dataset in datasets]
+        written = []
+        for row in rows:
+            if row.output_dataset in datasets:
+                written.append(datasets[row.output_dataset])
         largest[name] = max((dataset.size_bytes or 0 for dataset in written), default=0)
     return largest
 

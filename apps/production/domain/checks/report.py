@@ -50,10 +50,10 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
     findings: list[Finding] = []
     for name, rule in rules.items():
         try:
-            findings += [
-                Finding(name, rule.severity, problem.path, problem.message, problem.fix)
-                for problem in rule(content, facts)
-            ]
+            for problem in rule(content, facts):
+                findings.append(
+                    Finding(name, rule.severity, problem.path, problem.message, problem.fix)
+                )
         except (
             Exception
         ) as error:  # a third-party rule may raise anything; the other rules still run
@@ -139,15 +139,16 @@ def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> 
 
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
     """Return the findings of checks that have just been run."""
-    rows = [
-        {
-            "rule": finding.rule,
-            "severity": finding.severity.value,
-            "path": finding.path,
-            "message": finding.message,
-        }
-        for finding in report.findings
-    ]
+    rows = []
+    for finding in report.findings:
+        rows.append(
+            {
+                "rule": finding.rule,
+                "severity": finding.severity.value,
+                "path": finding.path,
+                "message": finding.message,
+            }
+        )
     return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
 
 

@@ -125,16 +125,14 @@ def at_point(content: RequestContent, point: Point | None) -> RequestContent:
 
 def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
     named: dict[str, Any] = {name: point.text(getattr(stage, name)) for name in TEXTS}
-    arguments = {
-        name: point.text(value) if isinstance(value, str) else value
-        for name, value in stage.arguments.items()
-    }
+    arguments = {}
+    for name, value in stage.arguments.items():
+        arguments[name] = point.text(value) if isinstance(value, str) else value
     if isinstance(files := arguments.get("files"), int):
         arguments["files"] = files // count
-    shares: dict[str, Any] = {
-        name: total and total // count
-        for name, total in (("events", stage.events), ("jobs", stage.jobs))
-    }
+    shares: dict[str, Any] = {}
+    for name, total in (("events", stage.events), ("jobs", stage.jobs)):
+        shares[name] = total and total // count
     return replace(stage, **named, **shares, arguments=arguments)
 
 

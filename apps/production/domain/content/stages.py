@@ -92,9 +92,10 @@ def texts_of_stage(content: RequestContent, stage: StageContent) -> list[Argumen
 
 def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
     workflow = workflow_of(request.workflow)
-    return [
-        (s, _texts(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()
-    ]
+    arguments = []
+    for s in request.stages.all():
+        arguments.append((s, _texts(workflow.stage(s.kind).arguments, s.arguments)))
+    return arguments
 
 
 def _texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:

@@ -183,10 +183,12 @@ def estimate_stages(
     datasets: Mapping[str, Dataset],
     at_once: Range | None = None,
 ) -> tuple[StageEstimate, ...]:
-    return tuple(
-        _stage(stage, position, past.get(stage.name.casefold(), ()), datasets, at_once)
-        for position, stage in enumerate(stages, start=1)
-    )
+    estimates = []
+    for position, stage in enumerate(stages, start=1):
+        estimates.append(
+            _stage(stage, position, past.get(stage.name.casefold(), ()), datasets, at_once)
+        )
+    return tuple(estimates)
 
 
 def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:

@@ -82,14 +82,13 @@ def estimates_of(
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
     newest = _newest_of_each(experiments, _PACE)
     shares = read_shares()
-    at_once = {
-        experiment: _at_once(newest[experiment], shares.cores(experiment))
-        for experiment in experiments
-    }
+    at_once = {}
+    for experiment in experiments:
+        at_once[experiment] = _at_once(newest[experiment], shares.cores(experiment))
 
-    past: dict[int, dict[str, list[PastStage]]] = {
-        experiment: defaultdict(list) for experiment in experiments
-    }
+    past: dict[int, dict[str, list[PastStage]]] = {}
+    for experiment in experiments:
+        past[experiment] = defaultdict(list)
     written: set[str] = set()
     for experiment, rows in _newest_of_each(experiments, _READ, name__in=names).items():
         for row in rows:
@@ -132,7 +131,11 @@ def _newest_of_each(
 
 
 def stage_names(stages: Iterable[StageContent]) -> set[str]:
-    return {stage.name.casefold() for stage in stages if stage.name and "\0" not in stage.name}
+    names = set()
+    for stage in stages:
+        if stage.name and "\0" not in stage.name:
+            names.add(stage.name.casefold())
+    return names
 
 
 def past_stages(

@@ -308,13 +308,14 @@ def moves_for(
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
-    steps = [
-        t for t in TRANSITIONS if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON
-    ]
+    steps = []
+    for t in TRANSITIONS:
+        if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON:
+            steps.append(t)
     asked = {t.actor for t in steps}
-    allowed = {
-        actor: may(user, actor, request, at) for actor in asked - {Actor.SIGNER, Actor.DECIDER}
-    }
+    allowed = {}
+    for actor in asked - {Actor.SIGNER, Actor.DECIDER}:
+        allowed[actor] = may(user, actor, request, at)
     if asked & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
         signs = any(slot.mine for slot in slots)

@@ -46,16 +46,17 @@ def run_request_checks(
 
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
     """Return the warnings as event data: those a request was submitted with."""
-    warnings = [
-        {
-            "rule": finding.rule,
-            "severity": finding.severity.value,
-            "path": finding.path,
-            "message": finding.message[:500],
-        }
-        for finding in findings
-        if not finding.blocks
-    ]
+    warnings = []
+    for finding in findings:
+        if not finding.blocks:
+            warnings.append(
+                {
+                    "rule": finding.rule,
+                    "severity": finding.severity.value,
+                    "path": finding.path,
+                    "message": finding.message[:500],
+                }
+            )
     return {"checks": warnings[:MAX_CHANGES], "checks_count": len(warnings)}
 
 

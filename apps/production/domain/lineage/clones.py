@@ -93,11 +93,10 @@ def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
     places = []
     at = 0
     while at < len(text):
-        here = [
-            name
-            for name in releases
-            if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum()
-        ]
+        here = []
+        for name in releases:
+            if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum():
+                here.append(name)
         end = at + max(map(len, here), default=0)
         if end > at and not text[at - 1 : at].isalnum():
             places.append((at, end))
@@ -110,9 +109,9 @@ def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
 def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
     """Return a new name for each output that the original also has."""
     names = {stage.output_dataset for stage in original.stages} - {""}
-    releases = {
-        was.release: now.release for was, now in zip(original.stages, content.stages, strict=False)
-    }
+    releases = {}
+    for was, now in zip(original.stages, content.stages, strict=False):
+        releases[was.release] = now.release
     outputs = dict.fromkeys(stage.output_dataset for stage in content.stages)
     return {name: next_name(name, releases) for name in outputs if name in names}
 
@@ -122,14 +121,16 @@ def with_next_names(content: RequestContent, taken: RequestContent) -> RequestCo
     and for inputs that read them.
     """
     new = _next_names(content, taken)
-    stages = tuple(
-        replace(
-            stage,
-            output_dataset=new.get(stage.output_dataset, stage.output_dataset),
-            input_dataset=new.get(stage.input_dataset, stage.input_dataset),
+    renamed = []
+    for stage in content.stages:
+        renamed.append(
+            replace(
+                stage,
+                output_dataset=new.get(stage.output_dataset, stage.output_dataset),
+                input_dataset=new.get(stage.input_dataset, stage.input_dataset),
+            )
         )
-        for stage in content.stages
-    )
+    stages = tuple(renamed)
     return replace(content, stages=stages)
 
 

@@ -141,11 +141,10 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
         yield "Their stages read each other in a different order."
         return
 
-    names = [
-        argument.name
-        for argument in a.workflow.arguments
-        if argument.type == "runs" and argument.name != NEW_RUNS
-    ]
+    names = []
+    for argument in a.workflow.arguments:
+        if argument.type == "runs" and argument.name != NEW_RUNS:
+            names.append(argument.name)
     both = [(runs(a, name), runs(b, name)) for name in names]
     is_disjoint = any(mine and theirs and not _common(mine, theirs) for mine, theirs in both)
     pairs = zip(a.stages, b.stages, sources(a), strict=True)
@@ -226,7 +225,10 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
             combined[argument.name] = runs_text(
                 _union(runs(content, argument.name) for content in contents)
             )
-    seeds = [int(seed) for content in contents if (seed := number(content, SEED))]
+    seeds = []
+    for content in contents:
+        if seed := number(content, SEED):
+            seeds.append(int(seed))
     return combined | ({SEED: min(seeds)} if seeds else {})
 
 
@@ -270,11 +272,11 @@ def _joined(name: str, contents: Sequence[RequestContent]) -> str:
 
 
 def _notes(contents: Sequence[RequestContent]) -> Iterator[str]:
-    seeds = sorted(
-        (int(seed), content.stages[0].jobs or 0)
-        for content in contents
-        if (seed := number(content, SEED))
-    )
+    in_order = []
+    for content in contents:
+        if seed := number(content, SEED):
+            in_order.append((int(seed), content.stages[0].jobs or 0))
+    seeds = sorted(in_order)
     if any(first + jobs != after for (first, jobs), (after, _) in pairwise(seeds)):
         yield (
             f"Seeds are consecutive from {seeds[0][0]:,}; the seeds of the other requests are not "

@@ -101,17 +101,16 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
         raise InvalidFields({"size": short})
 
     lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
-    shares = {
-        name: _cut_runs(runs(content, name), cut)
-        for name in dict.fromkeys([lead, NEW_RUNS])
-        if text(content, name)
-    }
+    shares = {}
+    for name in dict.fromkeys([lead, NEW_RUNS]):
+        if text(content, name):
+            shares[name] = _cut_runs(runs(content, name), cut)
     stages = [_cut_stage(stage, cut) for stage in content.stages]
     parts = []
     for i, end in enumerate(cut.ends):
-        own: dict[str, Value] = {
-            name: runs_text(runs_of_parts[i]) for name, runs_of_parts in shares.items()
-        }
+        own: dict[str, Value] = {}
+        for name, runs_of_parts in shares.items():
+            own[name] = runs_text(runs_of_parts[i])
         if seed := number(content, SEED):
             own[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:i])
         named = _with_names(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
@@ -226,16 +225,18 @@ def _with_names(
     the parts.
     """
     own = {stage.output_dataset for stage in stages}
-    return tuple(
-        replace(
-            stage,
-            output_dataset=stage.output_dataset and stage.output_dataset + suffix,
-            input_dataset=stage.input_dataset
-            if by is SplitUnit.RUNS and stage.input_dataset not in own
-            else stage.input_dataset and stage.input_dataset + suffix,
+    renamed = []
+    for stage in stages:
+        renamed.append(
+            replace(
+                stage,
+                output_dataset=stage.output_dataset and stage.output_dataset + suffix,
+                input_dataset=stage.input_dataset
+                if by is SplitUnit.RUNS and stage.input_dataset not in own
+                else stage.input_dataset and stage.input_dataset + suffix,
+            )
         )
-        for stage in stages
-    )
+    return tuple(renamed)
 
 
 def outside(content: RequestContent) -> Iterator[tuple[int, str]]:

@@ -118,9 +118,9 @@ def content_from(template: RequestTemplate) -> Refit:
     # Arguments are kept as they are: `refit` reports those that no longer exist.
     bare = [{**stage, "arguments": {}} for stage in data["stages"]]
     content, _ = read_plain({**data, "arguments": {}, "stages": bare}, workflow)
-    stages = tuple(
-        replace(stage, arguments=stored.get("arguments", {}))
-        for stage, stored in zip(content.stages, data["stages"], strict=True)
-    )
+    filled = []
+    for stage, stored in zip(content.stages, data["stages"], strict=True):
+        filled.append(replace(stage, arguments=stored.get("arguments", {})))
+    stages = tuple(filled)
     content = replace(content, arguments=data["arguments"], stages=stages)
     return refit(content, experiment=template.experiment, version=template.workflow_number)

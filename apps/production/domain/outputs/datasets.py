@@ -165,9 +165,9 @@ class FileCatalogue:
         runs = {file.name: file.run for file in self.files_of(whole)}
         if missing := [file for file in files if file not in runs]:
             raise CatalogueError(f"{whole} has no file {missing[0]}")
-        listed = [
-            {"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files
-        ]
+        listed = []
+        for file in files:
+            listed.append({"name": file} | ({} if runs[file] is None else {"run": runs[file]}))
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
             raise CatalogueError(f"another dataset is named {name}")

@@ -98,12 +98,14 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
     scope = scope_of(user)
     state = queue_state()
     holds = experiments_on_hold()
-    seen = [
-        (rank, pk)
-        for rank, (pk, _, experiment) in enumerate(line, start=1)
-        if scope.sees(experiment)
-    ]
-    following = [(rank, pk) for rank, pk in seen if rank > after]
+    seen = []
+    for rank, (pk, _, experiment) in enumerate(line, start=1):
+        if scope.sees(experiment):
+            seen.append((rank, pk))
+    following = []
+    for rank, pk in seen:
+        if rank > after:
+            following.append((rank, pk))
     rows_read = Request.objects.select_related(
         "experiment", "created_by", "submitted_by", "queue_entry"
     )
@@ -178,10 +180,12 @@ def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[
     """
     state = queue_state()
     holds = experiments_on_hold()
-    return [
-        expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds))
-        for request, ahead in rows
-    ]
+    starts = []
+    for request, ahead in rows:
+        starts.append(
+            expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds))
+        )
+    return starts
 
 
 def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
@@ -275,7 +279,10 @@ def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
     """
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)
-    of_requests = [event.target_id for event in events if event.kind != SHARE]
+    of_requests = []
+    for event in events:
+        if event.kind != SHARE:
+            of_requests.append(event.target_id)
     requests = Request.objects.visible_to(user).filter(pk__in=of_requests)
     visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
     if scope.sees_all:

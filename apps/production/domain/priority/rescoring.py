@@ -133,7 +133,10 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
 
     Each goes next to the other; of several, the one moved last goes nearest.
     """
-    by_pk = {entry.pk: entry for entry in entries if entry.is_queued}
+    by_pk = {}
+    for entry in entries:
+        if entry.is_queued:
+            by_pk[entry.pk] = entry
     nearest: dict[tuple[int, float], float] = {}
     done: set[int] = set()
 
@@ -205,11 +208,10 @@ def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
     """
     content = content_of(request)
     estimate = estimate_for(content, entry.request.experiment, at)
-    requested = [
-        stage.jobs * stage.wall_seconds
-        for stage in content.stages
-        if stage.jobs and stage.wall_seconds
-    ]
+    requested = []
+    for stage in content.stages:
+        if stage.jobs and stage.wall_seconds:
+            requested.append(stage.jobs * stage.wall_seconds)
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (
         (days.low, days.mid, days.high) if days else (None, None, None)

@@ -51,17 +51,19 @@ class ShareRow:
 def share_rows(shares: Shares | None = None) -> list[ShareRow]:
     """Return all experiments with their current or proposed shares."""
     shares = shares or read_shares()
-    return [
-        ShareRow(
-            e,
-            shares.weights[e.pk],
-            shares.share(e.pk),
-            shares.used_part(e.pk),
-            shares.used.get(e.pk, 0),
-        )
-        for e in Experiment.objects.all()
-        if e.pk in shares.weights
-    ]
+    rows = []
+    for e in Experiment.objects.all():
+        if e.pk in shares.weights:
+            rows.append(
+                ShareRow(
+                    e,
+                    shares.weights[e.pk],
+                    shares.share(e.pk),
+                    shares.used_part(e.pk),
+                    shares.used.get(e.pk, 0),
+                )
+            )
+    return rows
 
 
 @transaction.atomic
@@ -116,11 +118,10 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     """
     now = dict(read_shares().weights)
     keys = dict(Experiment.objects.values_list("pk", "key"))
-    problems = {
-        keys.get(pk, str(pk)): [f"Enter a whole number from 0 to {MAX_WEIGHT:,}."]
-        for pk, weight in weights.items()
-        if pk not in now or not 0 <= weight <= MAX_WEIGHT
-    }
+    problems = {}
+    for pk, weight in weights.items():
+        if pk not in now or not 0 <= weight <= MAX_WEIGHT:
+            problems[keys.get(pk, str(pk))] = [f"Enter a whole number from 0 to {MAX_WEIGHT:,}."]
     new_weights = now | dict(weights)
     if not problems and not any(new_weights.values()):
         problems["non_field_errors"] = ["At least one experiment must have a share."]
@@ -271,18 +272,19 @@ def _prospects(
     """Return what each entry would have in its class, in a fixed number of queries."""
     numbered = [(entry, name, entry.request.priority) for entry, name in entries]
     ahead = _count_ahead(numbered, at)
-    behind = [
-        (entry.request, startable)
-        for (entry, _), (_, startable) in zip(entries, ahead, strict=True)
-    ]
+    behind = []
+    for (entry, _), (_, startable) in zip(entries, ahead, strict=True):
+        behind.append((entry.request, startable))
     starts = starts_behind(behind, at=at)
-    return [
-        Prospect(
-            before + 1,
-            forecast_of_queued(entry, start, at=at, priority_class=name, assumption=assumption),
+    prospects = []
+    for (entry, name), (before, _), start in zip(entries, ahead, starts, strict=True):
+        prospects.append(
+            Prospect(
+                before + 1,
+                forecast_of_queued(entry, start, at=at, priority_class=name, assumption=assumption),
+            )
         )
-        for (entry, name), (before, _), start in zip(entries, ahead, starts, strict=True)
-    ]
+    return prospects
 
 
 def _queued(request: Request) -> QueueEntry | None:

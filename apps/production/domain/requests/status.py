@@ -36,7 +36,10 @@ def steps_of(request: Request) -> list[Step]:
             ("Approval", request.submitted_at),
             ("Queue", request.approved_at),
         ]
-        steps = [Step(label, "done") for label, reached in passed if reached]
+        steps = []
+        for label, reached in passed:
+            if reached:
+                steps.append(Step(label, "done"))
         return [*steps, Step(state.label.capitalize(), "now")]
     place, note = _PLACES[state]
     labels = ("Draft", "Approval", "Queue", "Production", "Data quality", "Done")
@@ -186,8 +189,8 @@ def required_services(request: Request, at: datetime) -> list[RequiredService]:
         for service in stage.services.all():
             users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
     rows = board(at, days=0) if users else []
-    return [
-        RequiredService(row, tuple(users[row.service.pk]))
-        for row in rows
-        if row.service.pk in users
-    ]
+    required = []
+    for row in rows:
+        if row.service.pk in users:
+            required.append(RequiredService(row, tuple(users[row.service.pk])))
+    return required

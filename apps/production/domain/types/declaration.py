@@ -128,14 +128,12 @@ class _Declared:
     @cached_property
     def reader(self) -> SchemaValidator:
         own = [argument for argument in self.arguments if argument.name not in CORE]
-        read = {
-            argument.name: core_schema.no_info_plain_validator_function(argument.read)
-            for argument in own
-        }
-        fields = {
-            name: core_schema.typed_dict_field(validator, required=False)
-            for name, validator in read.items()
-        }
+        read = {}
+        for argument in own:
+            read[argument.name] = core_schema.no_info_plain_validator_function(argument.read)
+        fields = {}
+        for name, validator in read.items():
+            fields[name] = core_schema.typed_dict_field(validator, required=False)
         return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="forbid"))
 
 
@@ -182,11 +180,10 @@ class StageType(_Declared):
 def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
     """Yield the faults of a word, text with `{argument}` in it, which no shell ever parses."""
     try:
-        names = [
-            (name, spec, change)
-            for _, name, spec, change in Formatter().parse(word)
-            if name is not None
-        ]
+        names = []
+        for _, name, spec, change in Formatter().parse(word):
+            if name is not None:
+                names.append((name, spec, change))
     except ValueError as error:
         yield f"{word!r}: {error}. Use {{{{ for a brace."
         return

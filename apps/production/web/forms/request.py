@@ -242,10 +242,11 @@ class RequestForms:
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
         self.shared.is_valid()
         shared = self.shared.cleaned_data
-        stages = [
-            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)}
-            for form in self.stages.forms
-        ]
+        stages = []
+        for form in self.stages.forms:
+            stages.append(
+                {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)}
+            )
         whole = {
             **_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}),
             "stages": stages,
@@ -490,7 +491,10 @@ def _typed_stages(content: RequestContent) -> list[Row]:
 
 
 def _typed_stage(stage: StageContent, kind: StageType) -> Row:
-    row = {a.name: [a.write(stage.value(a.name))] for a in kind.arguments if a.name != "services"}
+    row = {}
+    for a in kind.arguments:
+        if a.name != "services":
+            row[a.name] = [a.write(stage.value(a.name))]
     return row | {"kind": [stage.kind], "services": list(stage.services)}
 
 
@@ -509,6 +513,8 @@ def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
 
 
 def _defaults(arguments: Iterable[Argument]) -> dict[str, Value]:
-    return {
-        argument.name: argument.default for argument in arguments if argument.default is not None
-    }
+    defaults = {}
+    for argument in arguments:
+        if argument.default is not None:
+            defaults[argument.name] = argument.default
+    return defaults

@@ -59,10 +59,9 @@ def steps_of(
 
 
 def _steps(forms: RequestForms) -> list[Step]:
-    stages = [
-        Step(f"stage-{number}", form["name"].value() or f"Stage {number}")
-        for number, form in enumerate(forms.stages.forms, start=1)
-    ]
+    stages = []
+    for number, form in enumerate(forms.stages.forms, start=1):
+        stages.append(Step(f"stage-{number}", form["name"].value() or f"Stage {number}"))
     if any(form.resource_fields() for form in forms.stages.forms):
         resources = [Step(RESOURCES, "Resources")]
     else:

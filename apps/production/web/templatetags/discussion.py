@@ -24,11 +24,10 @@ def field_talk(context: Any, field: Any, position: int | None = None) -> str:
 def stage_talk(context: Any, position: int) -> str:
     """Render the threads about a stage and its fields."""
     path = f"stages.{position}"
-    threads = [
-        thread
-        for thread in context.get("threads", ())
-        if f"{thread.first.field}.".startswith(f"{path}.")
-    ]
+    threads = []
+    for thread in context.get("threads", ()):
+        if f"{thread.first.field}.".startswith(f"{path}."):
+            threads.append(thread)
     return _shown(context, threads)
 
 

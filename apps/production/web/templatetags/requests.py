@@ -144,10 +144,10 @@ def _ranks(event: Event) -> str:
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
     """The first changes of an event, each with the name of its place."""
-    return [
-        {**change, "place": place(change["path"])}
-        for change in event.data.get("changes", [])[:SHOWN_CHANGES]
-    ]
+    shown = []
+    for change in event.data.get("changes", [])[:SHOWN_CHANGES]:
+        shown.append({**change, "place": place(change["path"])})
+    return shown
 
 
 @register.filter

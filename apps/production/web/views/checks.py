@@ -211,11 +211,10 @@ def panel_context(
 
 def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, str]]:
     """Return anchor and label of the field and message of each error, in the order of the form."""
-    problems = [
-        (*forms.place_of(finding.path), finding.message)
-        for finding in report.findings
-        if finding.blocks
-    ]
+    problems = []
+    for finding in report.findings:
+        if finding.blocks:
+            problems.append((*forms.place_of(finding.path), finding.message))
     position = {anchor: number for number, anchor in enumerate(forms.anchors())}
     return sorted(problems, key=lambda problem: position[problem[0]])
 

@@ -49,10 +49,9 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     with show_errors(request, form):
         planned = links.plan_split(request=production_request, **how)
         if request.POST.get("do") != "split" or request.POST.get("seen") != seen:
-            rows = [
-                (part.words.capitalize(), part.content.title, part.content)
-                for part in planned.parts
-            ]
+            rows = []
+            for part in planned.parts:
+                rows.append((part.words.capitalize(), part.content.title, part.content))
             context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
             return render(request, "production/request/split.html", context)
 

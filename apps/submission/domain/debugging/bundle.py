@@ -153,7 +153,9 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
     if where and job.host:
         options.append(f"--{where}={job.host}")
     named = {"account": job.account, "partition": job.partition}
-    options += [f"--{name}={value}" for name, value in named.items() if value]
+    for name, value in named.items():
+        if value:
+            options.append(f"--{name}={value}")
     arguments = shlex.join(
         archived.arguments.split()
     )  # as accounting has them: words without quotes

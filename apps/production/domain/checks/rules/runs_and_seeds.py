@@ -46,11 +46,10 @@ def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Proble
     configuration.
     """
     first = content.stages[0] if content.stages else None
-    alike = {
-        o.key
-        for o in facts.others
-        if first and (o.release, o.configuration) == (first.release, first.configuration)
-    }
+    alike = set()
+    for o in facts.others:
+        if first and (o.release, o.configuration) == (first.release, first.configuration):
+            alike.add(o.key)
     for argument in content.workflow.arguments:
         if argument.type == "runs" and argument.name != NEW_RUNS:
             for other, common in _same_runs(content, facts, argument.name):
@@ -101,11 +100,10 @@ def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         return
     last = first + (stage.jobs or 1) - 1
     taken = [o for o in facts.others if o.first_seed and o.configuration == stage.configuration]
-    clash = [
-        o
-        for o in taken
-        if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1
-    ]
+    clash = []
+    for o in taken:
+        if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1:
+            clash.append(o)
     free = max((o.first_seed + max(o.jobs, 1) for o in taken if o.first_seed), default=0)
     for other in clash:
         yield Problem(

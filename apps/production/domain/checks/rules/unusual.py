@@ -159,9 +159,10 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     jobs = (content.stages[0].jobs if content.stages else None) or 0
     if not numbers or not jobs:
         return
-    earlier = [
-        block.jobs / block.runs for block in facts.earlier_blocks if block.jobs and block.runs
-    ]
+    earlier = []
+    for block in facts.earlier_blocks:
+        if block.jobs and block.runs:
+            earlier.append(block.jobs / block.runs)
     least = min(earlier, default=1.0)
     most = max(earlier, default=0.0)
     if least / JOBS_PER_RUN.times <= jobs / numbers <= JOBS_PER_RUN.limit(most):
