@@ -35,8 +35,8 @@ CHEAP = {
     "api": """
         advice announcement-detail announcement-list announcement-pin announcement-read announcement-withdraw
         archived-job-description archived-job-detail archived-job-environment archived-job-list
-        archived-job-pin archived-job-script archived-job-unpin archived-job-use-capture campaigns
-        capture-batches capture-report
+        archived-job-pin archived-job-script archived-job-undo-choice archived-job-unpin
+        archived-job-use-capture campaigns capture-batches capture-report
         change-of-known-error-approve change-of-known-error-detail change-of-known-error-list
         change-of-known-error-reject claim-accept claim-detail claim-withdraw comment-detail comment-list
         comment-reopen comment-resolve comment-withdraw debug-run-detail debug-run-list delegation-detail
@@ -68,7 +68,7 @@ CHEAP = {
         workflow-type-list
     """,
     "archive": """
-        compare description environment job jobs line pin script unpin use-capture
+        compare description environment job jobs line pin script undo-choice unpin use-capture
     """,
     "core": """
         healthz help readyz styleguide

@@ -95,6 +95,7 @@ EXPECTED = {
     "api:archived-job-pin": OF_EXPERIMENT,
     "api:archived-job-script": OF_EXPERIMENT,
     "api:archived-job-tar": ALL,
+    "api:archived-job-undo-choice": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "api:archived-job-unpin": OF_EXPERIMENT,
     # and then told that no capture differs
     "api:archived-job-use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
@@ -259,6 +260,7 @@ EXPECTED = {
     "archive:pin": OF_EXPERIMENT,
     "archive:script": OF_EXPERIMENT,
     "archive:tar": ALL,
+    "archive:undo-choice": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "archive:unpin": OF_EXPERIMENT,
     "archive:use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "diagnosis:act-on-group": OF_EXPERIMENT,

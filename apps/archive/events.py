@@ -15,6 +15,11 @@ declare(
         "chose the capture to use",
         "was chosen among captures that differ",
     ),
+    EventKind(
+        "archive.choice_undone",
+        "undid the choice of the capture",
+        "is no longer the chosen capture",
+    ),
     EventKind("archive.pinned", "pinned the job", "was pinned"),
     EventKind("archive.unpinned", "unpinned the job", "was unpinned"),
     EventKind("archive.expired", "deleted expired jobs", "had expired jobs deleted"),

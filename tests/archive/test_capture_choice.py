@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from apps.accounts.enums import Role
-from apps.archive.domain.store.conflicts import MOST_UNSTORED, choose_capture
+from apps.archive.domain.store.conflicts import (
+    MOST_UNSTORED,
+    choice_events,
+    choose_capture,
+    undo_capture_choice,
+)
 from apps.archive.domain.store.contents import archived_job_for, archived_jobs_for, read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
@@ -45,6 +50,70 @@ def choose(job, by, **changes):
     job.refresh_from_db()
     values = {"conflict_version": job.conflict_version, "reason": "The log shows it.", "at": START}
     return choose_capture(job=job, by=by, **values | changes)
+
+
+def undo(job, by, **changes):
+    job.refresh_from_db()
+    values = {"conflict_version": job.conflict_version, "reason": "It was forged.", "at": START}
+    return undo_capture_choice(job=job, by=by, **values | changes)
+
+
+def test_choice_can_be_undone_and_made_again(approver, shifter):
+    store(true_capture(), forged_capture())
+    first, second = rows()
+    with pytest.raises(InvalidTransition):
+        undo(first, approver)
+    choose(second, approver)
+    with pytest.raises(NotAllowed):
+        undo(second, shifter)
+    with pytest.raises(InvalidFields):
+        undo(second, approver, reason=" ")
+    with pytest.raises(StaleState):
+        undo(second, approver, conflict_version=0)
+
+    undo(first, approver)
+    assert [distrust(row, {"", "farm-1"}) for row in rows()] == [LeftOut.CONFLICT] * 2
+    assert not any(row.chosen_by or row.chosen_reason for row in rows())
+    choose(first, approver)
+    assert [bool(row.open_conflict) for row in rows()] == [False, True]
+    events = [(event.kind, event.target_id, event.reason) for event in choice_events(rows())]
+    assert events == [
+        ("archive.capture_chosen", str(first.pk), "The log shows it."),
+        ("archive.choice_undone", str(second.pk), "It was forged."),
+        ("archive.capture_chosen", str(second.pk), "The log shows it."),
+    ]
+
+
+def test_page_undoes_a_choice_and_lists_all(client, approver, shifter):
+    store(true_capture(), forged_capture())
+    first, second = rows()
+    choose(second, approver)
+    second.refresh_from_db()
+    client.force_login(approver)
+    address = f"/archive/{second.pk}/undo-choice/"
+    assert f'formaction="{address}"' in text_of(client.get(f"/archive/{first.pk}/"))
+
+    form = {"conflict_version": second.conflict_version, "reason": "<i>forged"}
+    page = text_of(client.post(address, form, follow=True))
+    assert "The job cannot be retried from this capture" in page
+    assert "undid the choice of the capture" in page
+    assert "The log shows it." in page
+    assert "&lt;i&gt;forged" in page
+    assert "Undo choice" not in page
+    assert "Nothing was changed" in text_of(client.post(address, form, follow=True))
+
+
+def test_api_undoes_a_choice(client, approver):
+    store(true_capture(), forged_capture())
+    _, second = rows()
+    choose(second, approver)
+    second.refresh_from_db()
+    client.force_login(approver)
+    body = {"conflict_version": second.conflict_version, "reason": "forged"}
+    address = f"/api/v1/archive/{second.pk}/undo-choice/"
+    answer = client.post(address, body, "application/json")
+    assert (answer.status_code, answer.json()["chosen_at"]) == (200, None)
+    assert client.post(address, body, "application/json").status_code == 409
 
 
 def test_chosen_capture_is_that_of_the_job_and_no_longer_blocked(approver):
@@ -278,13 +347,13 @@ def test_of_two_approvers_at_once_one_chooses():
 
 steps = st.one_of(
     st.tuples(st.just("store"), st.integers(0, 50), st.sampled_from([b"a", b"b", b"c"])),
-    st.tuples(st.just("choose"), st.integers(0, 7), st.none()),
+    st.tuples(st.sampled_from(["choose", "choose", "undo"]), st.integers(0, 7), st.none()),
 )
 
 
 class AnySteps(TestCase):
     @given(steps=st.lists(steps, min_size=2, max_size=10))
-    def test_choice_holds_until_a_new_content_arrives(self, steps):
+    def test_choice_holds_until_it_is_undone_or_a_new_content_arrives(self, steps):
         """All captures are less than a minute apart, so of one submission."""
         user = people.person("chooser", (Role.APPROVER, None))
         known: set[bytes] = set()
@@ -296,6 +365,10 @@ class AnySteps(TestCase):
                 if script not in known:
                     known.add(script)
                     chosen_pk = None
+            elif what == "undo":
+                if chosen_pk:
+                    undo(stored[number % len(stored)], user)
+                chosen_pk = None
             elif stored and len(known) > 1:
                 row = stored[number % len(stored)]
                 if row.pk != chosen_pk:

@@ -26,7 +26,7 @@ from apps.archive.api.serializers import (
 from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import hits_in
-from apps.archive.domain.store.conflicts import choose_capture
+from apps.archive.domain.store.conflicts import choose_capture, undo_capture_choice
 from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
@@ -221,6 +221,16 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     def use_capture(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
         """Use this one of the captures of a job that differ."""
         return choose_capture(job=job, **fields)
+
+    @command(
+        CaptureChoiceSerializer,
+        ArchivedJobSerializer,
+        allowed=may_choose_capture,
+        url_path="undo-choice",
+    )
+    def undo_choice(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
+        """Use none of the captures of a job that differ."""
+        return undo_capture_choice(job=job, **fields)
 
 
 def _bytes(blob: Blob) -> HttpResponse:

@@ -34,5 +34,7 @@ class PinForm(forms.Form):
 class CaptureChoiceForm(forms.Form):
     conflict_version = forms.IntegerField(widget=forms.HiddenInput)
     reason = forms.CharField(
-        max_length=200, label="Reason", help_text="How you know which capture is right."
+        max_length=200,
+        label="Reason",
+        help_text="How you know which capture is right, or that none is.",
     )

@@ -13,6 +13,7 @@ urlpatterns = [
     path("archive/<int:pk>/pin/", views.pin, name="pin"),
     path("archive/<int:pk>/unpin/", views.unpin, name="unpin"),
     path("archive/<int:pk>/use-capture/", views.use_capture, name="use-capture"),
+    path("archive/<int:pk>/undo-choice/", views.undo_choice, name="undo-choice"),
     path("archive/<int:pk>/script/", views.content, {"kind": "script"}, name="script"),
     path(
         "archive/<int:pk>/environment/", views.content, {"kind": "environment"}, name="environment"

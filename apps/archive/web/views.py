@@ -1,5 +1,6 @@
 """Pages of the archive: list, job, comparison, and raw contents."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +17,13 @@ from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import may_pin, pin_job, unpin_job
 from apps.archive.domain.search.search import TooWide, hits_in
 from apps.archive.domain.search.word_index import jobs_waiting
-from apps.archive.domain.store.conflicts import captures_of, choose_capture, unstored_captures
+from apps.archive.domain.store.conflicts import (
+    captures_of,
+    choice_events,
+    choose_capture,
+    undo_capture_choice,
+    unstored_captures,
+)
 from apps.archive.domain.store.contents import (
     DamagedContent,
     jobs_for_list,
@@ -103,6 +110,7 @@ def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str,
         "captures": shown[:MOST_CAPTURES],
         "unstored_captures": unstored_captures(shown)[:MOST_CAPTURES],
         "not_shown": len(captures) - len(shown[:MOST_CAPTURES]),
+        "choices": choice_events(shown)[:MOST_CAPTURES],
         "chosen": next((capture for capture in shown if capture.chosen_at), None),
         "choice_form": CaptureChoiceForm(initial=version, auto_id="capture_%s")
         if may_choose
@@ -201,6 +209,18 @@ def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def use_capture(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    return _change_choice(request, pk, choose_capture, "This capture is in use.")
+
+
+@require_POST
+def undo_choice(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    return _change_choice(request, pk, undo_capture_choice, "No capture of this job is in use.")
+
+
+def _change_choice(
+    request: AuthenticatedRequest, pk: int, change: Callable[..., ArchivedJob], done: str
+) -> HttpResponse:
+    """Choose a capture or undo a choice, and go back to the job."""
     job = _job(request, pk)
     form = CaptureChoiceForm(request.POST)
     if not may_choose_capture(request.user, job):
@@ -209,8 +229,8 @@ def use_capture(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         messages.error(request, "Enter a reason of up to 200 characters.")
         return redirect("archive:job", pk=pk)
     with show_errors(request):
-        choose_capture(job=job, by=request.user, at=timezone.now(), **form.cleaned_data)
-        messages.success(request, "This capture is in use.")
+        change(job=job, by=request.user, at=timezone.now(), **form.cleaned_data)
+        messages.success(request, done)
     return redirect("archive:job", pk=pk)
 
 

@@ -2,8 +2,8 @@
 
 None replaces the first one.
 
-A user with permission may choose the capture that is right. It counts until one with yet another
-content arrives.
+A user with permission may choose the capture that is right. It counts until another one is chosen,
+the choice is undone, or a capture with yet another content arrives.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.models import Event
 
 #: Names of the senders in the text of a conflict.
 _MOST_SENDERS = 3
@@ -145,32 +146,79 @@ def choose_capture(
     `InvalidTransition` if there is no conflict, and `StaleState` if another capture has arrived or
     another choice was made since.
     """
-    lock_for_this_transaction("archive.store")  # so that no other capture is stored meanwhile
-    captures = captures_of(job)
-    if not all(may_choose_capture(by, capture) for capture in captures):
-        raise NotAllowed(
-            "Only approvers and admins of the experiments of all captures can choose one."
-        )
-    chosen = next((capture for capture in captures if capture.pk == job.pk), None)
-    if chosen is None or not chosen.conflict:
-        raise InvalidTransition("This job has no captures that differ.")
-    if chosen.conflict_version != conflict_version:
-        raise StaleState(
-            "Another capture has arrived, or another user has chosen one. Nothing was "
-            "changed. Check the captures."
-        )
+    captures, chosen = _locked_captures(job, conflict_version, by)
     if chosen.chosen_at:
         raise InvalidTransition("This capture is in use already.")
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter why this capture is the right one."]})
 
-    for capture in captures:
-        capture.conflict_version += 1
     _set_choice(captures, by="", reason="", at=None)
     _set_choice([chosen], by=str(by), reason=reason.strip(), at=at)
-    ArchivedJob.objects.bulk_update(captures, _FIELDS, batch_size=1000)
+    _save_choice(captures)
     publish(kind="archive.capture_chosen", target=chosen, by=by, at=at, reason=reason.strip())
     return chosen
+
+
+@transaction.atomic
+def undo_capture_choice(
+    *, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime
+) -> ArchivedJob:
+    """Open the conflict of a job's captures again, so that none of them is used; return the job.
+
+    Raises as `choose_capture`, and `InvalidTransition` if none is chosen.
+    """
+    captures, row = _locked_captures(job, conflict_version, by)
+    chosen = [capture for capture in captures if capture.chosen_at]
+    if not chosen:
+        raise InvalidTransition("No capture of this job is chosen.")
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Enter why the choice was wrong."]})
+
+    _set_choice(captures, by="", reason="", at=None)
+    _save_choice(captures)
+    for capture in chosen:
+        publish(kind="archive.choice_undone", target=capture, by=by, at=at, reason=reason.strip())
+    return row
+
+
+def choice_events(captures: Iterable[ArchivedJob]) -> QuerySet[Event]:
+    """Return the choices of captures of a job and what undid them, the newest first."""
+    return Event.objects.filter(
+        kind__in=["archive.capture_chosen", "archive.choice_undone"],
+        target_type=ArchivedJob._meta.label_lower,
+        target_id__in=[str(capture.pk) for capture in captures],
+    ).order_by("-pk")
+
+
+def _locked_captures(
+    job: ArchivedJob, conflict_version: int, by: User
+) -> tuple[list[ArchivedJob], ArchivedJob]:
+    """Return the captures of a job, to which none is added in this transaction,
+    and the job among them.
+
+    Raises `NotAllowed`, `InvalidTransition` if there is no conflict, and `StaleState`.
+    """
+    lock_for_this_transaction("archive.store")
+    captures = captures_of(job)
+    if not all(may_choose_capture(by, capture) for capture in captures):
+        raise NotAllowed(
+            "Only approvers and admins of the experiments of all captures can choose one."
+        )
+    row = next((capture for capture in captures if capture.pk == job.pk), None)
+    if row is None or not row.conflict:
+        raise InvalidTransition("This job has no captures that differ.")
+    if row.conflict_version != conflict_version:
+        raise StaleState(
+            "Another capture has arrived, or another user has changed the choice. Nothing was "
+            "changed. Check the captures."
+        )
+    return captures, row
+
+
+def _save_choice(captures: Sequence[ArchivedJob]) -> None:
+    for capture in captures:
+        capture.conflict_version += 1
+    ArchivedJob.objects.bulk_update(captures, _FIELDS, batch_size=1000)
 
 
 def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None) -> None:
