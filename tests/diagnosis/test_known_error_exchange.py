@@ -5,9 +5,12 @@ a check stores nothing.
 import pytest
 import yaml
 from django.urls import reverse
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
 from apps.diagnosis.models import KnownError, KnownErrorChange
+from apps.production.domain.yaml_text import parse_yaml
 
 TEXT = """known_errors:
   - id: GEO-GONE
@@ -60,6 +63,28 @@ def test_export_keeps_every_character(example):
     text = write_known_errors(rows)
     assert yaml.safe_load(text)["known_errors"][1]["example"] == example
     assert text == written_by_pyyaml(text)
+
+
+texts = st.text(
+    st.one_of(
+        st.sampled_from("\x85\u2028\u2029\ufeff\n\t\\'\":#- 1e.~😍"),
+        st.characters(exclude_categories=["Cs"]),
+    ),
+    min_size=1,
+    max_size=300,
+)
+
+
+@settings(max_examples=500)
+@given(example=texts, title=texts)
+@example(example="a\x85b", title="\u2028")
+@example(example="1e5", title="~")
+def test_import_reads_the_text_that_was_exported(example, title):
+    written = write_known_errors([KnownError(id="ODD", title=title, example=example)])
+    parsed = parse_yaml(written)
+    assert parsed.faults == []
+    entry = parsed.data["known_errors"][0]
+    assert (entry["title"], entry["example"]) == (title, example)
 
 
 def test_check_stores_nothing_import_stores_all(db, approver, at):
