@@ -73,7 +73,7 @@ class Queue(Generic[W]):
 
     def due(self, at: datetime) -> QuerySet[W]:
         """Return the rows to be tried now, the longest waiting first."""
-        return self.unfinished().filter(due_at__lte=at).order_by("due_at", "pk")
+        return self.unfinished().filter(due_at__lte=at).order_by("due_at")
 
     def failing(self) -> QuerySet[W]:
         """Return the unfinished rows that failed, or whose worker was killed."""
@@ -122,12 +122,14 @@ class Queue(Generic[W]):
         claims = {row.pk: (row.attempts, row.due_at) for row in locked}
         return [row for row in rows if claims.get(row.pk) == (row.attempts, row.due_at)]
 
-    @transaction.atomic
-    def release(self, claimed: Iterable[W], *, due_at: datetime, **changes: Any) -> None:
+    def release(self, claimed: Sequence[W], *, due_at: datetime, **changes: Any) -> None:
         """Give claimed rows back until `due_at`; the attempt does not count."""
-        held = [row.pk for row in self.hold(claimed)]
-        rows = self.model._default_manager.filter(pk__in=held)
-        rows.update(attempts=F("attempts") - 1, due_at=due_at, **changes)
+        if not claimed:
+            return
+        with transaction.atomic():
+            held = [row.pk for row in self.hold(claimed)]
+            rows = self.model._default_manager.filter(pk__in=held)
+            rows.update(attempts=F("attempts") - 1, due_at=due_at, **changes)
 
     @transaction.atomic
     def fail(

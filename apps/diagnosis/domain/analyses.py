@@ -12,6 +12,7 @@ from typing import Self
 from django.db import DatabaseError
 
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.work import BackOff
 from apps.diagnosis import wording
 from apps.diagnosis.domain.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.decisions import Decision
@@ -41,7 +42,7 @@ from apps.jobs.models import Job
 log = logging.getLogger(__name__)
 
 #: Waits before a missing log is looked for again: file systems lag behind the scheduler.
-BACK_OFF_SECONDS = (20, 60)
+BACK_OFF = BackOff((20, 60))
 #: A harvest that was interrupted so often is given up.
 ATTEMPTS = 5
 EVIDENCE_LIMIT = 200
@@ -153,8 +154,8 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         temporary = [
             error for error in errors if not isinstance(error, LogRefused | LogOverwritten)
         ]
-        if temporary and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
-            wait = BACK_OFF_SECONDS[harvest.attempts - 1]
+        if temporary and job.started_at and harvest.attempts <= len(BACK_OFF.seconds):
+            wait = BACK_OFF.seconds[harvest.attempts - 1]
             return Outcome(harvest, HarvestState.QUEUED, _joined(temporary), wait_seconds=wait)
 
         return _concluded(harvest, context, results)

@@ -13,15 +13,23 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import F, QuerySet
+from django.db.models import Q, QuerySet
 
 from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
+from apps.core.domain.work import Queue
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed
-from apps.diagnosis.domain.analyses import Context, Outcome, analyse, analyse_whole, failure
+from apps.diagnosis.domain.analyses import (
+    BACK_OFF,
+    Context,
+    Outcome,
+    analyse,
+    analyse_whole,
+    failure,
+)
 from apps.diagnosis.domain.decisions import store_verdicts
 from apps.diagnosis.domain.known_errors.omissions import count_omissions
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
@@ -39,6 +47,14 @@ MOST_WAITING = 4
 RUN_TIMEOUT = timedelta(minutes=12)
 #: A harvest that waits longer lost its message to the worker, and is requeued.
 GRACE = timedelta(seconds=60)
+HARVESTS = Queue(
+    name="harvest",
+    title="Logs of failed jobs",
+    model=LogHarvest,
+    unfinished_rows=Q(state__in=[HarvestState.QUEUED, HarvestState.RUNNING]),
+    back_off=BACK_OFF,
+    lease=RUN_TIMEOUT,
+)
 #: So many jobs are claimed at once, and stored after so long or with so much to store at the
 #: latest.
 BATCH = 100
@@ -102,9 +118,7 @@ def harvest_batch(*, at: datetime) -> int:
     that a log that kills workers keeps no other job waiting. Any number of workers may do so at
     once.
     """
-    waiting = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at).order_by(
-        "due_at"
-    )
+    waiting = HARVESTS.due(at).filter(state=HarvestState.QUEUED)
     claimed = _claim(waiting.filter(interrupted=True)[:1], at) or _claim(
         waiting.filter(interrupted=False)[:BATCH], at
     )
@@ -112,23 +126,10 @@ def harvest_batch(*, at: datetime) -> int:
     return len(claimed)
 
 
-@transaction.atomic
-def _claim(queued: QuerySet[LogHarvest], at: datetime) -> list[LogHarvest]:
+def _claim(waiting: QuerySet[LogHarvest], at: datetime) -> list[LogHarvest]:
     """Claim queued harvests that no other worker claims, and return them with their jobs."""
-    rows = queued.select_related("job__cluster", "job__experiment").select_for_update(
-        skip_locked=True, of=("self",)
-    )
-    claimed, due_at = list(rows), at + RUN_TIMEOUT
-    for harvest in claimed:
-        harvest.state, harvest.attempts, harvest.due_at = (
-            HarvestState.RUNNING,
-            harvest.attempts + 1,
-            due_at,
-        )
-    if claimed:
-        mine = LogHarvest.objects.filter(pk__in=[harvest.pk for harvest in claimed])
-        mine.update(state=HarvestState.RUNNING, attempts=F("attempts") + 1, due_at=due_at)
-    return claimed
+    rows = waiting.select_related("job__cluster", "job__experiment")
+    return HARVESTS.claim(rows, at=at, state=HarvestState.RUNNING)
 
 
 def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestState]:
@@ -145,24 +146,9 @@ def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestSt
             break
         outcomes.append(analyse(harvest, context, at))
         held += outcomes[-1].size_bytes
-    _give_back(claimed[len(outcomes) :], at)
+    not_begun = claimed[len(outcomes) :]
+    HARVESTS.release(not_begun, due_at=at, state=HarvestState.QUEUED)
     return _store_apart(outcomes, at)
-
-
-def _held(claimed: Iterable[LogHarvest]) -> QuerySet[LogHarvest]:
-    """Return the harvests claimed together that have not been queued or claimed again meanwhile."""
-    rows = list(claimed)
-    return LogHarvest.objects.filter(
-        pk__in=[row.pk for row in rows],
-        state=HarvestState.RUNNING,
-        due_at__in={row.due_at for row in rows},
-    )
-
-
-def _give_back(claimed: Sequence[LogHarvest], at: datetime) -> None:
-    """Queue claimed harvests that were not begun."""
-    if claimed:
-        _held(claimed).update(state=HarvestState.QUEUED, attempts=F("attempts") - 1, due_at=at)
 
 
 def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
@@ -191,8 +177,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
     """Store the outcomes of harvests that are still claimed, in one transaction;
     return their states.
     """
-    claimed = _held(outcome.harvest for outcome in outcomes).select_for_update().order_by("pk")
-    held = set(claimed.values_list("pk", flat=True))
+    held = {harvest.pk for harvest in HARVESTS.hold(outcome.harvest for outcome in outcomes)}
     outcomes = [outcome for outcome in outcomes if outcome.harvest.pk in held]
     if not outcomes:
         return {}
@@ -261,11 +246,9 @@ def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
 
 def requeue_overdue(*, at: datetime, limit: int = 500) -> int:
     """Requeue overdue harvests, of killed workers and lost messages; return how many."""
-    dead = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
-    dead.update(state=HarvestState.QUEUED, interrupted=True, due_at=at - GRACE)
-    late = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at - GRACE).order_by(
-        "due_at"
-    )
+    lost = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
+    lost.update(state=HarvestState.QUEUED, interrupted=True, due_at=at - GRACE)
+    late = HARVESTS.due(at - GRACE).filter(state=HarvestState.QUEUED)
     with transaction.atomic():
         ids = list(late.values_list("pk", flat=True)[:limit])
         LogHarvest.objects.filter(pk__in=ids, state=HarvestState.QUEUED).update(due_at=at)

@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster, Site
+from apps.core.models import Work
 from apps.diagnosis.enums import (
     Advice,
     BaselineScope,
@@ -27,7 +28,7 @@ from apps.jobs.models import Job
 from apps.statusboard.models import Incident
 
 
-class LogHarvest(models.Model):
+class LogHarvest(Work):
     """The analysis of the logs of one attempt of a job: its state and last error."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
@@ -37,10 +38,6 @@ class LogHarvest(models.Model):
     )
     interrupted = models.BooleanField(
         default=False, help_text="Its worker was killed, so it is analysed alone."
-    )
-    last_error = models.TextField(blank=True)
-    due_at = models.DateTimeField(
-        help_text="When it starts next or, if running, when it counts as interrupted."
     )
     harvested_at = models.DateTimeField(null=True, blank=True)
 

@@ -86,12 +86,13 @@ def form_digests(*, at: datetime) -> int:
 
 
 def due_mail(at: datetime) -> QuerySet[Message]:
-    return MAIL.due(at)
+    return MAIL.due(at).order_by("due_at", "pk")
 
 
 def due_calls(at: datetime) -> QuerySet[Message]:
     """Return the due calls of enabled webhooks that do not wait for a retry."""
-    return CALLS.due(at).filter(Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at))
+    ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at)
+    return CALLS.due(at).filter(ready).order_by("due_at", "pk")
 
 
 def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:

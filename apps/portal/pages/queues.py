@@ -5,9 +5,10 @@ from typing import Any
 
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
+from apps.diagnosis.domain.harvest import HARVESTS
 from apps.notifications.domain.delivery import CALLS, MAIL
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS)
+QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:
