@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     if sys.argv[1:2] == ["capture"]:
-        from apps.archive.capture.begin import begin
+        from capture.begin import begin
 
         begin(sys.argv[2:])
     from importlib.util import find_spec
@@ -37,7 +37,7 @@ def make_first_plan() -> None:
 
     It needs the settings alone and does not wait for all apps to load.
     """
-    from apps.archive.capture.resources import go_first
+    from capture.resources import go_first
 
     go_first()
     from apps.archive.management.commands.capture import Command

@@ -14,11 +14,11 @@ from uuid import uuid4
 
 import psycopg
 
-from apps.archive.capture.portals.broker import Broker
-from apps.archive.wire.batches import pack
-from apps.archive.wire.intake import insert_batch
 from benchmarks.portal import portal, wait_until
 from benchmarks.spool import captured_jobs
+from capture.portals.broker import Broker
+from capture.wire.batches import pack
+from capture.wire.intake import insert_batch
 
 BATCH_JOBS = 250
 PROCESSES = (1, 2, 4)

@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 
 FIRST_JOB = 4_200_000  # job ids of a cluster that has run for years

@@ -32,7 +32,7 @@ CHECKS: dict[str, list[str | Path]] = {
     "deploy": [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"],
     "migrations": [*MANAGE, "makemigrations", "--check", "--dry-run"],
     "vulnerabilities": [sys.executable, "-m", "dev.audit"],
-    "types": [BINARIES / "mypy", "apps", "opsportal", "dev", "clients/opsctl/opsctl"],
+    "types": [BINARIES / "mypy", "apps", "capture", "opsportal", "dev", "clients/opsctl/opsctl"],
 }
 
 

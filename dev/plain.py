@@ -13,7 +13,7 @@ from pathlib import Path
 from dev.messages import say
 from dev.processes import ROOT
 
-FOLDERS = ("apps", "opsportal")
+FOLDERS = ("apps", "capture", "opsportal")
 #: Names that fit everything and say nothing.
 VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
 #: At most so many per 1,000 lines. They only ever go down: to 20, 0, 14, 6 and 0.

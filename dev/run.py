@@ -29,7 +29,7 @@ CLUSTER = "hepsim"
 WEB_SECONDS = 90
 LOWEST_PRIORITY = 19
 #: What pages, static files, migrations and the demo are made of.
-CODE = ("apps", "clients", "opsportal", "requirements.lock", "static", "templates")
+CODE = ("apps", "capture", "clients", "opsportal", "requirements.lock", "static", "templates")
 PR_SET_PDEATHSIG = 1
 
 

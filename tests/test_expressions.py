@@ -1,5 +1,5 @@
 """No regular expression of a user runs in a process of the portal's own: the rule,
-over all code of `apps/`.
+over all code of `apps/` and `capture/`.
 
 What a test here finds either goes through `apps.core.domain.expression_runs`, or is added to a list
 with the reason.
@@ -11,7 +11,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MODULES = [path for path in sorted((ROOT / "apps").rglob("*.py")) if "migrations" not in path.parts]
+MODULES = [
+    path
+    for folder in ("apps", "capture")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "migrations" not in path.parts
+]
 #: Functions and classes that give `re` or `re2` a text that is not written in them.
 COMPILE = {
     ("apps/archive/domain/comparison.py", "normalised"): "an escaped job ID",

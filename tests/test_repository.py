@@ -13,7 +13,7 @@ from opsportal.version import VERSION
 ROOT = Path(__file__).parents[1]
 SOURCES = [
     path
-    for folder in ("apps", "opsportal", "dev")
+    for folder in ("apps", "capture", "opsportal", "dev")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "migrations" not in path.parts
 ]

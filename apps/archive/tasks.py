@@ -13,11 +13,11 @@ from apps.archive.domain import links, masking_trials, retention
 from apps.archive.domain.intake import wake_workers
 from apps.archive.domain.search import word_index
 from apps.archive.sinks import delivery
-from apps.archive.wire.intake import QUEUE
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
 from apps.jobs.domain import queue
+from capture.wire.intake import QUEUE
 
 log = logging.getLogger(__name__)
 

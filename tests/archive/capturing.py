@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from apps.archive.capture.capture import Capture
-from apps.archive.capture.handover import HandOver
-from apps.archive.capture.journal.journal import JournaledBatch
-from apps.archive.capture.masking_rules import KeptRules
-from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, PortalAway
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
-from apps.archive.wire.batches import unpack
-from apps.archive.wire.entry import CapturedJob
-from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Masker
+from capture.capture import Capture
+from capture.handover import HandOver
+from capture.journal.journal import JournaledBatch
+from capture.masking_rules import KeptRules
+from capture.portals.base import BatchRefused, BatchTooLarge, PortalAway
+from capture.wire.batches import unpack
+from capture.wire.entry import CapturedJob
+from capture.wire.intake import JournalOutdated
 
 
 class MemoryPortal:

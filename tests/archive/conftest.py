@@ -13,12 +13,12 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from apps.archive.capture.journal.journal import Journal
-from apps.archive.capture.watch import polling
-from apps.archive.capture.watch.base import Watch
 from apps.archive.domain.search import word_index
 from apps.archive.management.commands.capture import Command, make_plan
 from apps.archive.models import ArchivedJob
+from capture.journal.journal import Journal
+from capture.watch import polling
+from capture.watch.base import Watch
 from tests.factories.archive import START, archive_all
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from apps.archive.domain.intake import accept_batch
 from apps.archive.models import IntakeBatch, RefusedJob, SinkState
 from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
-from apps.archive.wire.batches import pack, unpack
+from capture.wire.batches import pack, unpack
 
 
 class Delivering:

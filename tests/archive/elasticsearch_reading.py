@@ -6,7 +6,7 @@ import base64
 from datetime import datetime
 from typing import Any
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 
 def job_of(document: dict[str, Any]) -> CapturedJob:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from confluent_kafka import Message
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 
 def jobs_of(messages: Iterable[Message]) -> list[CapturedJob]:

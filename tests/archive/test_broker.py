@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from kombu import Connection
 
-from apps.archive.capture.portals import broker as broker_module
-from apps.archive.capture.portals.broker import MOST_WAITING, QUEUE, TASK, Broker
+from capture.portals import broker as broker_module
+from capture.portals.broker import MOST_WAITING, QUEUE, TASK, Broker
 
 DATABASE = 9
 

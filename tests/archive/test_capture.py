@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.archive.capture import capture as capture_module
-from apps.archive.capture.handover import HandOver
-from apps.archive.capture.journal.journal import Journal
-from apps.archive.capture.masking_rules import KeptRules
-from apps.archive.capture.queues import WaitingEntries
-from apps.archive.capture.watch import watcher as watcher_module
-from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.wire.batches import unpack
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.domain.masking import Masker, Rule
+from capture import capture as capture_module
+from capture.handover import HandOver
+from capture.journal.journal import Journal
+from capture.masking_rules import KeptRules
+from capture.queues import WaitingEntries
+from capture.watch import watcher as watcher_module
+from capture.watch.watcher import Watcher
+from capture.wire.batches import unpack
 from tests.factories.archive import captured_job, with_identity
 
 from .capturing import MemoryPortal, capture_of, running

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from capture.journal.journal import RESERVE_BYTES, Journal
 from tests.factories.archive import archive_all, with_identity
 from tests.small_disk import small_disk
 

@@ -29,11 +29,11 @@ from apps.archive.models import (
 )
 from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
-from apps.archive.wire import batches
-from apps.archive.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
-from apps.archive.wire.report import CaptureReport
 from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule
+from capture.wire import batches
+from capture.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
+from capture.wire.report import CaptureReport
 from tests.contracts.sink import SUBMITTED, a_job
 
 REPORT = "/api/v1/capture/report/"

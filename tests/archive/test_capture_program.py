@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture import kept_plan
-from apps.archive.capture.plan import Plan
-from apps.archive.capture.watch.base import Watch
+from capture import kept_plan
+from capture.plan import Plan
+from capture.watch.base import Watch
 
 from .conftest import ROOT, archived, capture_arguments, until_killed, wait_for
 from .spool_writer import write_job
 
 LOADED = """
 import sys
-import apps.archive.capture.main
+import capture.main
 from apps.clusters.schedulers.registry import SCHEDULERS
 for name in ("slurm", "torque", "htcondor"):
     SCHEDULERS.get(name)

@@ -14,9 +14,9 @@ import time
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.archive.capture.journal.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
+from capture.journal.journal import Journal
 from tests.factories.archive import START, archive_all, captured_job, store
 
 from .conftest import Portal, archived, wait_for

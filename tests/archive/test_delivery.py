@@ -17,8 +17,8 @@ from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
-from apps.archive.wire.batches import unpack
 from apps.core.errors import InvalidTransition
+from capture.wire.batches import unpack
 from tests.factories.archive import captured_job
 
 from .capturing import MemorySink

@@ -8,7 +8,7 @@ import pytest
 
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 from tests.archive.elasticsearch_reading import job_of
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job, packed
 from tests.relay import Relay

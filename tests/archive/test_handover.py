@@ -7,10 +7,10 @@ from contextlib import closing, suppress
 
 import pytest
 
-from apps.archive.capture.journal.journal import Journal, JournalError
-from apps.archive.capture.masking_rules import KeptRules
-from apps.archive.capture.process import HandOverProcess, JournalDied
 from apps.core.domain.masking import Rule
+from capture.journal.journal import Journal, JournalError
+from capture.masking_rules import KeptRules
+from capture.process import HandOverProcess, JournalDied
 from tests.factories.archive import captured_job, with_identity
 from tests.small_disk import small_disk
 

@@ -8,11 +8,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from apps.archive.capture.journal.journal import JournaledBatch
-from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
-from apps.archive.capture.portals.http import HttpPortal
-from apps.archive.wire.report import CaptureReport
 from apps.core.domain.masking import Rule
+from capture.journal.journal import JournaledBatch
+from capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
+from capture.portals.http import HttpPortal
+from capture.wire.report import CaptureReport
 from tests.certificates import self_signed, speak_tls
 
 SENDER = Sender(cluster="alps", host="")

@@ -7,8 +7,8 @@ import pytest
 
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import IntakeBatch
-from apps.archive.wire.batches import pack, unpack
-from apps.archive.wire.intake import IntakeFull, JournalOutdated
+from capture.wire.batches import pack, unpack
+from capture.wire.intake import IntakeFull, JournalOutdated
 from tests.factories.archive import captured_job
 
 pytestmark = pytest.mark.django_db

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.capture.journal.journal import Journal, JournalError
-from apps.archive.wire.batches import Batch, unpack
 from apps.clusters.schedulers.base import Identity
+from capture.journal.journal import Journal, JournalError
+from capture.wire.batches import Batch, unpack
 from tests.factories.archive import START, captured_job, with_identity
 
 
@@ -199,7 +199,7 @@ import sys
 from pathlib import Path
 import django
 django.setup()
-from apps.archive.capture.journal.journal import Journal
+from capture.journal.journal import Journal
 from tests.factories.archive import captured_job, with_identity
 journal = Journal(Path(sys.argv[1]))
 for number in range(1, 100_000):

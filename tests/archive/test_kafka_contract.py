@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 from tests.archive.kafka_reading import jobs_of
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job
 from tests.kafka_server import KafkaServer

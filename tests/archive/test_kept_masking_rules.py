@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.archive.capture.masking_rules import KeptRules
 from apps.core.domain.masking import Rule
+from capture.masking_rules import KeptRules
 
 RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]
 

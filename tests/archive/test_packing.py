@@ -1,6 +1,6 @@
 """Jobs in packed pieces."""
 
-from apps.archive.wire.batches import pack, unpack
+from capture.wire.batches import pack, unpack
 from tests.factories.archive import captured_job
 
 

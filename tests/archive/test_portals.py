@@ -6,18 +6,18 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from apps.archive.capture.journal.journal import JournaledBatch
-from apps.archive.capture.portals.base import PortalAway, Sender
-from apps.archive.capture.portals.database import DatabasePortal
-from apps.archive.capture.portals.http import HttpPortal
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.management.commands.capture import database_conninfo
 from apps.archive.models import IntakeBatch, IntakeJournal
-from apps.archive.wire.batches import microseconds, pack, unpack
-from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Rule
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
+from capture.journal.journal import JournaledBatch
+from capture.portals.base import PortalAway, Sender
+from capture.portals.database import DatabasePortal
+from capture.portals.http import HttpPortal
+from capture.wire.batches import microseconds, pack, unpack
+from capture.wire.intake import JournalOutdated
 from tests.factories.archive import START, captured_job
 
 from .capturing import MemoryPortal

@@ -11,7 +11,7 @@ from django.db import connection
 
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job
 
 

@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from apps.archive.capture.capture import Capture
-from apps.archive.capture.watch.base import Watch
 from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
 from apps.clusters.schedulers.torque.spool import TorqueSpool
+from capture.capture import Capture
+from capture.watch.base import Watch
 from tests.torque_spool import TorqueJob, TorqueServer, do
 
 from .capturing import MemoryPortal, capture_of, running

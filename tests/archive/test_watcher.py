@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.journal.journal import Journal
-from apps.archive.capture.queues import WaitingEntries
-from apps.archive.capture.watch import file_systems, watcher
-from apps.archive.capture.watch.base import FileEvent, Watch
-from apps.archive.capture.watch.inotify import Inotify
-from apps.archive.capture.watch.polling import Polling
-from apps.archive.capture.watch.watcher import Watcher
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from capture.journal.journal import Journal
+from capture.queues import WaitingEntries
+from capture.watch import file_systems, watcher
+from capture.watch.base import FileEvent, Watch
+from capture.watch.inotify import Inotify
+from capture.watch.polling import Polling
+from capture.watch.watcher import Watcher
 from tests.remote_files import mounted
 
 from .capturing import MemoryPortal, capture_of, running
@@ -301,7 +301,7 @@ def test_events_of_the_kernel_are_used_on_network_file_systems_too(spool, watch_
     """Most spools that lie there are written by this host,
     and many a job does not live until the next poll.
     """
-    monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 600)
+    monkeypatch.setattr("capture.watch.polling.POLL_SECONDS", 600)
     monkeypatch.setattr(watcher, "is_network", lambda directory: True)
     (spool / "hash.1").mkdir()
     waiting = WaitingEntries()
@@ -342,7 +342,7 @@ def test_what_another_host_writes_is_captured(tmp_path, spool, monkeypatch):
     """On a real remote file system, of which the kernel tells nothing,
     and long before the next scan.
     """
-    monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("capture.watch.polling.POLL_SECONDS", 0.05)
     there, here = spool, tmp_path / "mounted"
     here.mkdir()
     with mounted(there, at=here), closing(Journal(tmp_path / "journal")) as journal:

@@ -19,7 +19,7 @@ import pytest
 
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 SUBMITTED = datetime(2026, 11, 20, 23, 59, 58, 123456, tzinfo=UTC)
 BYTES = ("script", "environment", "description")

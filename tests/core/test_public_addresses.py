@@ -41,8 +41,6 @@ PROGRAM = "import json, sys; from public_addresses import *; from ipaddress impo
 #: checked.
 CONNECT = {
     "accounts/web/openid": "the operator's provider",
-    "archive/capture/portals/broker": "the operator's broker",
-    "archive/capture/portals/http": "the operator's portal",
     "archive/management/commands/capture": "the name of the host only",
     "archive/sinks/elasticsearch/sink": "the operator's cluster",
     "archive/sinks/kafka/connection": "the operator's brokers",

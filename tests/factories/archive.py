@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import IntakeBatch
 from apps.archive.tasks import archive_batches
-from apps.archive.wire.batches import Batch
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
+from capture.wire.batches import Batch
+from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes, script_of
 
 START = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)

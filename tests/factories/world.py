@@ -8,7 +8,6 @@ from pathlib import Path
 from apps.accounts.models import Experiment, User
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
-from apps.archive.wire.entry import CapturedJob
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log
@@ -27,6 +26,7 @@ from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
+from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 from tests.factories import clusters, requests, statusboard
 from tests.factories.jobs import failed, store

@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from apps.archive.domain.links import captured_origins
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
@@ -22,6 +21,7 @@ from apps.jobs.domain.origin import record_array
 from apps.jobs.domain.reasons import reason_of
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import LiveJobs, QueueCount, QueueReading
+from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
 from tests.factories import clusters

@@ -43,7 +43,7 @@ STARTS = {
     # It ends by giving its place to the program that captures.
     "first start of capture": "import manage; sys.argv = ['manage.py', 'capture', '--cluster', 'c', '--spool', '.'];"
     "os.execv = report; manage.main()",
-    "capture": "import apps.archive.capture.main",
+    "capture": "import capture.main",
 }
 #: Heavy parts of the portal and of Django: all pages, all of the admin, the domain behind tasks,
 #: GeoDjango, its tests.

@@ -20,21 +20,21 @@ from rest_framework.response import Response
 
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
-from apps.archive.wire.batches import (
-    MEDIA_TYPE,
-    MOST_SENT_BYTES,
-    BadBatch,
-    BatchTooLarge,
-    unpack_untrusted,
-)
-from apps.archive.wire.intake import IntakeFull, JournalOutdated
-from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
 from apps.core.domain.quotas import DAY, Quota
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.masking_rules import current_rules
+from capture.wire.batches import (
+    MEDIA_TYPE,
+    MOST_SENT_BYTES,
+    BadBatch,
+    BatchTooLarge,
+    unpack_untrusted,
+)
+from capture.wire.intake import IntakeFull, JournalOutdated
+from capture.wire.report import CaptureReport
 
 
 class Unreadable(APIException):

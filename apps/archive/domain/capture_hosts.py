@@ -12,13 +12,13 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import CaptureHost
-from apps.archive.wire.batches import pack
-from apps.archive.wire.entry import CapturedJob
-from apps.archive.wire.report import CaptureReport
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import NotAllowed
+from capture.wire.batches import pack
+from capture.wire.entry import CapturedJob
+from capture.wire.report import CaptureReport
 
 
 @transaction.atomic

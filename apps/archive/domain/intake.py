@@ -7,8 +7,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from psycopg import Cursor
 
-from apps.archive.wire.intake import MOST_WAITING, QUEUE, TASK, insert_batch
 from apps.core.domain.background import enqueue
+from capture.wire.intake import MOST_WAITING, QUEUE, TASK, insert_batch
 
 
 @transaction.atomic

@@ -13,9 +13,9 @@ from apps.accounts.models import Principal
 from apps.archive.domain.intake import wake_workers
 from apps.archive.domain.store import backfill
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
-from apps.archive.wire.batches import pack
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition
+from capture.wire.batches import pack
 
 #: So many of the jobs that a sink refused last are named.
 NAMED = 3

@@ -12,13 +12,13 @@ from apps.archive.domain.retention import kept_since
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy
 from apps.clusters.schedulers.environment import pack, texts_in, variables_in
 from apps.core.domain.masking import Masker, replace_secrets, secrets_of, value_of
 from apps.jobs.models import Job
+from capture.wire.entry import CapturedJob
 
 _JOBS_A_BATCH = 200
 _MOST_NAMES = 8

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 
 class SinkError(Exception):

@@ -24,11 +24,11 @@ from apps.archive.domain.sinks import drop_delivered, queue_again
 from apps.archive.models import CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
 from apps.archive.sinks.registry import open_sink
-from apps.archive.wire.batches import pack, unpack
-from apps.archive.wire.entry import CapturedJob
-from apps.archive.wire.intake import QUEUE
-from apps.archive.wire.report import printable
 from apps.core.domain.locks import is_locked_for_this_transaction
+from capture.wire.batches import pack, unpack
+from capture.wire.entry import CapturedJob
+from capture.wire.intake import QUEUE
+from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)
 

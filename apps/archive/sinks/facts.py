@@ -5,8 +5,8 @@ until its scheduler or accounting has told them.
 from dataclasses import replace
 from typing import Any
 
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.environment import COUNT
+from capture.wire.entry import CapturedJob
 
 #: Variables by what they tell, the better ones first: the submitter's own words, for searching, not
 #: for rights.

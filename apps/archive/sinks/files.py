@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 PERIODS = {
     "daily": "{0.year:04}{0.month:02}{0.day:02}",

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 
 class StoreSink:

@@ -11,7 +11,6 @@ from django.core import checks
 
 from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.sinks.registry import SINKS
-from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
@@ -31,6 +30,7 @@ from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
 from apps.statusboard.feeds.registry import FEEDS
+from capture.wire.report import CaptureReport
 
 #: All plugin registries; listed here so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (

@@ -10,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from apps.archive.domain.sinks import intake_size, sinks_health
-from apps.archive.wire.report import CaptureReport
 from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
@@ -22,6 +21,7 @@ from apps.statusboard.domain.incidents import open_incidents
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
+from capture.wire.report import CaptureReport
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 BATCH_JOBS = 500
 BATCH_BYTES = 8 * 1024 * 1024

@@ -18,13 +18,13 @@ from apps.archive.domain.store.conflicts import Capture, hash_arguments, mark_co
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from apps.core.domain import bulk
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.jobs import jobs_in_spool
+from capture.wire.entry import CapturedJob
 
 #: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as
 #: many.

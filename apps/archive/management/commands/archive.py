@@ -15,7 +15,6 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.capture.handover import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
 from apps.archive.domain.links import link_all
 from apps.archive.domain.retention import delete_expired, excesses
 from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused, sinks_health
@@ -36,6 +35,7 @@ from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.errors import DomainError
+from capture.handover import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
 
 _PROGRESS_SECONDS = 5.0
 _EXPIRY_BATCHES = 1_000

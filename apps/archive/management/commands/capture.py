@@ -17,14 +17,14 @@ import django
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.capture import kept_plan
-from apps.archive.capture.capture import PATIENCE_SECONDS
-from apps.archive.capture.main import CaptureFailed, open_spool, run
-from apps.archive.capture.plan import Plan
-from apps.archive.capture.resources import go_as_others
-from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sinks
+from capture import kept_plan
+from capture.capture import PATIENCE_SECONDS
+from capture.main import CaptureFailed, open_spool, run
+from capture.plan import Plan
+from capture.resources import go_as_others
+from capture.watch.base import Watch
 from opsportal.env import Environment
 
 _PROGRAM = Path(__file__).parents[4] / "manage.py"

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from apps.archive.sinks.facts import with_claimed_facts
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.environment import COUNT
+from capture.wire.entry import CapturedJob
 
 _MOST_ID_BYTES = 512  # Elasticsearch takes no longer id
 _MOST_NAME_LENGTH = 256  # a variable with a longer name cannot be searched by

@@ -13,8 +13,8 @@ from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
 from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, Bulk, Operation, Refusal
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
-from apps.archive.wire.batches import microseconds
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.batches import microseconds
+from capture.wire.entry import CapturedJob
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 VERSION = 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
 from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.sinks.kafka import connection, message
-from apps.archive.wire.entry import CapturedJob
+from capture.wire.entry import CapturedJob
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

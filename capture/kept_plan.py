@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _FILE = "plan"
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_ROOT = f"{_HERE}/../../.."
+_ROOT = f"{_HERE}/.."
 #: By which a plan is made: another version of them may make another one.
 _CODE = (
     *(f"{_HERE}/{name}.py" for name in ("plan", "kept_plan")),
-    f"{_HERE}/../management/commands/capture.py",
+    f"{_ROOT}/apps/archive/management/commands/capture.py",
     *(f"{_ROOT}/opsportal/{name}.py" for name in ("env", "settings")),
 )
 

@@ -10,9 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from apps.archive.capture.queues import WaitingEntries, WaitingJobs
-from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.wire.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import (
     EntryIncomplete,
     EntryVanished,
@@ -23,6 +20,9 @@ from apps.clusters.schedulers.base import (
 )
 from apps.clusters.schedulers.environment import texts_in
 from apps.core.domain.masking import Masker, replace_secrets, secrets_of, text, value_of
+from capture.queues import WaitingEntries, WaitingJobs
+from capture.watch.watcher import Watcher
+from capture.wire.entry import CapturedJob, Clock
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import psycopg
 
-from apps.archive.capture.journal.journal import JournaledBatch
-from apps.archive.capture.portals.base import BatchRefused, PortalAway, Sender
-from apps.archive.capture.portals.broker import Broker
-from apps.archive.wire.batches import moment_of
-from apps.archive.wire.intake import IntakeFull, insert_batch
 from apps.core.domain.masking import Rule
+from capture.journal.journal import JournaledBatch
+from capture.portals.base import BatchRefused, PortalAway, Sender
+from capture.portals.broker import Broker
+from capture.wire.batches import moment_of
+from capture.wire.intake import IntakeFull, insert_batch
 
 _STATEMENT_SECONDS = 120
 _REPORT = """

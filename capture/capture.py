@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from apps.archive.capture.handover import HandOver
-from apps.archive.capture.process import HandOverProcess, JournalDied
-from apps.archive.capture.queues import WaitingEntries, WaitingJobs
-from apps.archive.capture.resources import Tidying
-from apps.archive.capture.spool_reader import Reader
-from apps.archive.capture.troubles import Troubles
-from apps.archive.capture.watch.base import Watch
-from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.wire.batches import Batch
-from apps.archive.wire.entry import CapturedJob, Clock
-from apps.archive.wire.report import CaptureReport, printable
 from apps.clusters.schedulers.base import Identity, Spool
 from apps.core.domain.masking import Masker, Rule
+from capture.handover import HandOver
+from capture.process import HandOverProcess, JournalDied
+from capture.queues import WaitingEntries, WaitingJobs
+from capture.resources import Tidying
+from capture.spool_reader import Reader
+from capture.troubles import Troubles
+from capture.watch.base import Watch
+from capture.watch.watcher import Watcher
+from capture.wire.batches import Batch
+from capture.wire.entry import CapturedJob, Clock
+from capture.wire.report import CaptureReport, printable
 
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0

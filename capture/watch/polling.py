@@ -24,7 +24,7 @@ from watchdog.events import (
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.observers.polling import PollingEmitter
 
-from apps.archive.capture.watch.base import FileEvent
+from capture.watch.base import FileEvent
 
 POLL_SECONDS = 1.0
 # times the processor time of a poll: ten directories take no more than a fifth of a processor

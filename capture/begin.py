@@ -8,9 +8,9 @@ a busy host. So this module and what it imports at its top are small on purpose.
 import os
 import sys
 
-from apps.archive.capture import kept_plan
-from apps.archive.capture.resources import go_first
-from apps.archive.capture.watch.early import watch_early
+from capture import kept_plan
+from capture.resources import go_first
+from capture.watch.early import watch_early
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def begin(arguments: "Sequence[str]") -> None:
     return where Django has to make one.
     """
     if list(arguments[:1]) == ["--planned"]:
-        from apps.archive.capture.main import run_taken
+        from capture.main import run_taken
 
         sys.exit(run_taken(int(arguments[1])))
     kept = kept_plan.take(arguments=arguments, environment=os.environ)
@@ -31,7 +31,7 @@ def begin(arguments: "Sequence[str]") -> None:
     packed, watched = kept
     go_first()
     watch_early(watched)
-    from apps.archive.capture.main import run_planned
-    from apps.archive.capture.plan import Plan
+    from capture.main import run_planned
+    from capture.plan import Plan
 
     sys.exit(run_planned(Plan.of(packed)))

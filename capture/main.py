@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from apps.archive.capture.capture import Capture
-from apps.archive.capture.journal.journal import JournalError
-from apps.archive.capture.plan import Plan
-from apps.archive.capture.process import HandOverProcess, JournalDied
-from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
-from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.masking import Masker
 from apps.core.domain.plugins import UnknownPlugin
+from capture.capture import Capture
+from capture.journal.journal import JournalError
+from capture.plan import Plan
+from capture.process import HandOverProcess, JournalDied
+from capture.resources import SWITCH_SECONDS, give_memory_back, go_first
+from capture.wire.report import CaptureReport
 
 Say = Callable[[str], object]
 

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from apps.archive.capture.portals.base import PortalAway
 from apps.clusters.schedulers.base import SpoolError
+from capture.portals.base import PortalAway
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from apps.archive.capture.portals.base import Portal, Sender
-from apps.archive.capture.watch.base import Watch
+from capture.portals.base import Portal, Sender
+from capture.watch.base import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Plan:
         """Return the way to the portal; what it needs is loaded only now."""
         sender = Sender(self.cluster, self.host, self.sinks)
         if self.portal.startswith(("http://", "https://")):
-            from apps.archive.capture.portals.http import HttpPortal
+            from capture.portals.http import HttpPortal
 
             return HttpPortal(self.portal, self.token, sender)
-        from apps.archive.capture.portals.database import DatabasePortal
+        from capture.portals.database import DatabasePortal
 
         return DatabasePortal(self.portal, sender, broker=self.broker, most_bytes=self.most_bytes)
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from apps.archive.wire.batches import BATCH_JOBS
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity, SpoolEntry
+from capture.wire.batches import BATCH_JOBS
+from capture.wire.entry import CapturedJob
 
 MAX_ENTRIES = 20_000
 MAX_BYTES = 6 * 1024 * 1024

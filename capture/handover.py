@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from apps.archive.capture.journal.journal import Journal, JournaledBatch
-from apps.archive.capture.masking_rules import KeptRules
-from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, Portal
-from apps.archive.capture.resources import Tidying
-from apps.archive.capture.troubles import Troubles
-from apps.archive.wire.batches import Batch
-from apps.archive.wire.intake import JournalOutdated
-from apps.archive.wire.report import printable
 from apps.clusters.schedulers.base import Identity
 from apps.core.domain.masking import Rule
+from capture.journal.journal import Journal, JournaledBatch
+from capture.masking_rules import KeptRules
+from capture.portals.base import BatchRefused, BatchTooLarge, Portal
+from capture.resources import Tidying
+from capture.troubles import Troubles
+from capture.wire.batches import Batch
+from capture.wire.intake import JournalOutdated
+from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)
 

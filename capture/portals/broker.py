@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import uuid4
 
-from apps.archive.wire.intake import MOST_WAITING, QUEUE, TASK
+from capture.wire.intake import MOST_WAITING, QUEUE, TASK
 
 logger = logging.getLogger(__name__)
 

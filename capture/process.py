@@ -13,14 +13,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from apps.archive.capture.handover import Backlog, HandOver
-from apps.archive.capture.journal.journal import Journal, JournalError
-from apps.archive.capture.masking_rules import KeptRules
-from apps.archive.capture.portals.base import Portal
-from apps.archive.capture.resources import go_as_others
-from apps.archive.wire.batches import Batch
 from apps.clusters.schedulers.base import Identity
 from apps.core.domain.masking import Rule
+from capture.handover import Backlog, HandOver
+from capture.journal.journal import Journal, JournalError
+from capture.masking_rules import KeptRules
+from capture.portals.base import Portal
+from capture.resources import go_as_others
+from capture.wire.batches import Batch
 
 logger = logging.getLogger(__name__)
 

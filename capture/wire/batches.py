@@ -15,8 +15,8 @@ from typing import Any, Self, TypeVar
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
-from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
+from capture.wire.entry import CapturedJob
 
 VERSION = 1
 LEVEL = 3

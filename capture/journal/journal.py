@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from apps.archive.capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
-from apps.archive.wire.batches import Batch, Sighting, microseconds, moment_of, pack, unpack
 from apps.clusters.schedulers.base import Identity
+from capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
+from capture.wire.batches import Batch, Sighting, microseconds, moment_of, pack, unpack
 
 RESERVE_BYTES = (
     64 * 1024 * 1024

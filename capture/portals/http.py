@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from apps.archive.capture.journal.journal import JournaledBatch
-from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
-from apps.archive.wire.batches import MEDIA_TYPE
-from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Rule
+from capture.journal.journal import JournaledBatch
+from capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
+from capture.wire.batches import MEDIA_TYPE
+from capture.wire.intake import JournalOutdated
 
 _SOON = urllib3.Timeout(connect=5, read=10)
 _AT_LENGTH = urllib3.Timeout(connect=5, read=120)  # a batch may be large, and the way slow

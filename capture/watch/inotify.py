@@ -17,8 +17,8 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
-from apps.archive.capture.watch.base import FileEvent
-from apps.archive.capture.watch.early import watched_early
+from capture.watch.base import FileEvent
+from capture.watch.early import watched_early
 
 _MASK = Mask(
     InotifyConstants.IN_CREATE

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from apps.archive.capture.journal.journal import JournaledBatch
 from apps.core.domain.masking import Rule
+from capture.journal.journal import JournaledBatch
 
 
 class PortalAway(Exception):

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
-from apps.archive.capture.queues import WaitingEntries
-from apps.archive.capture.watch.base import EventSource, FileEvent, Watch
-from apps.archive.capture.watch.file_systems import is_network
-from apps.archive.capture.watch.inotify import Inotify
-from apps.archive.capture.watch.polling import POLL_SECONDS, Polling
 from apps.clusters.schedulers.base import Spool, identity_of
+from capture.queues import WaitingEntries
+from capture.watch.base import EventSource, FileEvent, Watch
+from capture.watch.file_systems import is_network
+from capture.watch.inotify import Inotify
+from capture.watch.polling import POLL_SECONDS, Polling
 
 logger = logging.getLogger(__name__)
 
