@@ -1,15 +1,11 @@
 #!/usr/bin/env python
-"""Django's command line. `capture` begins without it where it can."""
+"""Django's command line. `capture` is a program of its own, which starts without Django."""
 
 import os
 import sys
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["capture"]:
-        from capture.begin import begin
-
-        begin(sys.argv[2:])
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -25,24 +21,12 @@ def main() -> None:
     adopt_settings(Path(__file__).resolve().parent, os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
     if sys.argv[1:2] == ["capture"]:
-        make_first_plan()
-        return
+        from apps.archive.local_capture import start_capture
+
+        start_capture(sys.argv[2:])
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
-
-
-def make_first_plan() -> None:
-    """Run `capture` where it has no plan yet.
-
-    It needs the settings alone and does not wait for all apps to load.
-    """
-    from capture.resources import go_first
-
-    go_first()
-    from apps.archive.management.commands.capture import Command
-
-    Command().run_from_argv(sys.argv)
 
 
 def continue_in_environment() -> None:

@@ -2,10 +2,10 @@
 PATH]`.
 
 A writer fills a spool on tmpfs at full speed, in the layout of slurmctld; `manage.py capture`
-copies it to its journal and hands it over to a dedicated PostgreSQL, on disk with fsync, where
-workers archive it. The same burst then goes to SArchive, if the path of its binary is given (`cargo
-install sarchive`). 5,000 jobs of the same kind before the burst train the dictionaries. Jobs are
-synthetic, see `benchmarks.spool`.
+copies it to its journal and hands it over by HTTP to the web processes of a portal with a dedicated
+PostgreSQL, on disk with fsync, where workers archive it. The same burst then goes to SArchive, if
+the path of its binary is given (`cargo install sarchive`). 5,000 jobs of the same kind before the
+burst train the dictionaries. Jobs are synthetic, see `benchmarks.spool`.
 """
 
 import argparse
@@ -50,7 +50,12 @@ def main():
 def ours(scratch, corpus, jobs, workers):
     spool = make_spool(scratch / "spool")
     warm_up = write_corpus(scratch / "warm-up", WARM_UP, seed=8)
-    with portal() as archive, archive.working(workers), archive.capturing(spool) as memory:
+    with (
+        portal() as archive,
+        archive.serving(),
+        archive.working(workers),
+        archive.capturing(spool) as memory,
+    ):
         with burst(scratch, warm_up, spool, WARM_UP):
             wait_until(lambda: archive.stored() >= WARM_UP)
         before, used = archive.store_bytes(), cpu_seconds(memory.pid)

@@ -25,7 +25,7 @@ from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from benchmarks.portal import portal, wait_until
 from benchmarks.spool import FIRST_JOB, make_spool, start_writer, write_corpus
 from capture.journal.journal import Journal
-from tests.archive.capturing import MemoryPortal, capture_of
+from tests.capture.capturing import MemoryPortal, capture_of
 
 CORPUS = 20_000
 SUBMITTERS = 8

@@ -10,15 +10,12 @@ shares.
 import argparse
 import json
 import os
-from uuid import uuid4
 
 import psycopg
 
 from benchmarks.portal import portal, wait_until
 from benchmarks.spool import captured_jobs
-from capture.portals.broker import Broker
 from capture.wire.batches import pack
-from capture.wire.intake import insert_batch
 
 BATCH_JOBS = 250
 PROCESSES = (1, 2, 4)
@@ -46,11 +43,10 @@ def rate(batches, processes):
     """Return jobs per second into a new store."""
     with portal() as archive:
         with psycopg.connect(archive.url) as connection, connection.cursor() as cursor:
-            hand_over(cursor, batches)
+            insert_batches(cursor, batches)
         jobs = sum(map(len, batches))
-        broker = Broker(archive.environment["REDIS_URL"])
         for _ in range(processes):
-            broker.wake()
+            archive.wake_worker()
         with archive.working(processes):
             began = wait_until(archive.stored, step=0.02)
             before = archive.stored()
@@ -58,21 +54,19 @@ def rate(batches, processes):
     return (jobs - before) / (ended - began)
 
 
-def hand_over(cursor, batches):
-    journal, sequence = uuid4(), 0
+def insert_batches(cursor, batches):
     for jobs in batches:
-        sequence += len(jobs)
-        insert_batch(
-            cursor,
-            cluster="benchmark",
-            host="benchmark",
-            journal=journal,
-            sequence=sequence,
-            jobs=len(jobs),
-            size_bytes=sum(job.size_bytes for job in jobs),
-            captured_at=jobs[0].captured_at,
-            data=pack(jobs),
-            most_bytes=2**40,
+        cursor.execute(
+            "INSERT INTO archive_intakebatch (cluster, host, jobs, size_bytes, captured_at, data)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            [
+                "benchmark",
+                "benchmark",
+                len(jobs),
+                sum(job.size_bytes for job in jobs),
+                jobs[0].captured_at,
+                pack(jobs),
+            ],
         )
 
 

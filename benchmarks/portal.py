@@ -1,9 +1,10 @@
-"""PostgreSQL on disk with fsync, Valkey, workers, and `manage.py capture`,
+"""PostgreSQL on disk with fsync, Valkey, web, workers, and `manage.py capture`,
 for the benchmarks of the archive.
 """
 
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -12,12 +13,15 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 
 from benchmarks.database import database, settings
 from dev.processes import spawn
+from dev.run import read_procfile
 from dev.valkey import Valkey
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 SIZES = ("Rss", "Anonymous")
@@ -50,7 +54,12 @@ class Portal:
         self.base = base
         self.url = url
         self.journal = base / "var/journal/benchmark/journal.sqlite"
-        self.environment = os.environ | settings(base, url) | {"REDIS_URL": broker}
+        self.port = free_port()
+        self.environment = (
+            os.environ
+            | settings(base, url)
+            | {"REDIS_URL": broker, "PORTAL_URL": f"http://127.0.0.1:{self.port}"}
+        )
         self.store = psycopg.connect(url, autocommit=True)
         self.manage("migrate", "-v0", "--skip-checks")
 
@@ -85,6 +94,33 @@ class Portal:
             capture.communicate(timeout=60)
 
     @contextmanager
+    def serving(self):
+        """Run the web processes of the Procfile."""
+        line = read_procfile(ROOT / "Procfile")["web"]
+        command = [
+            sys.executable,
+            "-m",
+            *shlex.split(line.replace("${PORT:-8000}", str(self.port))),
+        ]
+        with (self.base / "web.log").open("ab") as log:
+            running = subprocess.Popen(
+                command, env=self.environment, cwd=ROOT, stdout=log, stderr=log
+            )
+        try:
+            wait_until(self._answers)
+            yield running
+        finally:
+            running.terminate()
+            running.wait(60)
+
+    def _answers(self):
+        try:
+            with urlopen(f"{self.environment['PORTAL_URL']}/healthz", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    @contextmanager
     def working(self, processes):
         """Run workers of the archive with this number of processes."""
         worker = [
@@ -106,6 +142,17 @@ class Portal:
         finally:
             running.terminate()
             running.wait(60)
+
+    def wake_worker(self):
+        """Send one message to the queue of the workers."""
+        command = [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", "call"]
+        subprocess.run(
+            [*command, "archive.archive_batches", "--queue", "archive"],
+            env=self.environment,
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     def journaled(self):
         """Return how many jobs the journal has received."""

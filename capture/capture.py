@@ -11,6 +11,7 @@ from functools import partial
 
 from apps.clusters.schedulers.base import Identity, Spool
 from apps.core.domain.masking import Masker, Rule
+from capture.configuration import PATIENCE_SECONDS
 from capture.handover import HandOver
 from capture.process import HandOverProcess, JournalDied
 from capture.queues import WaitingEntries, WaitingJobs
@@ -23,7 +24,6 @@ from capture.wire.batches import Batch
 from capture.wire.entry import CapturedJob, Clock
 from capture.wire.report import CaptureReport, printable
 
-PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
 _SCANNED_AT_ONCE = 100
 _RULES_SECONDS = 2.0
@@ -102,9 +102,9 @@ class Capture:
                 not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
             )
             backlog = self._hand_over.backlog()
-            if nothing_to_read and backlog.behind == 0 and backlog.undelivered == 0:
+            if nothing_to_read and backlog.behind == 0:
                 break
-            now = (len(self._waiting), self.captured, backlog.handed_over - backlog.undelivered)
+            now = (len(self._waiting), self.captured, backlog.handed_over)
             if now != before:
                 moved_at, before = time.monotonic(), now
             time.sleep(0.05)

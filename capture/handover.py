@@ -11,11 +11,10 @@ from apps.clusters.schedulers.base import Identity
 from apps.core.domain.masking import Rule
 from capture.journal.journal import Journal, JournaledBatch
 from capture.masking_rules import KeptRules
-from capture.portals.base import BatchRefused, BatchTooLarge, Portal
+from capture.portal import BatchRefused, BatchTooLarge, JournalOutdated, Portal
 from capture.resources import Tidying
 from capture.troubles import Troubles
 from capture.wire.batches import Batch
-from capture.wire.intake import JournalOutdated
 from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)
@@ -27,12 +26,11 @@ _STOP_SECONDS = 5.0
 
 
 class Backlog(NamedTuple):
-    """What is between the journal and the portal; counts of jobs, `undelivered` of batches."""
+    """What is between the journal and the portal, in jobs."""
 
     behind: int
     lag_seconds: float
     handed_over: int
-    undelivered: int
     refused: int
     why_refused: str
     portal_error: str
@@ -62,7 +60,6 @@ class HandOver:
         self._failures = 0
         self._next_at = 0.0
         self._handed_over = 0
-        self._undelivered = 1  # until the portal has said how many
         self._drained = False
 
     def start(self) -> None:
@@ -101,7 +98,6 @@ class HandOver:
             if oldest_at
             else 0.0,
             handed_over=self._handed_over,
-            undelivered=self._undelivered,
             refused=refused.jobs,
             why_refused=printable(refused.why),
             portal_error=printable(self._troubles),
@@ -163,7 +159,6 @@ class HandOver:
     def _hand_over(self) -> None:
         batch = self._taken or self._journal.next()
         if batch is None:
-            self._undelivered = self._portal.undelivered(self._journal.id)
             self._drained = True
             return
         if not self._taken:
@@ -185,7 +180,7 @@ class HandOver:
                 )
                 self._journal.renew_id()
                 return
-            self._taken, self._undelivered = batch, 1
+            self._taken = batch
         self._journal.acknowledge(batch)
         self._taken = None
         self._handed_over += batch.jobs

@@ -1,12 +1,10 @@
-"""Runs a plan: a program without Django with two processes, one for the spool,
-one for the journal.
-"""
+"""The program: two processes, one for the spool, one for the journal."""
 
 import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -14,45 +12,43 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.masking import Masker
+from apps.core.domain.masking import Masker, Rule
 from apps.core.domain.plugins import UnknownPlugin
 from capture.capture import Capture
+from capture.configuration import (
+    BadConfiguration,
+    Configuration,
+    parse_options,
+    read_configuration,
+)
 from capture.journal.journal import JournalError
-from capture.plan import Plan
+from capture.portal import HttpPortal
 from capture.process import HandOverProcess, JournalDied
 from capture.resources import SWITCH_SECONDS, give_memory_back, go_first
 from capture.wire.report import CaptureReport
-
-Say = Callable[[str], object]
 
 
 class CaptureFailed(Exception):
     """Capture cannot start, had to end, or left something behind; the message says what."""
 
 
-def run_taken(descriptor: int) -> int:
-    """Run the plan in this file, as `run_planned`."""
-    return run_planned(Plan.take(descriptor))
-
-
-def run_planned(plan: Plan) -> int:
-    """Run the plan as the whole of this program; return its exit status."""
-    logging.basicConfig(format=plan.log_format, datefmt="%Y-%m-%dT%H:%M:%S%z")
-    for name, level in plan.log_levels.items():
-        logging.getLogger(name).setLevel(level)
-    out, err = (partial(print, file=file, flush=True) for file in (sys.stdout, sys.stderr))
+def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the program; return its exit status."""
     try:
-        run(plan, out=out, err=err)
-    except CaptureFailed as error:
-        err(f"CommandError: {error}")
+        options = parse_options(arguments, environment)
+        configuration = read_configuration(options, environment)
+        _set_up_logging(configuration.log_level)
+        run(configuration)
+    except (BadConfiguration, CaptureFailed) as error:
+        _print_error(f"error: {error}")
         return 1
     return 0
 
 
-def run(plan: Plan, *, out: Say, err: Say) -> None:
+def run(configuration: Configuration) -> None:
     """Capture until SIGTERM or SIGINT, or once. Raises `CaptureFailed`."""
     try:
-        _run(plan, out, err)
+        _run(configuration)
     except (JournalError, JournalDied) as error:
         raise CaptureFailed(str(error)) from error
 
@@ -65,42 +61,49 @@ def open_spool(cluster: str, scheduler: str, directory: Path) -> Spool:
         raise CaptureFailed(str(error)) from error
 
 
-def _run(plan: Plan, out: Say, err: Say) -> None:
-    spool = open_spool(plan.cluster, plan.scheduler, plan.spool)
+def _run(configuration: Configuration) -> None:
+    cluster = configuration.cluster
+    spool = open_spool(cluster, configuration.scheduler, configuration.spool)
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(50_000)  # what passes through is many small objects without cycles
     give_memory_back()
     go_first()
-    with closing(HandOverProcess(plan.directory, plan.open_portal)) as hand_over:
+
+    def make_masker(rules: Sequence[Rule]) -> Masker:
+        names, key = configuration.mask_names, configuration.masking_key
+        return Masker(names=names, key=key, rules=rules)
+
+    portal = HttpPortal(configuration.portal, configuration.token, cluster)
+    with closing(HandOverProcess(configuration.journal, portal)) as hand_over:
         capture = Capture(
-            cluster=plan.cluster,
-            scheduler=plan.scheduler,
+            cluster=cluster,
+            scheduler=configuration.scheduler,
             spool=spool,
             hand_over=hand_over,
-            masker=lambda rules: Masker(names=plan.mask_names, key=plan.masking_key, rules=rules),
+            masker=make_masker,
             clock=partial(datetime.now, UTC),
-            watch=plan.watch,
+            watch=configuration.watch,
         )
         with _stopped_by_signals(capture):
-            if plan.once:
-                capture.run_once(patience_seconds=plan.patience_seconds)
-                _summarise(plan.cluster, capture.report(), out, err)
+            if configuration.once:
+                capture.run_once(patience_seconds=configuration.patience_seconds)
+                _summarise(cluster, capture.report())
             else:
-                out(f"capturing the jobs of {plan.cluster}")
-                capture.run(rescan_seconds=plan.rescan_seconds)
-                out(f"stopped; captured {capture.captured} jobs of {plan.cluster}")
+                _print(f"capturing the jobs of {cluster}")
+                capture.run(rescan_seconds=configuration.rescan_seconds)
+                _print(f"stopped; captured {capture.captured} jobs of {cluster}")
 
 
-def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
+def _summarise(cluster: str, report: CaptureReport) -> None:
     """Print what was captured.
 
     Raises `CaptureFailed` where something that can be read did not reach the portal.
     """
-    out(f"captured {report.captured} jobs of {cluster}")
+    _print(f"captured {report.captured} jobs of {cluster}")
     for path, reason in report.unreadable.items():
-        err(f"not readable: {path}: {reason}")
+        _print_error(f"not readable: {path}: {reason}")
     for path in report.incomplete:
-        err(f"incomplete: {path}")
+        _print_error(f"incomplete: {path}")
     problems = []
     if report.behind:
         problems.append(
@@ -111,10 +114,6 @@ def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
         problems.append(
             f"the portal refuses {report.refused} jobs, which stay in the journal: "
             f"{report.why_refused}"
-        )
-    if report.undelivered and not report.behind:
-        problems.append(
-            f"the sinks lack {report.undelivered} batches: see `manage.py archive sinks`"
         )
     if report.last_error or report.waiting > len(report.incomplete):
         problems.append(
@@ -136,3 +135,23 @@ def _stopped_by_signals(capture: Capture) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _set_up_logging(level: str) -> None:
+    logging.basicConfig(
+        level=level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S%z",
+    )
+    # It warns of odd headers with the URL.
+    logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _print_error(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

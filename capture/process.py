@@ -18,7 +18,7 @@ from apps.core.domain.masking import Rule
 from capture.handover import Backlog, HandOver
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
-from capture.portals.base import Portal
+from capture.portal import Portal
 from capture.resources import go_as_others
 from capture.wire.batches import Batch
 
@@ -34,15 +34,15 @@ class HandOverProcess:
     whatever this one ends of.
     """
 
-    def __init__(self, directory: Path, open_portal: Callable[[], Portal]) -> None:
-        """To be made before any thread is started; `open_portal` is called in the other process.
+    def __init__(self, directory: Path, portal: Portal) -> None:
+        """To be made before any thread is started; `portal` is used in the other process.
 
         Raises `JournalError` where the journal, or the masking rules beside it, cannot be used.
         """
         self._asking = threading.Lock()
         self._here, there = Pipe()
         with there:
-            self._pid = _fork(lambda: _serve(there, directory, open_portal), keep=there.fileno())
+            self._pid = _fork(lambda: _serve(there, directory, portal), keep=there.fileno())
         try:
             self._answer()
         except BaseException:
@@ -97,11 +97,11 @@ class HandOverProcess:
         return answer
 
 
-def _serve(requests: Connection, directory: Path, open_portal: Callable[[], Portal]) -> None:
+def _serve(requests: Connection, directory: Path, portal: Portal) -> None:
     """Do what is asked until capture has gone."""
     try:
         journal = Journal(directory)
-        hand_over = HandOver(journal, open_portal(), KeptRules(directory))
+        hand_over = HandOver(journal, portal, KeptRules(directory))
     except (JournalError, OSError, ValueError) as error:
         requests.send(JournalError(str(error)))
         return

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import time
+from contextlib import suppress
 
 SWITCH_SECONDS = (
     0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
@@ -30,10 +31,8 @@ def go_as_others() -> None:
 
 
 def _run_at(priority: int) -> None:
-    try:  # noqa: SIM105 -- contextlib would take longer to load than all that is here
+    with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, priority)
-    except OSError:
-        pass
 
 
 class Tidying:

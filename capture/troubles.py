@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from apps.clusters.schedulers.base import SpoolError
-from capture.portals.base import PortalAway
+from capture.portal import PortalAway
 
 logger = logging.getLogger(__name__)
 

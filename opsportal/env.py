@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -26,9 +26,11 @@ from pydantic import (
     ValidationError,
 )
 
+from apps.core.domain.masked_names import MASKED_NAMES
+
 #: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
-#: Required by every process except capture, whose host may not reach the portal's servers.
+#: Required by every process of the portal.
 REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
 
@@ -293,7 +295,8 @@ class Environment(BaseModel):
         default="",
         description=(
             "URL of the portal that `manage.py capture` hands jobs over to, with "
-            "`ARCHIVE_PORTAL_TOKEN`. Default: straight into the database."
+            "`ARCHIVE_PORTAL_TOKEN`. Default: `PORTAL_URL`, if the environment has the portal's "
+            "`DATABASE_URL`."
         ),
     )
     ARCHIVE_SINKS: Urls = Field(
@@ -361,17 +364,13 @@ class Environment(BaseModel):
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
         description=(
-            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`."
+            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`. "
+            "Default: where the environment has `DATABASE_URL`, one that `manage.py capture` makes "
+            "at its first start."
         ),
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
-        default=(
-            r"(?i)(token|passw(or)?d|passphrase|secret|credential|authorization|cookie|(^|_)jwt$"
-            r"|git(hub|lab)?_pat$"
-            r"|(api|access|private|encryption|signing|masking|master)_?key"
-            r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root"
-            r"|smtp|sql|user)_?(pass|pwd)$)"
-        ),
+        default=MASKED_NAMES,
         description=(
             "Regular expression of names of environment variables whose values are masked before "
             "they are stored. Empty: none."
@@ -545,7 +544,7 @@ class Environment(BaseModel):
     )
 
     @classmethod
-    def read(cls, *, required: Sequence[str] = REQUIRED) -> Self:
+    def read(cls) -> Self:
         """Read the process's environment.
 
         Raises `BadEnvironment`, which names every bad variable at once.
@@ -555,7 +554,7 @@ class Environment(BaseModel):
             environment = cls.model_validate(_values(cls.model_fields))
         except ValidationError as error:
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
-        missing = [name for name in required if not (name in bad or _given(name))]
+        missing = [name for name in REQUIRED if not (name in bad or _given(name))]
         if bad or missing:
             told = [f"{name} is not set." for name in missing] + [
                 f"{name}: {why}." for name, why in bad.items()
@@ -622,7 +621,7 @@ def settings_page() -> str:
         "be given as `NAME_FILE`, the path of a\n"
         "file that holds the value. A bad or missing value stops the start with the "
         "variable's name. `manage.py capture`\n"
-        "needs none of the required ones with `CAPTURE_PORTAL`; it then needs `MASKING_KEY`.\n"
+        "needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and the token of a capture host.\n"
         "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning "
         "|\n| --- | --- | --- |\n"
     )

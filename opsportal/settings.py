@@ -11,13 +11,13 @@ from csp.constants import NONE, SELF
 from django.urls import reverse
 from pydantic import SecretStr
 
-from opsportal.env import REQUIRED, BadEnvironment, Environment
+from opsportal.env import BadEnvironment, Environment
 from opsportal.version import VERSION
 
 BASE_DIR = Path(__file__).resolve().parents[1]
 
 try:
-    ENV = Environment.read(required=() if sys.argv[1:2] == ["capture"] else REQUIRED)
+    ENV = Environment.read()
 except BadEnvironment as error:
     sys.exit(f"The environment is not as it should be (docs/settings.md lists all):\n{error}")
 
@@ -37,13 +37,8 @@ LOG_SERVERS = ENV.LOG_SERVERS
 LOG_EXCERPT_DAYS = ENV.LOG_EXCERPT_DAYS
 DATASET_CATALOGUE = ENV.DATASET_CATALOGUE
 CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
-CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
-CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
-CAPTURE_WATCH = ENV.CAPTURE_WATCH
 JOB_RECORD_MONTHS = ENV.JOB_RECORD_MONTHS
 JOB_ARCHIVE = (ENV.JOB_ARCHIVE or VAR_DIR / "job-months").absolute()
-CAPTURE_JOURNAL = ENV.CAPTURE_JOURNAL or VAR_DIR / "journal"
-CAPTURE_PORTAL = ENV.CAPTURE_PORTAL
 ARCHIVE_SINKS = ENV.ARCHIVE_SINKS
 ARCHIVE_INTAKE_MAX_BYTES = ENV.ARCHIVE_INTAKE_MAX_BYTES
 ARCHIVE_ELASTICSEARCH_API_KEY = _secret(ENV.ARCHIVE_ELASTICSEARCH_API_KEY)
@@ -59,7 +54,6 @@ ARCHIVE_KAFKA_SASL_MECHANISM = ENV.ARCHIVE_KAFKA_SASL_MECHANISM
 ARCHIVE_KAFKA_USER = ENV.ARCHIVE_KAFKA_USER
 ARCHIVE_KAFKA_PASSWORD = _secret(ENV.ARCHIVE_KAFKA_PASSWORD)
 CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
-ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 IDEMPOTENCY_HOURS = ENV.IDEMPOTENCY_HOURS
 API_MAX_CHANGES_PER_HOUR = ENV.API_MAX_CHANGES_PER_HOUR
@@ -209,13 +203,12 @@ ABSOLUTE_URL_OVERRIDES = {
 }
 FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 
-HAS_DATABASE = ENV.DATABASE_URL is not None
-DATABASES: dict[str, Any] = {}
-if ENV.DATABASE_URL:
-    DATABASES["default"] = dj_database_url.parse(
+DATABASES: dict[str, Any] = {
+    "default": dj_database_url.parse(
         _secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True
     )
-    DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+}
+DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = _secret(ENV.REDIS_URL)

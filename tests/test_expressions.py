@@ -19,6 +19,7 @@ MODULES = [
 ]
 #: Functions and classes that give `re` or `re2` a text that is not written in them.
 COMPILE = {
+    ("capture/configuration.py", "_mask_names"): "the operator's setting, to check it",
     ("apps/archive/domain/comparison.py", "normalised"): "an escaped job ID",
     ("apps/archive/domain/search/search.py", "_cut"): "escaped words",
     ("apps/archive/domain/search/search.py", "_fitting"): "escaped words",

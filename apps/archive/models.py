@@ -313,9 +313,7 @@ class MaskingTrial(models.Model):
 
 
 class CaptureHost(models.Model):
-    """A scheduler's host that captures without the portal's database,
-    and sends jobs of these clusters with a token.
-    """
+    """A scheduler's host, whose capture sends jobs of these clusters with a token."""
 
     name = models.SlugField(max_length=64, unique=True)
     clusters = ArrayField(
@@ -354,8 +352,8 @@ class IntakeJournal(models.Model):
 class IntakeBatch(models.Model):
     """A packed batch of captured jobs that capture has handed over, until every sink has it.
 
-    `journal` is where it comes from; a batch that the portal made itself has none. Capture writes
-    rows without Django, hence the defaults in the database.
+    `journal` is where it comes from; a batch that the portal made itself has none. Rows are
+    inserted in plain SQL, hence the defaults in the database.
     """
 
     cluster = models.CharField(max_length=64)

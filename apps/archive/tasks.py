@@ -10,14 +10,13 @@ from celery.signals import worker_process_init, worker_process_shutdown
 from django.utils import timezone
 
 from apps.archive.domain import links, masking_trials, retention
-from apps.archive.domain.intake import wake_workers
+from apps.archive.domain.intake import QUEUE, wake_workers
 from apps.archive.domain.search import word_index
 from apps.archive.sinks import delivery
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
 from apps.jobs.domain import queue
-from capture.wire.intake import QUEUE
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from watchdog.observers.inotify_c import (
 )
 
 from capture.watch.base import FileEvent
-from capture.watch.early import watched_early
 
 _MASK = Mask(
     InotifyConstants.IN_CREATE
@@ -88,11 +87,6 @@ class _Descriptor(InotifyFD):
     """
 
     timeout = 0.0
-
-    @classmethod
-    def _create_inotify_fd(cls) -> int:
-        begun = watched_early()
-        return super()._create_inotify_fd() if begun is None else begun
 
     def _check_inotify_fd(self) -> bool:
         return (

@@ -23,11 +23,12 @@ LEVEL = 3
 BATCH_JOBS = 1000  # at most
 
 MEDIA_TYPE = "application/vnd.opsportal.jobs"
-# Limits of a batch that comes from elsewhere.
+# Limits of a batch that comes from elsewhere: one job whose script and environment are each as large
+# as a spool's reader takes (64 MB) must pass.
 MOST_JOBS = 5_000
-MOST_BYTES = 64 * 1024 * 1024  # decompressed
+MOST_BYTES = 144 * 1024 * 1024  # decompressed
 MOST_HEAD_BYTES = 8 * 1024 * 1024
-MOST_SENT_BYTES = 32 * 1024 * 1024  # compressed
+MOST_SENT_BYTES = 80 * 1024 * 1024  # compressed
 _WINDOW_BYTES = 8 * 1024 * 1024  # what a sender may make the receiver hold to decompress
 
 T = TypeVar("T")

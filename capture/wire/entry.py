@@ -12,8 +12,7 @@ class CapturedJob:
     Its key is (cluster, job_id, submitted_at): schedulers use ids again.
 
     The fields after `masked_names` are those of `SpooledJob`, except for `sender`: the capture host
-    whose token sent the job, as the portal notes on receipt. It is empty for capture that has the
-    portal's database.
+    whose token sent the job, as the portal notes on receipt.
     """
 
     cluster: str

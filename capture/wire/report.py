@@ -19,8 +19,7 @@ class CaptureReport:
     `missed` were seen in the spool, and deleted before they were read.
 
     `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest;
-    `refused` those that it does not take. `undelivered` are batches that sinks given to this
-    capture alone lack.
+    `refused` those that it does not take.
     """
 
     captured: int = 0
@@ -33,7 +32,6 @@ class CaptureReport:
     behind: int = 0
     lag_seconds: float = 0.0
     handed_over: int = 0
-    undelivered: int = 0
     refused: int = 0
     why_refused: str = ""
     portal_error: str = ""

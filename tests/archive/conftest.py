@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,12 +12,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from apps.archive.domain.capture_hosts import add_local_token
 from apps.archive.domain.search import word_index
-from apps.archive.management.commands.capture import Command, make_plan
 from apps.archive.models import ArchivedJob
-from capture.journal.journal import Journal
-from capture.watch import polling
-from capture.watch.base import Watch
 from tests.factories.archive import START, archive_all
 
 ROOT = Path(__file__).parents[2]
@@ -33,29 +29,18 @@ def spool(tmp_path):
     return directory
 
 
-@pytest.fixture(params=[Watch.INOTIFY, Watch.POLLING])
-def watch(request, monkeypatch):
-    """Each source of file events; a poll comes soon."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.02)
-    return request.param
-
-
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path / "journal")
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
-def portal(transactional_db, tmp_path):
-    """Runs `manage.py` and captures with this test's database."""
+def portal(live_server, tmp_path):
+    """Runs `manage.py` and captures with this test's database and its server."""
     url = (
         urlsplit(os.environ["DATABASE_URL"])
         ._replace(path=f"/{connection.settings_dict['NAME']}")
         .geturl()
     )
-    return Portal(os.environ | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var")})
+    return Portal(
+        os.environ
+        | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var"), "PORTAL_URL": live_server.url}
+    )
 
 
 class Portal:
@@ -65,37 +50,25 @@ class Portal:
 
     def __init__(self, environment):
         self.environment = environment
+        self._tokens = {}  # the database may be away when capture is started again
 
     def start(self, *arguments, **environment):
         """Start `manage.py`."""
         return start_process("manage.py", *arguments, env=self.environment | environment)
 
-    def start_capture(self, spool, *arguments, cluster="alps"):
-        """Start the program that `manage.py capture` becomes,
-        without the seconds that Django takes to plan it.
-        """
-        parser = Command().create_parser("manage.py", "capture")
-        journal = ("--journal", f"{self.environment['VAR_DIR']}/journal")
-        options = parser.parse_args(
-            [*journal, *capture_arguments(spool, *arguments, cluster=cluster)]
-        )
-        plan = replace(
-            make_plan(**vars(options)),
-            portal=self.environment["DATABASE_URL"],
-            broker=self.environment["REDIS_URL"],
-        )
-        descriptor = plan.keep()
-        try:
-            return start_process(
-                "manage.py",
-                "capture",
-                "--planned",
-                descriptor,
-                env=self.environment,
-                pass_fds=[descriptor],
-            )
-        finally:
-            os.close(descriptor)
+    def start_capture(self, spool, *arguments, cluster="alps", **environment):
+        """Start the program, with a token and nothing of the portal's own settings."""
+        if cluster not in self._tokens:
+            token = add_local_token(name="here", cluster=cluster, by="test", at=START)
+            self._tokens[cluster] = token
+        settings = {
+            "ARCHIVE_PORTAL_TOKEN": self._tokens[cluster],
+            "CAPTURE_JOURNAL": f"{self.environment['VAR_DIR']}/journal",
+            "CAPTURE_PORTAL": self.environment["PORTAL_URL"],
+            "MASKING_KEY": "k" * 50,
+        }
+        command = ("-m", "capture", *capture_arguments(spool, *arguments, cluster=cluster))
+        return start_process(*command, env=settings | environment)
 
     def capture_to_intake(self, spool, *arguments, cluster="alps"):
         """Capture what is in the spool, for workers to archive;

@@ -1,6 +1,7 @@
 """Workers that bring what was handed over to one sink, in a thread of a test."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
@@ -10,8 +11,36 @@ from django.db.models import Sum
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import IntakeBatch, RefusedJob, SinkState
 from apps.archive.sinks import delivery
+from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.tasks import archive_batches
 from capture.wire.batches import pack, unpack
+from capture.wire.entry import CapturedJob
+
+
+class MemorySink:
+    """Keeps jobs, unless it is told to be away or to refuse batches with some of them."""
+
+    name = "store"
+
+    def __init__(self) -> None:
+        self.jobs: list[CapturedJob] = []
+        self.away = False
+        self.refuses: set[str] = set()
+
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+        if self.away:
+            raise SinkUnavailable("connection refused")
+        if self.refuses & {job.job_id for job in jobs}:
+            raise SinkRefused("not this one")
+        self.jobs += jobs
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(int(job.job_id) for job in self.jobs)
 
 
 class Delivering:

@@ -14,12 +14,12 @@ from django.db import connection
 
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob, IntakeBatch
+from tests.capture.test_capture_faults import writing
 
 from .conftest import wait_for
 from .elasticsearch_reading import job_of
 from .kafka_reading import jobs_of
 from .spool_writer import environment_bytes, script_of
-from .test_capture_faults import writing
 from .workers import archive_worker, beat
 
 pytestmark = [

@@ -3,9 +3,7 @@ kills included.
 """
 
 import hashlib
-import io
 import json
-import os
 import shutil
 import signal
 import threading
@@ -16,10 +14,9 @@ from django.core.management import CommandError, call_command
 
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
-from capture.journal.journal import Journal
-from tests.factories.archive import START, archive_all, captured_job, store
+from tests.factories.archive import START, captured_job, store
 
-from .conftest import Portal, archived, wait_for
+from .conftest import archived, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
@@ -35,25 +32,7 @@ def archive(capsysbinary):
     return run
 
 
-@pytest.fixture
-def capture_once(transactional_db, spool, tmp_path, settings):
-    settings.MASKING_KEY = "k" * 50
-
-    def run(*arguments):
-        out, err = io.StringIO(), io.StringIO()
-        call_command(
-            *("capture", "--cluster", "alps", "--scheduler", "slurm", "--spool", str(spool)),
-            *("--journal", str(tmp_path / "journal"), "--once", *arguments),
-            stdout=out,
-            stderr=err,
-        )
-        archive_all()
-        return out.getvalue(), err.getvalue()
-
-    return run
-
-
-def test_once_then_list_show_verify(capture_once, archive, spool):
+def test_once_then_list_show_verify(portal, archive, spool):
     for job_id in (1, 12):
         write_job(spool, job_id)
     write_job(
@@ -63,7 +42,7 @@ def test_once_then_list_show_verify(capture_once, archive, spool):
         variables=[("OPSPORTAL_REQUEST", "X-1"), ("OPSPORTAL_STAGE", "sim")],
     )
 
-    assert capture_once() == ("captured 3 jobs of alps\n", "")
+    assert portal.capture_once(spool) == (b"captured 3 jobs of alps\n", "")
 
     jobs = {
         job["job_id"]: job
@@ -80,29 +59,29 @@ def test_once_then_list_show_verify(capture_once, archive, spool):
     assert archive("show", "13", "--cluster", "alps") == b"\xff no newline"
     assert archive("show", "12", "--cluster", "alps", "--environment") == environment_bytes()
     assert archive("verify") == b"Every content is as it was stored.\n"
-    assert capture_once() == ("captured 0 jobs of alps\n", "")
+    assert portal.capture_once(spool) == (b"captured 0 jobs of alps\n", "")
 
 
-def test_unreadable_entries_are_named_and_do_not_fail_once(capture_once, spool):
+def test_unreadable_entries_are_named_and_do_not_fail_once(portal, spool):
     write_job(spool, 1)
     (write_job(spool, 2) / "script").unlink()
     (job_directory(spool, 2) / "script").mkdir()
     (write_job(spool, 3) / "script").write_bytes(b"half")
 
-    out, err = capture_once("--patience-seconds", "2")
+    out, err = portal.capture_once(spool, "--patience-seconds", "2")
 
-    assert out == "captured 1 jobs of alps\n"
+    assert out == b"captured 1 jobs of alps\n"
     assert f"not readable: {job_directory(spool, 2)}" in err
     assert f"incomplete: {job_directory(spool, 3)}" in err
 
 
-def test_second_capture_of_the_same_journal_says_so(capture_once, tmp_path):
-    journal = Journal(tmp_path / "journal" / "alps")
-
-    with pytest.raises(CommandError, match=f"in use by another capture, process {os.getpid()}"):
-        capture_once()
-
-    journal.close()
+def test_second_capture_of_the_same_journal_says_so(portal, spool):
+    with portal.capturing(spool) as first:
+        second = portal.start_capture(spool)
+        _, err = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert "in use by another capture, process" in err.decode()
+        assert first.poll() is None
 
 
 @pytest.mark.slow
@@ -139,22 +118,18 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
     portal.archive("verify")
 
 
-@pytest.mark.slow
-def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path):
+def test_portal_away_then_back(portal, archive, spool):
     """The journal keeps what the store lacks; also after the spool has dropped it."""
     write_job(spool, 1)
-    away = Portal(
-        portal.environment | {"DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent"}
+    away = portal.start_capture(
+        spool, "--once", "--patience-seconds", "1", "--portal", "http://127.0.0.1:1"
     )
-    process = away.start_capture(
-        spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal"
-    )
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert b"1 jobs stay in the journal: connection" in err
+    _, err = away.communicate(timeout=60)
+    assert away.returncode == 1
+    assert b"1 jobs stay in the journal: http://127.0.0.1:1 cannot be reached" in err
     shutil.rmtree(job_directory(spool, 1))
 
-    capture_once()
+    portal.capture_once(spool)
 
     assert archive("show", "1", "--cluster", "alps") == script_of(1)
 
@@ -172,26 +147,6 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
     assert (process.returncode, out) == (0, b"stopped; captured 1 jobs of alps\n")
     assert f"cannot read {job_directory(spool, 2)}/script" in err.decode()
     assert Heartbeat.objects.get().detail["portal_error"] == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--cluster", "alps", "--spool", "/proc/none"],
-            "/proc/none: no Slurm spool: No such file",
-        ),
-        (["--cluster", "alps"], "Set the spool directory"),
-        (["--cluster", "a/b", "--spool", "/tmp"], "Set the cluster"),
-        (
-            ["--cluster", "alps", "--spool", "/tmp", "--scheduler", "lsf"],
-            "no plugin of opsportal.schedulers is named 'lsf'",
-        ),
-    ],
-)
-def test_capture_that_cannot_start_says_why(settings, tmp_path, arguments, message):
-    with pytest.raises(CommandError, match=message):
-        call_command("capture", *arguments, "--journal", str(tmp_path))
 
 
 @pytest.mark.django_db

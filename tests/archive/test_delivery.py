@@ -21,7 +21,7 @@ from apps.core.errors import InvalidTransition
 from capture.wire.batches import unpack
 from tests.factories.archive import captured_job
 
-from .capturing import MemorySink
+from .delivering import MemorySink
 from .test_intake import accept
 
 URLS = ["memory:a", "memory:b"]

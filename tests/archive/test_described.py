@@ -12,7 +12,7 @@ from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.sinks.kafka import message
 from tests.factories.archive import captured_job
 
-from .capturing import MemorySink
+from .delivering import MemorySink
 from .kafka_reading import job_of
 from .spool_writer import environment_bytes
 from .test_links import collect, store

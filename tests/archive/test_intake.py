@@ -5,10 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from apps.archive.domain.intake import accept_batch
+from apps.archive.domain.intake import IntakeFull, JournalOutdated, accept_batch
 from apps.archive.models import IntakeBatch
 from capture.wire.batches import pack, unpack
-from capture.wire.intake import IntakeFull, JournalOutdated
 from tests.factories.archive import captured_job
 
 pytestmark = pytest.mark.django_db

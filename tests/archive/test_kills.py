@@ -19,11 +19,12 @@ from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
 from dev.valkey import Valkey
+from tests.capture.test_capture_faults import assert_kept, writing
+from tests.ports import free_port
 
 from .conftest import AWAY_SECONDS, KILLS, Portal, wait_for
 from .spool_writer import environment_bytes, script_of
-from .test_capture_faults import assert_kept, writing
-from .workers import archive_worker, beat
+from .workers import archive_worker, beat, web
 
 
 class Servers:
@@ -135,11 +136,13 @@ def test_kills_of_every_process_and_a_database_away_lose_and_double_nothing(
         environment = portal.environment | {
             "DATABASE_URL": servers.url,
             "REDIS_URL": servers.valkey.url(),
+            "PORTAL_URL": f"http://127.0.0.1:{free_port()}",
             "ARCHIVE_SINKS": f"store: files://{files}",
         }
         own = Portal(environment)
         worker = stack.enter_context(archive_worker(environment, base))
         ticking = stack.enter_context(beat(environment, base))
+        serving = stack.enter_context(web(environment, base))
         captures = [stack.enter_context(own.capturing(spool))]
 
         def end_capture():
@@ -164,7 +167,12 @@ def test_kills_of_every_process_and_a_database_away_lose_and_double_nothing(
             ticking.kill()
             ticking.start()
 
-        kinds = {kill_capture: 40, kill_one_of_the_pool: 30, kill_worker: 6, kill_beat: 4}
+        def kill_web():
+            serving.kill()
+            serving.start()
+
+        kinds = {kill_capture: 36, kill_one_of_the_pool: 28, kill_worker: 6, kill_beat: 4}
+        kinds[kill_web] = 6
         kills = counted(kinds | {servers.kill_valkey: 12, servers.kill_postgres: 8})
         moments.shuffle(kills)
         with writing(spool, 0.02) as written:

@@ -21,6 +21,7 @@ from apps.core.models import Delivery
 from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 from tests.slurm_server import SlurmServer
 
 pytestmark = [
@@ -122,7 +123,7 @@ def cluster(jobs, tmp_path, settings):
         "spool": slurm.state_dir,
         "journal": tmp_path,
     }
-    call_command("capture", **capture, once=True)
+    capture_once(**capture)
     archive_all()
     return cluster
 

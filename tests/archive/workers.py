@@ -1,4 +1,4 @@
-"""Real workers of the queue `archive`, and beat."""
+"""Real processes of the portal: workers of the queue `archive`, beat, web."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[2]
 # As a service manager does: Celery ends of some losses of its broker.
@@ -20,10 +21,12 @@ WORKER = (
     "--without-mingle",
 )
 BEAT = ("beat", "--loglevel=INFO", "--pidfile=")
+CELERY = ("celery", "--quiet", "-A", "opsportal")
+WEB = ("gunicorn", "opsportal.wsgi", "--workers=1", "--threads=4", "--preload")
 
 
-class CeleryProcess:
-    """A process of Celery with its children, started again where it ends by itself,
+class PortalProcess:
+    """A process of the portal with its children, started again where it ends by itself,
     and by `start` after a kill.
     """
 
@@ -34,16 +37,7 @@ class CeleryProcess:
     def start(self) -> Self:
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [
-                    *SUPERVISED,
-                    sys.executable,
-                    "-m",
-                    "celery",
-                    "--quiet",
-                    "-A",
-                    "opsportal",
-                    *self._command,
-                ],
+                [*SUPERVISED, sys.executable, "-m", *self._command],
                 cwd=ROOT,
                 env=self._environment | {"LOG_LEVEL": "INFO"},
                 stdout=output,
@@ -54,7 +48,7 @@ class CeleryProcess:
 
     def children(self) -> list[int]:
         """Return the processes of the pool."""
-        return [pid for celery in _children(self._process.pid) for pid in _children(celery)]
+        return [pid for parent in _children(self._process.pid) for pid in _children(parent)]
 
     def kill(self) -> None:
         """Kill it and all that it has started."""
@@ -73,9 +67,10 @@ def _children(parent: int) -> list[int]:
 @contextmanager
 def archive_worker(
     environment: Mapping[str, str], directory: Path, *, concurrency: int = 2, queue: str = "archive"
-) -> Iterator[CeleryProcess]:
+) -> Iterator[PortalProcess]:
     options = (f"--queues={queue}", f"--concurrency={concurrency}")
-    worker = CeleryProcess(environment, directory / f"{queue}.log", *WORKER, *options)
+    log = directory / f"{queue}.log"
+    worker = PortalProcess(environment, log, *CELERY, *WORKER, *options)
     try:
         yield worker
     finally:
@@ -83,10 +78,20 @@ def archive_worker(
 
 
 @contextmanager
-def beat(environment: Mapping[str, str], directory: Path) -> Iterator[CeleryProcess]:
-    process = CeleryProcess(
-        environment, directory / "beat.log", *BEAT, f"--schedule={directory / 'schedule'}"
-    )
+def beat(environment: Mapping[str, str], directory: Path) -> Iterator[PortalProcess]:
+    schedule = f"--schedule={directory / 'schedule'}"
+    process = PortalProcess(environment, directory / "beat.log", *CELERY, *BEAT, schedule)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@contextmanager
+def web(environment: Mapping[str, str], directory: Path) -> Iterator[PortalProcess]:
+    """Serve the portal at PORTAL_URL, a port of this machine."""
+    address = urlsplit(environment["PORTAL_URL"]).netloc
+    process = PortalProcess(environment, directory / "web.log", *WEB, f"--bind={address}")
     try:
         yield process
     finally:

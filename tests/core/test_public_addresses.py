@@ -41,7 +41,7 @@ PROGRAM = "import json, sys; from public_addresses import *; from ipaddress impo
 #: checked.
 CONNECT = {
     "accounts/web/openid": "the operator's provider",
-    "archive/management/commands/capture": "the name of the host only",
+    "archive/management/commands/capture_host": "the name of the host only",
     "archive/sinks/elasticsearch/sink": "the operator's cluster",
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",

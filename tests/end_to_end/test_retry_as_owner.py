@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 from django.utils import timezone
 
 from apps.clusters.domain import adapter_of, ensure_cluster
@@ -31,6 +30,7 @@ from tests.contracts.submission import OwnerSubmissionContract
 from tests.end_to_end.test_submission_slurm import Portal, kill_midway
 from tests.factories import people
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 
 pytestmark = [
     pytest.mark.slurm,
@@ -110,9 +110,11 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     portal = Portal(cluster, slurm, tmp_path / "journal")
 
     def take_in(tasks):
-        call_command(
-            *("capture", "--once", "--cluster", cluster.name, "--scheduler", "slurm"),
-            *("--spool", str(slurm.state_dir), "--journal", str(tmp_path / "journal")),
+        capture_once(
+            cluster=cluster.name,
+            scheduler="slurm",
+            spool=slurm.state_dir,
+            journal=tmp_path / "journal",
         )
         archive_all()
         slurm.wait_ended(tasks)

@@ -6,7 +6,6 @@ import time
 
 import pytest
 from django.core.cache import cache
-from django.core.management import call_command
 from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
@@ -14,6 +13,7 @@ from apps.clusters.domain import ensure_cluster
 from apps.diagnosis.domain.running_logs import find_running_log, running_log
 from tests.factories import people
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 
 pytestmark = [
     pytest.mark.slurm,
@@ -39,9 +39,11 @@ def test_log_of_a_running_task_is_followed(slurm, settings, tmp_path):
     array = slurm.submit(
         script, "--array=7", f"--output={slurm.jobs_dir}/of-%x-%A_%a.log", "--job-name=followed"
     )
-    call_command(
-        *("capture", "--once", "--cluster", cluster.name, "--scheduler", "slurm"),
-        *("--spool", str(slurm.state_dir), "--journal", str(tmp_path / "journal")),
+    capture_once(
+        cluster=cluster.name,
+        scheduler="slurm",
+        spool=slurm.state_dir,
+        journal=tmp_path / "journal",
     )
     archive_all()
     archived, job_id = ArchivedJob.objects.get(job_id=array), f"{array}_7"

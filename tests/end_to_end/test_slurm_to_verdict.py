@@ -23,6 +23,7 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import AccountMap, Job
 from tests.factories import people
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 from tests.slurm_server import SlurmServer
 
 pytestmark = [
@@ -126,7 +127,7 @@ def portal(slurm, settings, tmp_path) -> Callable[[], None]:
             "spool": slurm.state_dir,
             "journal": tmp_path,
         }
-        call_command("capture", **options, once=True)
+        capture_once(**options)
         archive_all()
         time.sleep(LAG.total_seconds() + 1)
         collected = collect_finished_jobs(cluster=cluster, at=timezone.now())

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -45,6 +44,7 @@ from apps.submission.models import RetryJob, Submission
 from apps.submission.tasks import release_retries, send_to
 from tests.factories import people, requests, workflows
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 
 pytestmark = [
     pytest.mark.slurm,
@@ -128,13 +128,11 @@ class Portal:
                 dispatch.adapter_that_submits(self.cluster).find_submitted(submission.name)
                 == submission.spool_id
             )
-        call_command(
-            "capture",
+        capture_once(
             cluster=self.cluster.name,
             scheduler="slurm",
             spool=self.slurm.state_dir,
             journal=self.journal,
-            once=True,
         )
         archive_all()
         self.slurm.wait_ended(submission.spool_id for submission in sent)

@@ -43,12 +43,6 @@ def test_everything_missing_is_named_at_once(given):
     assert str(error.value).splitlines() == [f"{name} is not set." for name in required]
 
 
-def test_capture_needs_none_of_them(given):
-    given()
-    found = Environment.read(required=())
-    assert (found.SECRET_KEY, found.DATABASE_URL, found.REDIS_URL) == (None, None, None)
-
-
 def test_missing_and_bad_are_named_together(given):
     given(SECRET_KEY="short", REDIS_URL="redis://queue")
     with pytest.raises(BadEnvironment) as error:

@@ -40,9 +40,11 @@ STARTS = {
         "import manage; sys.argv = ['manage.py', 'showmigrations', '--help']; sys.exit = report; "
         "manage.main()"
     ),
-    # It ends by giving its place to the program that captures.
-    "first start of capture": "import manage; sys.argv = ['manage.py', 'capture', '--cluster', 'c', '--spool', '.'];"
-    "os.execv = report; manage.main()",
+    # It ends by giving its place to the program.
+    "start of capture": (
+        "import manage; sys.argv = ['manage.py', 'capture', '--portal', 'https://portal'];"
+        "os.execve = report; manage.main()"
+    ),
     "capture": "import capture.main",
 }
 #: Heavy parts of the portal and of Django: all pages, all of the admin, the domain behind tasks,
@@ -78,7 +80,7 @@ GROUPS = {
     "requests uritemplate"
     " whitenoise opsportal.urls apps.jobs.admin django.test",
     "statistics": "numpy",
-    "capture": "re2 watchdog zstandard",
+    "capture": "re2 urllib3 watchdog zstandard",
 }
 MAY_LOAD = {
     "web": "settings models celery domain tasks subscribers pages statistics",
@@ -86,7 +88,7 @@ MAY_LOAD = {
     "beat": "settings models celery",
     "check": "settings models domain pages",
     "command": "settings models",
-    "first start of capture": "settings capture",
+    "start of capture": "",
     "capture": "capture",
 }
 

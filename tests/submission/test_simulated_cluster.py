@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from django.core.management import call_command
 
 from apps.clusters.schedulers.base import CurrentState
 from apps.clusters.schedulers.simulated import Simulated
@@ -29,6 +28,7 @@ from apps.submission.domain.assignment import retry_failed
 from apps.submission.tasks import send_to
 from tests.factories import clusters, requests
 from tests.factories.archive import archive_all
+from tests.factories.capture import capture_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,9 +67,7 @@ class Demo:
         self.advance(1)
         spool = self.directory / "spool"
         journal = self.directory / "journal"
-        call_command(
-            "capture", cluster="sim", scheduler="simulated", spool=spool, journal=journal, once=True
-        )
+        capture_once(cluster="sim", scheduler="simulated", spool=spool, journal=journal)
         archive_all()
         self.advance(minutes * 60)
         assert not collect_finished_jobs(cluster=self.cluster, at=self.clock()).problem

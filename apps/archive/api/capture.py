@@ -1,6 +1,4 @@
-"""API for capture on hosts without access to the portal's database:
-batches of jobs and status reports.
-"""
+"""API for capture: batches of jobs and status reports."""
 
 from typing import Any
 
@@ -19,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
+from apps.archive.domain.intake import IntakeFull, JournalOutdated
 from apps.archive.models import CaptureHost
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
@@ -33,7 +32,6 @@ from capture.wire.batches import (
     BatchTooLarge,
     unpack_untrusted,
 )
-from capture.wire.intake import IntakeFull, JournalOutdated
 from capture.wire.report import CaptureReport
 
 

@@ -1,6 +1,4 @@
-"""Capture hosts without access to the portal's database: tokens,
-and receiving their jobs and reports.
-"""
+"""Capture hosts: their tokens, and receiving their jobs and reports."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,6 +66,23 @@ def add_host_token(
 
 
 @transaction.atomic
+def add_local_token(*, name: str, cluster: str, by: Principal, at: datetime) -> str:
+    """Return a new token for capture beside the portal, of a host of this name.
+
+    A host that is not known yet is trusted: who may call this has the portal's database. One that
+    is known keeps its trust. Raises `ValidationError`.
+    """
+    host = CaptureHost.objects.select_for_update(no_key=True).filter(name=name).first()
+    if host is None:
+        _, token = create_capture_host(name=name, clusters=[cluster], trusted=True, by=by, at=at)
+        return token
+    if cluster not in host.clusters:
+        host.clusters.append(cluster)
+        change_capture_host(host=host, by=by, at=at)
+    return add_host_token(host=host, by=by, at=at)
+
+
+@transaction.atomic
 def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> None:
     CaptureHost.objects.filter(pk=host.pk).update(token_hashes=[])
     publish(kind="capture_host.tokens_revoked", target=host, by=by, at=at)
@@ -76,7 +91,7 @@ def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> Non
 def trusted_hosts() -> frozenset[str]:
     """Return the senders whose captures may run again as the owners of the jobs.
 
-    Capture that has the portal's database, whose sender is empty, is one of them.
+    The empty one is that of jobs from before capture had a token in every case.
     """
     names = CaptureHost.objects.filter(trusted=True).values_list("name", flat=True)
     return frozenset({"", *names})

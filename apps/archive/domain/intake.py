@@ -8,7 +8,38 @@ from django.db import connection, transaction
 from psycopg import Cursor
 
 from apps.core.domain.background import enqueue
-from capture.wire.intake import MOST_WAITING, QUEUE, TASK, insert_batch
+
+QUEUE, TASK = "archive", "archive.archive_batches"
+#: Messages only wake workers up, each for all that is there: more of them need not wait.
+MOST_WAITING = 16
+
+_INSERT = """
+    WITH handed_over AS (
+        INSERT INTO archive_intakejournal AS known (journal, sequence)
+        SELECT %(journal)s::uuid, %(sequence)s::bigint
+        WHERE (SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch) < %(most_bytes)s
+        ON CONFLICT (journal) DO UPDATE SET sequence = excluded.sequence WHERE known.sequence < excluded.sequence
+        RETURNING journal
+    )
+    INSERT INTO archive_intakebatch (cluster, host, journal, jobs, size_bytes, captured_at, data)
+    SELECT %(cluster)s::text, %(host)s::text, journal, %(jobs)s::int, %(size_bytes)s::bigint,
+        %(captured_at)s::timestamptz, %(data)b::bytea
+    FROM handed_over
+    RETURNING id"""
+_KNOWN = (
+    "SELECT sequence FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= "
+    "%(sequence)s"
+)
+
+
+class IntakeFull(Exception):
+    """Too much waits in the database for its sinks already: keep the batch and try again later."""
+
+
+class JournalOutdated(Exception):
+    """Later batches of this journal came already: it was restored from a copy,
+    and gives numbers a second time.
+    """
 
 
 @transaction.atomic
@@ -23,25 +54,38 @@ def accept_batch(
     captured_at: datetime,
     data: bytes,
 ) -> bool:
-    """Keep a batch that a host has handed over; return whether it was new.
+    """Keep packed jobs that a host has handed over, as one row.
 
-    See `insert_batch`. Raises `IntakeFull`.
+    Returns whether it was new: the batches of a journal come in order, each once.
+
+    `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the
+    oldest, `size_bytes` the unpacked size. Raises `IntakeFull` and `JournalOutdated`.
     """
     wake_workers()
+    values = {
+        "cluster": cluster,
+        "host": host,
+        "journal": journal,
+        "sequence": sequence,
+        "jobs": jobs,
+        "size_bytes": size_bytes,
+        "captured_at": captured_at,
+        "data": data,
+        "most_bytes": settings.ARCHIVE_INTAKE_MAX_BYTES,
+    }
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        return insert_batch(
-            cursor,
-            cluster=cluster,
-            host=host,
-            journal=journal,
-            sequence=sequence,
-            jobs=jobs,
-            size_bytes=size_bytes,
-            captured_at=captured_at,
-            data=data,
-            most_bytes=settings.ARCHIVE_INTAKE_MAX_BYTES,
+        if cursor.execute(_INSERT, values).fetchone():
+            return True
+        known = cursor.execute(_KNOWN, values).fetchone()
+
+    if known is None:
+        raise IntakeFull(
+            f"{settings.ARCHIVE_INTAKE_MAX_BYTES:,} bytes of captured jobs wait for their sinks"
         )
+    if known[0] > sequence:
+        raise JournalOutdated(f"batches of the journal {journal} have come up to job {known[0]}")
+    return False
 
 
 def wake_workers(queue: str = QUEUE, *, countdown: float = 0) -> None:

@@ -19,7 +19,7 @@ from django.db import Error, connection, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
-from apps.archive.domain.intake import wake_workers
+from apps.archive.domain.intake import QUEUE, wake_workers
 from apps.archive.domain.sinks import drop_delivered, queue_again
 from apps.archive.models import CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
@@ -27,7 +27,6 @@ from apps.archive.sinks.registry import open_sink
 from apps.core.domain.locks import is_locked_for_this_transaction
 from capture.wire.batches import pack, unpack
 from capture.wire.entry import CapturedJob
-from capture.wire.intake import QUEUE
 from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)

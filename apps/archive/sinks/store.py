@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from django.conf import settings
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connection
 from django.utils import timezone
 
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
-from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
+from apps.archive.sinks.base import SinkRefused, SinkUnavailable, SinkURL
 from capture.wire.entry import CapturedJob
 
 
@@ -19,12 +18,8 @@ class StoreSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`store:` has no parts and no options, and wants the portal's database."""
+        """`store:` has no parts and no options."""
         url.only()
-        if not settings.HAS_DATABASE:
-            raise BadSink(
-                "the store sink wants the portal's database: set DATABASE_URL, or give another sink"
-            )
         return cls()
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:

@@ -35,7 +35,6 @@ from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.errors import DomainError
-from capture.handover import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
 
 _PROGRESS_SECONDS = 5.0
 _EXPIRY_BATCHES = 1_000
@@ -50,6 +49,11 @@ def to_time(text: str) -> datetime:
 def time_text(moment: datetime) -> str:
     """Return a time in ISO 8601, in UTC."""
     return moment.astimezone(UTC).isoformat()
+
+
+#: Of retries while a sink is away.
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 30.0
 
 
 class Command(BaseCommand):

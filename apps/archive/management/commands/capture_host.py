@@ -2,7 +2,11 @@
 list the hosts.
 """
 
+import os
+import re
+import socket
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +16,7 @@ from django.utils import timezone
 
 from apps.archive.domain.capture_hosts import (
     add_host_token,
+    add_local_token,
     create_capture_host,
     revoke_host_tokens,
 )
@@ -39,6 +44,12 @@ class Command(BaseCommand):
         token.add_argument("--revoke-others", action="store_true")
         revoke = verbs.add_parser("revoke", help="revoke all tokens of a host")
         revoke.add_argument("name")
+        here = verbs.add_parser(
+            "here",
+            help="add this machine, which has the portal's database; write its token to a file",
+        )
+        here.add_argument("--cluster", required=True, help="cluster that is captured here")
+        here.add_argument("--token-file", type=Path, required=True, metavar="FILE")
         verbs.add_parser("list", help="list the hosts")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -61,6 +72,16 @@ class Command(BaseCommand):
     def _revoke(self, options: dict[str, Any]) -> None:
         revoke_host_tokens(host=_host(options["name"]), by="capture_host", at=timezone.now())
 
+    def _here(self, options: dict[str, Any]) -> None:
+        name = socket.gethostname().partition(".")[0]
+        token = add_local_token(
+            name=re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64] or "localhost",
+            cluster=options["cluster"],
+            by="capture_host",
+            at=timezone.now(),
+        )
+        _write_secret(options["token_file"], token)
+
     def _tell(self, host: CaptureHost, token: str) -> None:
         address = f"{settings.PORTAL_URL}/"
         self.stderr.write(
@@ -76,6 +97,15 @@ class Command(BaseCommand):
                 f"{host.name}\t{', '.join(host.clusters)}\theard "
                 f"{heard}\t{len(host.token_hashes)} tokens"
             )
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Write a file that only this user can read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    written = path.with_suffix(".new")
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secret)
+    written.replace(path)
 
 
 def _host(name: str) -> CaptureHost:

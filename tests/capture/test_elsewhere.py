@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from urllib.request import urlopen
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
-from tests.archive.conftest import ROOT, archived, capture_arguments, wait_for
+from tests.archive.conftest import ROOT, archived, wait_for
 from tests.archive.spool_writer import environment_bytes, script_of, write_job
 
 KEY = "k" * 50
@@ -62,35 +61,6 @@ def running(process):
         process.communicate()
 
 
-PORTAL = ("--portal", "https://portal.example.org/")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "key", "why"),
-    [
-        (PORTAL, "", "Set MASKING_KEY"),
-        ((), KEY, "Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL"),
-        (PORTAL, KEY, "Set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE"),
-        ((*PORTAL, "--sink", "files:///tmp"), KEY, "--sink needs the portal's database"),
-        (("--portal", "https://me:geheim@portal.example.org"), KEY, "without user or password"),
-        (("--portal", "portal.example.org"), KEY, "as https://HOST/"),
-        (
-            (*PORTAL, "--sink", "nonsense:"),
-            KEY,
-            "no plugin of opsportal.archive_sinks is named 'nonsense'",
-        ),
-    ],
-)
-def test_what_is_missing_is_named(settings, spool, tmp_path, arguments, key, why):
-    settings.HAS_DATABASE, settings.MASKING_KEY = False, key
-    with pytest.raises(CommandError) as error:
-        call_command(
-            "capture", *capture_arguments(spool, "--journal", tmp_path, "--once", *arguments)
-        )
-    assert why in str(error.value)
-    assert "geheim" not in str(error.value)
-
-
 def test_process_fails_and_names_what_is_missing(elsewhere):
     code, _, err = result(
         elsewhere("--once", "--portal", "https://me:geheim@portal.example.org", MASKING_KEY=KEY)
@@ -115,15 +85,6 @@ def test_portal_away_leaves_the_jobs_in_the_journal(elsewhere, spool):
     )
     assert (code, out) == (1, "captured 1 jobs of alps\n")
     assert "1 jobs stay in the journal: http://127.0.0.1:1 cannot be reached" in err
-
-
-def test_all_other_commands_want_the_servers(tmp_path):
-    command = [sys.executable, ROOT / "manage.py", "archive", "verify"]
-    done = subprocess.run(
-        command, env={}, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "DATABASE_URL is not set" in done.stderr
 
 
 def test_jobs_and_report_reach_the_portal_and_rules_come_back(

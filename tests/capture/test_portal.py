@@ -1,4 +1,4 @@
-"""The sender's end of the way over HTTP, against a server that answers what a test wants."""
+"""The client of the portal's API, against a server that answers what a test wants."""
 
 import json
 import threading
@@ -10,12 +10,10 @@ import pytest
 
 from apps.core.domain.masking import Rule
 from capture.journal.journal import JournaledBatch
-from capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
-from capture.portals.http import HttpPortal
+from capture.portal import BatchRefused, BatchTooLarge, HttpPortal, PortalAway
 from capture.wire.report import CaptureReport
 from tests.certificates import self_signed, speak_tls
 
-SENDER = Sender(cluster="alps", host="")
 JOURNAL = "0123456789abcdef0123456789abcdef"
 BATCH = JournaledBatch(
     last=7, jobs=2, captured_at=1, size_bytes=10, content=b"packed", journal=JOURNAL
@@ -24,7 +22,7 @@ TAKEN = 200, {"received": True}
 
 
 def portal_at(url):
-    return closing(HttpPortal(url, "geheim", SENDER))
+    return closing(HttpPortal(url, "geheim", "alps"))
 
 
 class Server(ThreadingHTTPServer):

@@ -18,12 +18,12 @@ from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from capture.journal.journal import RESERVE_BYTES, Journal
+from tests.archive.conftest import archived, wait_for
+from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import archive_all, with_identity
 from tests.small_disk import small_disk
 
 from .capturing import MemoryPortal, capture_of, running
-from .conftest import archived, wait_for
-from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
 def assert_kept(job_ids, portal):

@@ -19,11 +19,11 @@ from capture.queues import WaitingEntries
 from capture.watch import watcher as watcher_module
 from capture.watch.watcher import Watcher
 from capture.wire.batches import unpack
+from tests.archive.conftest import wait_for
+from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import captured_job, with_identity
 
 from .capturing import MemoryPortal, capture_of, running
-from .conftest import wait_for
-from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
 @pytest.fixture
@@ -324,20 +324,6 @@ def test_portal_away_keeps_jobs_in_the_journal_until_it_is_back(
         portal.away = False
         wait_for(lambda: portal.ids == [1])
         wait_for(lambda: (capture.report().behind, capture.report().portal_error) == (0, ""))
-
-
-def test_once_waits_for_the_sinks_of_this_run(make_capture, spool, portal):
-    write_job(spool, 1)
-    portal.lacking = 1
-    capture = make_capture()
-    threading.Timer(0.7, lambda: setattr(portal, "lacking", 0)).start()
-    capture.run_once()
-    assert capture.report().undelivered == 0
-
-    portal.lacking = 2
-    capture = make_capture()
-    capture.run_once(patience_seconds=0.5)
-    assert capture.report().undelivered == 2
 
 
 def test_rules_are_there_before_the_first_job_is_read(make_capture, spool, portal):

@@ -11,11 +11,11 @@ from apps.core.domain.masking import Rule
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
 from capture.process import HandOverProcess, JournalDied
+from tests.archive.conftest import wait_for
 from tests.factories.archive import captured_job, with_identity
 from tests.small_disk import small_disk
 
 from .capturing import MemoryPortal, handing_over
-from .conftest import wait_for
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_portal_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(t
 
 class Process(HandOverProcess):
     def __init__(self, directory):
-        super().__init__(directory, MemoryPortal)
+        super().__init__(directory, MemoryPortal())
 
 
 def test_process_does_what_it_stands_for_and_tells_what_goes_wrong(tmp_path):

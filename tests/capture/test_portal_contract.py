@@ -1,24 +1,20 @@
-"""Both ways to the portal, and the portal of the tests of capture, to one contract."""
+"""The portal's API, and the portals of the tests of capture, to one contract."""
 
 from contextlib import closing
 from uuid import uuid4
 
 import pytest
-from django.db import connection
 
 from apps.archive.domain.capture_hosts import create_capture_host
-from apps.archive.management.commands.capture import database_conninfo
 from apps.archive.models import IntakeBatch, IntakeJournal
 from apps.core.domain.masking import Rule
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
 from capture.journal.journal import JournaledBatch
-from capture.portals.base import PortalAway, Sender
-from capture.portals.database import DatabasePortal
-from capture.portals.http import HttpPortal
+from capture.portal import HttpPortal, JournalOutdated, PortalAway
 from capture.wire.batches import microseconds, pack, unpack
-from capture.wire.intake import JournalOutdated
 from tests.factories.archive import START, captured_job
+from tests.factories.capture import DirectPortal
 
 from .capturing import MemoryPortal
 
@@ -74,11 +70,6 @@ class Contract:
             open_portal.close()
         assert len(kept()) == 2
 
-    def test_without_sinks_of_its_own_nothing_is_undelivered(self, portal):
-        with closing(portal()) as open_portal:
-            open_portal.take(batch_of(captured_job(1)))
-            assert open_portal.undelivered(JOURNAL) == 0
-
 
 class TestMemory(Contract):
     @pytest.fixture
@@ -103,10 +94,6 @@ class RealContract(Contract):
     """With the portal's own tables behind."""
 
     @pytest.fixture
-    def sender(self):
-        return Sender(cluster="alps", host="scheduler-1")
-
-    @pytest.fixture
     def kept(self):
         return lambda: [
             job for row in IntakeBatch.objects.order_by("pk") for job in unpack([bytes(row.data)])
@@ -120,11 +107,11 @@ class RealContract(Contract):
 
         return add
 
-    def test_row_says_where_it_is_from(self, portal, sender):
+    def test_row_says_where_it_is_from(self, portal):
         with closing(portal()) as open_portal:
             open_portal.take(batch_of(captured_job(1), captured_job(2), last=7))
         row = IntakeBatch.objects.get()
-        assert (row.cluster, row.host, row.journal.hex) == ("alps", "scheduler-1", JOURNAL)
+        assert (row.cluster, row.host, row.journal.hex) == ("alps", self.noted, JOURNAL)
         assert IntakeJournal.objects.get(journal=row.journal).sequence == 7
         assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (
             2,
@@ -132,6 +119,23 @@ class RealContract(Contract):
             [],
             False,
         )
+
+
+class TestDirect(RealContract):
+    noted = "here"
+
+    @pytest.fixture
+    def portal(self):
+        return lambda: DirectPortal("alps")
+
+
+class TestHttp(RealContract):
+    noted = "scheduler-1"
+
+    @pytest.fixture
+    def portal(self, live_server):
+        _, token = create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=START)
+        return lambda: HttpPortal(f"{live_server.url}/", token, "alps")
 
     def test_report_is_a_heartbeat_with_its_place(self, portal):
         with closing(portal()) as open_portal:
@@ -163,50 +167,3 @@ class RealContract(Contract):
             IntakeBatch.objects.all().delete()
             open_portal.take(batch_of(captured_job(1)))
         assert IntakeBatch.objects.count() == 1
-
-
-class TestDatabase(RealContract):
-    @pytest.fixture
-    def portal(self, sender):
-        return lambda: DatabasePortal(database_conninfo(), sender, broker="", most_bytes=MOST_BYTES)
-
-    def test_nobody_listens(self, sender):
-        nowhere = "host=127.0.0.1 port=1 connect_timeout=5"
-        with (
-            closing(DatabasePortal(nowhere, sender, broker="", most_bytes=1)) as portal,
-            pytest.raises(PortalAway, match="connection failed"),
-        ):
-            portal.take(batch_of(captured_job(1)))
-
-    def test_connection_that_was_lost_is_made_anew(self, portal, kept):
-        with closing(portal()) as open_portal:
-            open_portal.take(batch_of(captured_job(1)))
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-            with pytest.raises(PortalAway, match="terminating connection"):
-                open_portal.take(batch_of(captured_job(2), last=2))
-            open_portal.take(batch_of(captured_job(2), last=2))
-        assert len(kept()) == 2
-
-    def test_sinks_of_its_own_go_with_each_batch_and_are_waited_for(self, sender):
-        own = Sender(sender.cluster, sender.host, sinks=("files:///a",))
-        with closing(
-            DatabasePortal(database_conninfo(), own, broker="", most_bytes=MOST_BYTES)
-        ) as portal:
-            portal.take(batch_of(captured_job(1)))
-            assert IntakeBatch.objects.get().sinks == ["files:///a"]
-            assert portal.undelivered(JOURNAL) == 1
-            IntakeBatch.objects.all().delete()
-            assert portal.undelivered(JOURNAL) == 0
-
-
-class TestHttp(RealContract):
-    noted = "scheduler-1"
-
-    @pytest.fixture
-    def portal(self, sender, live_server):
-        _, token = create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=START)
-        return lambda: HttpPortal(f"{live_server.url}/", token, sender)

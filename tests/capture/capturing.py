@@ -1,20 +1,18 @@
 """Capture in the process of a test."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.core.domain.masking import Masker
 from capture.capture import Capture
 from capture.handover import HandOver
 from capture.journal.journal import JournaledBatch
 from capture.masking_rules import KeptRules
-from capture.portals.base import BatchRefused, BatchTooLarge, PortalAway
+from capture.portal import BatchRefused, BatchTooLarge, JournalOutdated, PortalAway
 from capture.wire.batches import unpack
 from capture.wire.entry import CapturedJob
-from capture.wire.intake import JournalOutdated
 
 
 class MemoryPortal:
@@ -30,7 +28,6 @@ class MemoryPortal:
         self.away = False
         self.refuses: set[str] = set()
         self.most_jobs = 1000
-        self.lacking = 0
 
     def take(self, batch: JournaledBatch) -> None:
         jobs = unpack([batch.content])
@@ -54,42 +51,12 @@ class MemoryPortal:
         self._answer()
         return self.rules
 
-    def undelivered(self, journal) -> int:
-        self._answer()
-        return self.lacking
-
     def close(self) -> None:
         """Nothing is open."""
 
     def _answer(self) -> None:
         if self.away:
             raise PortalAway("connection refused")
-
-    @property
-    def ids(self) -> list[int]:
-        return sorted(int(job.job_id) for job in self.jobs)
-
-
-class MemorySink:
-    """Keeps jobs, unless it is told to be away or to refuse batches with some of them."""
-
-    name = "store"
-
-    def __init__(self) -> None:
-        self.jobs: list[CapturedJob] = []
-        self.away = False
-        self.refuses: set[str] = set()
-
-    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        if self.away:
-            raise SinkUnavailable("connection refused")
-        if self.refuses & {job.job_id for job in jobs}:
-            raise SinkRefused("not this one")
-        self.jobs += jobs
-        return {}
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     @property
     def ids(self) -> list[int]:

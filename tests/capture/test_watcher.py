@@ -21,11 +21,11 @@ from capture.watch.base import FileEvent, Watch
 from capture.watch.inotify import Inotify
 from capture.watch.polling import Polling
 from capture.watch.watcher import Watcher
+from tests.archive.conftest import wait_for
+from tests.archive.spool_writer import write_job
 from tests.remote_files import mounted
 
 from .capturing import MemoryPortal, capture_of, running
-from .conftest import wait_for
-from .spool_writer import write_job
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

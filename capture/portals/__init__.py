@@ -1,1 +1,0 @@
-"""Ways to hand batches over to the portal: directly into its database, or over HTTP."""
