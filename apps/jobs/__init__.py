@@ -1,1 +1,1 @@
-"""Job records from accounting, proofs of their requests, queue counts, and totals."""
+"""Job records from accounting, proofs of requests, queue counts, and totals."""

@@ -77,15 +77,16 @@ class HourlyTotalsAdmin(ReadOnlyAdmin):
         "jobs",
         "core_seconds",
     ]
-    # The order of the index of its constraint.
+    # Matches the index of the unique constraint.
     ordering = ["-hour", "-cluster_id", "-experiment_id", "-request_key", "-stage", "-state"]
     last_row = MOST_ROWS
 
 
 @admin.register(AccountMap)
 class AccountMapAdmin(PortalAdmin):
-    """Experiments of accounts and users; existing jobs without an experiment get theirs in the
-    background.
+    """Maps accounts and users to experiments.
+
+    A background task then assigns existing jobs that have no experiment.
     """
 
     list_display = ["account", "kind", "cluster", "experiment"]

@@ -6,10 +6,10 @@ from apps.clusters.schedulers.base import JobState
 
 STATE_CHOICES = [(state.value, state.value.replace("_", " ").capitalize()) for state in JobState]
 
-#: End of the stage name of debug re-runs: in no statistics, and never part of a stage.
+#: Suffix of the stage name of debug re-runs, which are in no statistics and never part of a stage.
 DEBUG_STAGE = ".debug"
 
-#: The job, one of its limits or its host failed. Needs investigation.
+#: The job, its host or a limit failed. Needs investigation.
 FAILED_STATES = frozenset(
     {
         JobState.FAILED,
@@ -21,7 +21,7 @@ FAILED_STATES = frozenset(
     }
 )
 
-#: Neither completed nor failed: stopped by a user or by the scheduler.
+#: Stopped by a user or by the scheduler: neither completed nor failed.
 INTERRUPTED_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
 
 #: All end states, worst first. An array has the worst state of its tasks.
@@ -43,7 +43,7 @@ ANY_FAILURE = "any_failure"
 INTERRUPTED = "interrupted"
 NOT_COMPLETED = "not_completed"
 
-#: Filter value for "empty".
+#: Filter value for an empty field.
 NONE = "-"
 
 
@@ -56,7 +56,7 @@ class LogPathSource(models.TextChoices):
 
 
 class Proof(models.TextChoices):
-    """How it is known that a job belongs to the request that its environment names."""
+    """The proof that a job belongs to the request named in its environment."""
 
     SUBMITTED = "submitted", "Submitted by the portal"
     ACCOUNT = "account", "Account or user of the experiment"
@@ -73,21 +73,21 @@ class ClaimScope(models.TextChoices):
 
 
 class MappedName(models.TextChoices):
-    """What an account map maps to an experiment."""
+    """What an account map matches: an account or a user."""
 
     ACCOUNT = "account", "Account"
     USER = "user", "User"
 
 
 class MaskedPart(models.TextChoices):
-    """Part that a masking rule applies to; the values are those of `core.masking.Rule`."""
+    """The part that a masking rule applies to; the values are those of `core.masking.Rule`."""
 
     NAME = "name", "Name"
     VALUE = "value", "Value"
 
 
 class Counted(models.TextChoices):
-    """What is counted by the hour, and again when something in the hour has changed."""
+    """Counts kept by hour, recounted when something in the hour changes."""
 
     JOBS = "jobs", "Jobs"
     CAUSES = "causes", "Failures by cause"
@@ -95,14 +95,14 @@ class Counted(models.TextChoices):
 
 
 class PhaseSource(models.TextChoices):
-    """Where the phases of a total come from."""
+    """The source of the phases in a total."""
 
     REPORTED = "reported", "Reported by jobs"
     LOG = "log", "Read from logs"
 
 
 class RecordSource(models.TextChoices):
-    """Where a job record came from."""
+    """The source of a job record."""
 
     ACCOUNTING = "accounting", "Accounting"
     QUEUE = "queue", "Queue"

@@ -55,7 +55,7 @@ class WholeNumberFilter(filters.NumberFilter):
 
 
 class JobFilter(AnyOf):
-    """Filters of the job list; texts match exactly, hosts also without their domain."""
+    """Filters of the job list. Text must match exactly; hosts also match without their domain."""
 
     job = filters.CharFilter(method="by_id", label="Job ID", max_length=64)
     state = filters.ChoiceFilter(
@@ -147,7 +147,7 @@ class JobFilter(AnyOf):
         model = Job
         fields: list[str] = []
 
-    #: Shown at once; the others behind "More filters".
+    #: Always shown; the others are behind "More filters".
     FIRST = ("job", "state", "experiment", "request", "host", "user")
 
     def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
@@ -176,23 +176,22 @@ class JobFilter(AnyOf):
         return jobs.filter(reason__in=["", "None"] if value == NONE else [value])
 
     def by_diagnosis(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """Filter by the verdict, which refers to jobs: jobs without one,
-        or whose verdict names no cause, are `-`.
+        """Filter by a field of the verdict; `-` matches jobs without a verdict or without that
+        field.
         """
         if value == NONE:
             return jobs.filter(Q(verdict=None) | Q(**{f"verdict__{name}": ""}))
         return jobs.filter(**{f"verdict__{name}": value})
 
     def by_hour(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """Filter by when jobs ended on the portal's clocks."""
+        """Filter by the time when jobs ended, in the portal's time zone."""
         return jobs.alias(hour_of_week=hour_of_week_expression()).filter(
             hour_of_week__in=hours_with(name, value)
         )
 
     def by_start(self, jobs: QuerySet[Job], name: str, value: datetime) -> QuerySet[Job]:
-        return jobs.filter(
-            started_at__gte=value, ended_at__gte=value
-        )  # the months before are not read
+        # A job ends after it starts; the second condition lets PostgreSQL skip earlier months.
+        return jobs.filter(started_at__gte=value, ended_at__gte=value)
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

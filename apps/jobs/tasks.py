@@ -1,4 +1,4 @@
-"""Celery tasks: collection of each cluster, and totals."""
+"""Celery tasks: collection of clusters, and totals."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -51,7 +51,7 @@ def forget_flagged_jobs() -> None:
 
 @shared_task(name="jobs.drop_old_months", soft_time_limit=6 * 3600, time_limit=7 * 3600)
 def drop_old_months() -> None:
-    """Archive and drop a month of job records, which takes minutes for millions."""
+    """Archive and drop a month of job records, which takes minutes for millions of jobs."""
     drop_due_months(at=timezone.now())
 
 

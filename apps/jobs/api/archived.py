@@ -1,4 +1,4 @@
-"""What the API answers about a job that is not in the database."""
+"""The API's response for a job that is archived and no longer in the database."""
 
 from django.http import Http404
 from rest_framework import status
@@ -10,7 +10,7 @@ from apps.jobs.models import ArchivedMonth
 
 
 class Archived(APIException):
-    """The record of a job was archived with those of its month, and is not in the database."""
+    """The job's record was archived with its month and is no longer in the database."""
 
     status_code = status.HTTP_410_GONE
     default_code = "archived"
@@ -23,8 +23,9 @@ class Archived(APIException):
 
 
 def gone(user: User, pk: int) -> Exception:
-    """Return what to raise about a job that is not there: `Archived` to those who could see it,
-    else `Http404`.
+    """Return the exception for a job that is not in the database.
+
+    That is `Archived` for users who could see the job, `Http404` for others.
     """
     archived = archived_job(pk, user=user)
     return Archived(archived.month) if archived else Http404()

@@ -1,4 +1,4 @@
-"""Phases that jobs report with a token of their own, and the tokens."""
+"""Endpoints with which jobs report phases, and the tokens for them."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ from apps.jobs.domain.phases.tokens import (
 )
 from apps.production.models import Request as ProductionRequest
 
-#: Phases of one report: what a job has gathered while it could not reach the portal.
+#: Maximum phases in one report: a job may have collected them while the portal was unreachable.
 _MOST_PHASES = 500
 
 
 class PhaseTokenAuthentication(BaseAuthentication):
-    """Knows a job by the token in its environment."""
+    """Authenticates a job by the token in its environment."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, PhaseToken] | None:
         text = bearer_token(request.headers.get("Authorization", ""))
@@ -57,7 +57,7 @@ class PhaseTokenAuthentication(BaseAuthentication):
 
 
 class PhaseTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Names the tokens of jobs in the schema."""
+    """Describes the tokens of jobs in the schema."""
 
     target_class = PhaseTokenAuthentication
     name = "phaseToken"
@@ -72,7 +72,7 @@ class HasPhaseToken(BasePermission):
 
 
 class PhasesWriter(serializers.Serializer[Any]):
-    """Phases of one job; `job_id` as the portal shows it, such as 4711_3."""
+    """Phases of one job. `job_id` is written as the portal shows it, such as 4711_3."""
 
     job_id = serializers.CharField(max_length=64)
     host = serializers.CharField(max_length=255, required=False, default="", allow_blank=True)
@@ -94,7 +94,7 @@ class PhasesWriter(serializers.Serializer[Any]):
 
 
 class StoredPhasesReader(serializers.Serializer[Any]):
-    """What became of the phases, and the problems."""
+    """How many phases were stored, and the problems."""
 
     new = serializers.IntegerField()
     changed = serializers.IntegerField()
@@ -117,7 +117,7 @@ class PhasesView(StrictView):
     def post(self, request: Request) -> Response:
         """Store phases of one job.
 
-        Repeating a report changes nothing; a bad phase stops no other.
+        Repeating a report changes nothing. An invalid phase does not affect the others.
         """
         report = checked_data(PhasesWriter(data=request.data))
         token: Any = request.auth
@@ -127,7 +127,7 @@ class PhasesView(StrictView):
 
 
 class PhaseTokenWriter(serializers.Serializer[Any]):
-    """The jobs for which the token is: those of a request, or of an experiment without one."""
+    """The jobs that the token is for: those of a request, or of an experiment without a request."""
 
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
     experiment = serializers.SlugRelatedField(slug_field="key", queryset=Experiment.objects.all())
@@ -151,8 +151,9 @@ class PhaseTokensView(ApiView):
         responses={201: PhaseTokenReader},
     )
     def post(self, request: ApiRequest) -> Response:
-        """Create a token with which the jobs of one array report their phases;
-        for members of the experiment.
+        """Create a token with which the jobs of one array report their phases.
+
+        Only members of the experiment can do this.
         """
         fields = checked_data(PhaseTokenWriter(data=request.data))
         experiment: Experiment = fields["experiment"]

@@ -62,7 +62,7 @@ class JobSerializer(serializers.ModelSerializer):
 
 
 class ClaimReader(serializers.Serializer[Any]):
-    """An array whose jobs claim to belong to a request, with numbers of attempts."""
+    """An array of jobs that claim to belong to a request, with numbers of attempts."""
 
     cluster = serializers.CharField(source="cluster__name")
     user = serializers.CharField()
@@ -87,7 +87,7 @@ class ClaimAcceptanceReader(serializers.ModelSerializer[ClaimAcceptance]):
 
 
 class ClaimsReader(serializers.Serializer[Any]):
-    """Unproven claims of jobs, newest first, at most 100 arrays; and the accepted claims."""
+    """Unproven claims of jobs, newest first, at most 100 arrays, and the accepted claims."""
 
     request = serializers.CharField()
     claims = ClaimReader(many=True)
@@ -113,7 +113,7 @@ class WithdrawClaimsWriter(serializers.Serializer[Any]):
 
 
 class StatisticsRowReader(serializers.Serializer[Any]):
-    """Figures of the jobs with some values; `key` has the values, as filters take them."""
+    """Figures of one group of jobs. `key` has the group's values as the filters accept them."""
 
     key = serializers.DictField(child=serializers.CharField())
     jobs = serializers.IntegerField()
@@ -138,7 +138,7 @@ class StatisticsRowReader(serializers.Serializer[Any]):
 
 
 class PopulationReader(serializers.Serializer[Any]):
-    """What was counted: attempts of jobs that finished in [since, until), whole hours."""
+    """The jobs counted: attempts that finished in [since, until), in whole hours."""
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
@@ -149,7 +149,7 @@ class PopulationReader(serializers.Serializer[Any]):
 
 @extend_schema_serializer(many=False)
 class StatisticsReader(serializers.Serializer[Any]):
-    """The largest rows of a question, at most 1,000, and the total of all."""
+    """The largest rows of a query, at most 1,000, and the total of all rows."""
 
     population = PopulationReader()
     as_of = serializers.DateTimeField(allow_null=True, help_text="Null until jobs are counted.")
@@ -175,9 +175,9 @@ class RecordProblemReader(serializers.Serializer[Any]):
 
 
 class ImportedReader(serializers.Serializer[Any]):
-    """What became of the records, and the first 100 problems.
+    """How many records were stored, and the first 100 problems.
 
-    Rejected ones are kept as they came.
+    Rejected records are kept unchanged.
     """
 
     new = serializers.IntegerField()

@@ -37,13 +37,14 @@ from apps.jobs.web.questions import read_question
 from apps.production.api.routes import OfRequests
 from apps.production.models import Request
 
-#: Rows of an answer.
+#: Maximum rows in a response.
 MOST_ROWS = 1_000
 
 
 class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
-    """Finished jobs that you can see, most recently collected first,
-    with the filters of the job list.
+    """Finished jobs that you can see, most recently collected first.
+
+    The filters are those of the job list.
     """
 
     serializer_class = JobSerializer
@@ -95,7 +96,9 @@ class ClaimViewSet(OfRequests):
 
 
 class NdjsonParser(BaseParser):
-    """One JSON object per line; any other line stays text, to be rejected alone."""
+    """Parses one JSON object per line; a line that is not JSON stays text and is rejected by
+    itself.
+    """
 
     media_type = "application/x-ndjson"
 
@@ -120,8 +123,9 @@ class JobRecordsView(ApiView):
     )
     @one_at_a_time
     def post(self, request: ApiRequest) -> Response:
-        """Store a batch of job records; for the OPG. Repeating it changes nothing;
-        a bad record stops no other.
+        """Store a batch of job records; for the OPG.
+
+        Repeating a batch changes nothing. An invalid record does not affect the others.
         """
         if not is_opg(request.user):
             raise PermissionDenied
@@ -150,7 +154,9 @@ _TEXTS = [
 
 
 class StatisticsView(ApiView):
-    """Figures of finished jobs by up to three dimensions, from the same counts as the page."""
+    """Figures of finished jobs by up to three dimensions, from the counts behind the statistics
+    page.
+    """
 
     @extend_schema(
         operation_id="statistics",

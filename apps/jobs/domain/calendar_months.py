@@ -1,4 +1,4 @@
-"""Months by the end of jobs, in UTC, and which of them have no job records any more."""
+"""Calendar months of job records, in UTC by the end of the job, and which months were dropped."""
 
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -14,7 +14,7 @@ def month_of(at: datetime) -> date:
 
 
 def start_of(month: date) -> datetime:
-    """Return the moment at which a month begins."""
+    """Return the start of a month."""
     return datetime.combine(month, time(), UTC)
 
 
@@ -24,7 +24,7 @@ def next_month(month: date) -> date:
 
 
 def months_before(month: date, count: int) -> date:
-    """Return the first day of the month that lies so many months before."""
+    """Return the first day of the month `count` months earlier."""
     number = month.year * 12 + month.month - 1 - count
     return date(number // 12, number % 12 + 1, 1)
 
@@ -35,7 +35,7 @@ def dropped_months() -> set[date]:
 
 
 def unlisted_months(*, since: datetime | None, until: datetime | None) -> list[date]:
-    """Return the dropped months that a list of jobs of this period lacks, oldest first."""
+    """Return the dropped months that overlap this period, oldest first."""
     months = sorted(dropped_months())
     unlisted = []
     for month in months:
@@ -47,20 +47,19 @@ def unlisted_months(*, since: datetime | None, until: datetime | None) -> list[d
 
 
 def keep_months() -> None:
-    """Let no month be dropped until this transaction ends."""
+    """Prevent months from being dropped until this transaction ends."""
     share_lock_for_this_transaction(_LOCK)
 
 
 def lock_months() -> None:
-    """Wait for the transactions that count or store jobs,
-    and let none begin until this one ends.
-    """
+    """Wait for transactions that count or store jobs, and block new ones until this one ends."""
     lock_for_this_transaction(_LOCK)
 
 
 def without_records(hour: datetime) -> bool:
-    """Return whether the jobs of an hour are archived and dropped,
-    and keep it so until this transaction ends.
+    """Return whether the job records of an hour were dropped.
+
+    The answer holds until this transaction ends.
     """
     keep_months()
     return month_of(hour) in dropped_months()

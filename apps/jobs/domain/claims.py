@@ -1,6 +1,4 @@
-"""Jobs that claim to belong to a request without proof: listing them,
-and accepting their claims.
-"""
+"""List and accept jobs that claim to belong to a request without proof."""
 
 from datetime import datetime
 from typing import Any
@@ -21,13 +19,13 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor
 from apps.production.models import Request
 
-#: How many arrays a list shows.
+#: Maximum arrays in a list.
 MOST_CLAIMS = 100
 _COLUMNS = {ClaimScope.JOB: "job_id", ClaimScope.ARRAY: "spool_id", ClaimScope.USER: "user"}
 
 
 def has_claims(request: Request) -> bool:
-    """Whether jobs claim to belong to a request without proof."""
+    """Return whether jobs claim to belong to a request without proof."""
     return _claims(request).exists()
 
 
@@ -62,10 +60,9 @@ def accept_claims(
     at: datetime,
     reason: str,
 ) -> ClaimAcceptance:
-    """Accept that one job, the jobs of an array or all jobs of a user belong to the request they
-    claim.
+    """Accept claims of one job, of an array or of a user for a request.
 
-    Future jobs of the array or user are covered too. Raises `NotAllowed`, `InvalidFields`,
+    Future jobs of the array or user are covered too. Raises `NotAllowed`, `InvalidFields`, or
     `InvalidTransition` if there is no such claim or it was accepted already.
     """
     check_may_decide(by, request)
@@ -100,7 +97,7 @@ def accept_claims(
 def withdraw_claims(
     *, request: Request, acceptance: int, by: User, at: datetime, reason: str
 ) -> ClaimAcceptance:
-    """Withdraw an acceptance: its jobs no longer count.
+    """Withdraw an acceptance, so that its jobs no longer count for the request.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
@@ -124,7 +121,7 @@ def _claims(request: Request) -> QuerySet[Job]:
 
 
 def check_may_decide(by: User, request: Request) -> None:
-    """Raise `NotAllowed` if a user may not accept claims and withdraw that."""
+    """Raise `NotAllowed` unless the user may accept and withdraw claims."""
     if not may(by, Actor.OPERATOR, request):
         raise NotAllowed("Only approvers and shifters can accept claims.")
 

@@ -46,20 +46,20 @@ log = logging.getLogger(__name__)
 
 #: How far back the first collection starts.
 FIRST_REACH = timedelta(hours=24)
-#: Accounting lags behind the jobs, so each run reads the last minutes again ...
+#: Accounting lags behind, so each run reads the last 15 minutes again.
 OVERLAP = timedelta(minutes=15)
-#: ... and once an hour the last day, for late records and corrections.
+#: Once an hour, a run reads the last day again for late records and corrections.
 RECHECK_EVERY = timedelta(hours=1)
 RECHECK_REACH = timedelta(hours=24)
-#: Jobs that finished later than this ago may not be written yet.
+#: Accounting may not have written jobs that finished within this time.
 LAG = timedelta(seconds=2)
-#: A long window is read in slices, a limited number per run.
+#: A long window is read in slices, and each run reads a limited number of them.
 SLICE = timedelta(hours=6)
 SLICES_A_RUN = 8
 CHUNK = 5_000
-#: Rows of a chunk are made so many at a time, while the database stores those before.
+#: Rows are built in batches of this size while the database stores the previous batch.
 _ROWS_AT_ONCE = 250
-#: What identifies an attempt within its cluster.
+#: Columns that identify an attempt within its cluster.
 _KEY = ("job_id", "submitted_at", "attempt")
 
 _COLLECTOR_LOCK = 4_716_001
@@ -67,9 +67,10 @@ _COLLECTOR_LOCK = 4_716_001
 
 @dataclass(frozen=True)
 class Collected:
-    """Result of one run; `problem` says why it stopped, `caught_up` whether it reached the present.
+    """The result of one run.
 
-    `flagged` counts records that are wrong, again in each run that reads them.
+    `problem` says why the run stopped early. `caught_up` says whether it reached the present.
+    `flagged` counts bad records, including those that earlier runs have counted.
     """
 
     new: int = 0
@@ -80,10 +81,11 @@ class Collected:
 
 
 def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None:
-    """Collect finished jobs from a cluster's accounting; None if another process is doing so.
+    """Collect finished jobs from a cluster's accounting.
 
-    Each chunk commits with its event; after a kill the next run reads the same window again. If the
-    cluster is unreachable, the reason is in its `Collection`; nothing is raised.
+    Return None if another process is collecting from this cluster. Each chunk commits with its
+    event; if the process is killed, the next run reads the same window again. Raises nothing if the
+    cluster is unreachable; its `Collection` then has the error.
     """
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
@@ -125,7 +127,7 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
 
 
 def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collection:
-    """Let the next run start at `since`. Existing jobs are kept."""
+    """Make the next run start at `since`. Existing jobs are kept."""
     collection, _ = Collection.objects.update_or_create(
         cluster=cluster, defaults={"collected_until": since, "rechecked_at": at}
     )
@@ -133,11 +135,10 @@ def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collect
 
 
 def remove_jobs(*, cluster: Cluster) -> None:
-    """Delete all jobs of a cluster, by batches, each with the notes of its hours.
+    """Delete all jobs of a cluster in batches, and mark their hours for a recount.
 
-    Collection must be turned off.
-
-    Raises `InvalidTransition` while another process collects from it.
+    Collection must be turned off. Raises `InvalidTransition` while another process collects from
+    the cluster.
     """
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
@@ -165,15 +166,14 @@ def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[Job
         yield from scheduler.finished_jobs(since=since, until=until)
     except SchedulerError:
         raise
-    except (
-        Exception
-    ) as error:  # a third party's adapter may raise anything; the other clusters go on
+    except Exception as error:
+        # A third-party adapter may raise anything, and must not stop the other clusters.
         log.exception("scheduler adapter %s failed", scheduler.name)
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
 
 def chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
-    """Yield lists of records of the size of one transaction."""
+    """Yield lists of at most `CHUNK` records, one per transaction."""
     rest = iter(records)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
@@ -183,7 +183,7 @@ def chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | 
 def store_read(
     *, cluster: Cluster, read: Iterable[JobRecord | Flagged], source: RecordSource, at: datetime
 ) -> tuple[int, int, int]:
-    """Store records and keep those that are wrong; return how many are new, changed, flagged."""
+    """Store good records and keep bad ones; return how many are new, changed and flagged."""
     keep_months()
     dropped = dropped_months()
     flagged: list[Flagged] = []
@@ -205,10 +205,10 @@ def store_read(
 def flagged_if_wrong(
     read: JobRecord | Flagged, *, at: datetime, dropped: AbstractSet[date] = frozenset()
 ) -> JobRecord | Flagged:
-    """Return a record, flagged if its times are impossible, its figures doubtful,
-    or its month is `dropped`.
+    """Return a record, flagged if its times, its figures or its month are not acceptable.
 
-    Of a dropped month nobody could tell whether a record is new.
+    A record of a `dropped` month is flagged because the database can no longer tell whether it is
+    new.
     """
     if isinstance(read, Flagged):
         if read.record and (month := month_of(read.record.ended_at)) in dropped:
@@ -232,12 +232,12 @@ def _archived(month: date) -> str:
 def store_records(
     *, cluster: Cluster, records: Iterable[JobRecord], at: datetime
 ) -> tuple[int, int]:
-    """Insert new attempts and correct changed ones; return how many of each.
+    """Insert new attempts and correct changed ones; return the number of each.
 
-    Publishes one `jobs.collected` with the IDs of both and of the failed ones.
+    Publishes one `jobs.collected` event with the IDs of all these jobs and of the failed ones.
     """
     by_key = {key_of(record): record for record in records}
-    # One writer per cluster until the commit.
+    # Lock out other writers for this cluster until the commit.
     Collection.objects.select_for_update().get(cluster=cluster)
     rules = current_rules()
     digest = record_digests(settings.CAPTURE_MASK_NAMES, rules)
@@ -277,7 +277,8 @@ def store_records(
         jobs.append((job.pk, job.is_failed))
         corrected += 1
     if corrected:
-        mark_log_phases(Job.objects.filter(pk__in=changed))  # again: their ends may have changed
+        # The corrections may have moved jobs to other hours.
+        mark_log_phases(Job.objects.filter(pk__in=changed))
 
     if jobs:
         mark_dirty(hours)
@@ -290,7 +291,7 @@ def store_records(
 
 
 def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
-    """Return the primary keys of the sites by their names in records; None of an empty name."""
+    """Return the primary key of each site by the name in the records; None for an empty name."""
     raw_names = {record.site for record in records}
     names = {raw_name: clean_text(raw_name.strip(), 64) for raw_name in raw_names}
     sites = sites_named(set(names.values()) - {""})
@@ -300,11 +301,13 @@ def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
 def _columns_of(
     records: Sequence[JobRecord], *, masker: Masker, sites: Mapping[str, int | None]
 ) -> dict[str, Sequence[Any]]:
-    """Return the values of rows by column, `site_id` None where no site is named;
-    secrets in free text are masked.
+    """Return the column values of records, with secrets in free text masked.
+
+    `site_id` is None for records without a site.
     """
     columns = columns_of(records)
-    for name in ("submit_line", "comment"):  # such as `sbatch --export=TOKEN=…`
+    # These texts may contain secrets, such as `sbatch --export=TOKEN=…`.
+    for name in ("submit_line", "comment"):
         columns[name] = [masker.mask_text(text) if text else "" for text in columns[name]]
     return columns | {"site_id": [sites[record.site] for record in records]}
 
@@ -322,8 +325,10 @@ def _insert(
     membership: Membership,
     at: datetime,
 ) -> tuple[list[tuple[int, bool]], set[datetime]]:
-    """Insert attempts; return the primary key of each and whether it failed,
-    and the hours in which they ended.
+    """Insert attempts.
+
+    Return the primary key of each attempt with whether it failed, and the hours in which they
+    ended.
     """
     jobs: list[tuple[int, bool]] = []
     hours: set[datetime] = set()

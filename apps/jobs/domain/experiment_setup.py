@@ -1,6 +1,4 @@
-"""Set up an experiment as a whole: its key, the accounts of its jobs, its people,
-and the shares of all experiments.
-"""
+"""Set up an experiment in one step: its key, accounts, people, and the shares of all experiments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +24,13 @@ from apps.production.domain.priority.shares import set_shares, share_rows
 from apps.production.domain.priority.what_if import RankChange
 from apps.production.models import QueueEntry
 
-#: Earlier jobs are counted up to this many.
+#: Existing jobs are counted up to this limit.
 MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """An account or user whose jobs are the experiment's; without a cluster, on all of them."""
+    """An account or user whose jobs belong to the experiment; without a cluster, on all clusters."""
 
     name: str
     kind: MappedName
@@ -41,7 +39,7 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """A user and a role; `email` is needed for users who do not exist yet."""
+    """A user with a role. `email` is required for users who do not exist yet."""
 
     username: str
     role: Role
@@ -50,9 +48,9 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Everything about a new experiment.
+    """A new experiment as entered in the form.
 
-    `weights` are those of the other experiments by primary key.
+    `weights` are the new weights of the other experiments by primary key.
     """
 
     key: str
@@ -66,8 +64,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a setup would do: its share, those of the others by primary key, ranks, users,
-    earlier jobs that it gets.
+    """The effect of a setup.
+
+    `share` is the share of the new experiment, `after` has those of the others by primary key.
+    `earlier_jobs` counts existing jobs that the new experiment would get.
     """
 
     share: float
@@ -81,11 +81,10 @@ class Effect:
 def set_up_experiment(
     *, setup: Setup, by: User, at: datetime, version: int | None = None
 ) -> Experiment:
-    """Create the experiment with all that belongs to it, or nothing;
-    new users are mailed a link for their password.
+    """Create an experiment with its accounts and people in one transaction.
 
-    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`,
-    `StaleState`.
+    New users are mailed a link to set their password. `version` is the version of the queue that
+    the user saw. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
     """
     if not by.has_perm("accounts.add_experiment"):
         raise NotAllowed("Only admins can set up experiments.")
@@ -148,7 +147,7 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
 
 
 def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
-    """Try a setup, take note of its effect, and undo it. Raises as `set_up_experiment` does."""
+    """Apply a setup, record its effect, and roll it back. Raises as `set_up_experiment` does."""
     ranks = _ranks()
     names = {person.username for person in setup.people}
     new_users = names - set(
@@ -177,7 +176,7 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
 
 
 def _ranks() -> dict[int, tuple[int, QueueEntry]]:
-    """Return the rank of each queued request, with its entry."""
+    """Return the rank and entry of each queued request by the primary key of the entry."""
     queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
     return {
         entry.pk: (rank, entry) for rank, entry in enumerate(sorted(queued, key=place_of), start=1)

@@ -1,4 +1,4 @@
-"""Records that are wrong: kept as they came, with the reason, counted and listed for the OPG."""
+"""Flagged job records: kept unchanged with the reason, and listed for the OPG."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,9 +15,9 @@ from apps.jobs.domain.records import clean_text, keyed_digest
 from apps.jobs.enums import RecordSource
 from apps.jobs.models import FlaggedRecord
 
-#: Characters kept of a record.
+#: Maximum characters kept of a record.
 MOST_RAW = 64_000
-#: Reasons that a page lists, most records first.
+#: Maximum reasons on a page, those with most records first.
 MOST_REASONS = 50
 KEPT = timedelta(days=90)
 
@@ -25,7 +25,7 @@ KEPT = timedelta(days=90)
 def keep_flagged(
     *, cluster: Cluster, flagged: Iterable[Flagged], source: RecordSource, at: datetime
 ) -> None:
-    """Keep records with their reasons and with secrets masked; a repeated record is kept once."""
+    """Keep flagged records with their reasons, secrets masked; a repeated record is kept once."""
     records = list(flagged)
     if not records:
         return
@@ -49,7 +49,7 @@ def keep_flagged(
 
 
 def flagged_reasons() -> list[dict[str, Any]]:
-    """Return how many records of each cluster have which reason, most first."""
+    """Return the number of records by cluster and reason, largest first."""
     counted = FlaggedRecord.objects.values("cluster__name", "reason", "stored").annotate(
         records=Count("pk"), last_at=Max("received_at")
     )
@@ -59,7 +59,7 @@ def flagged_reasons() -> list[dict[str, Any]]:
 
 
 def flagged_records(*, cluster: str = "", reason: str = "") -> QuerySet[FlaggedRecord]:
-    """Return the kept records; of one cluster and with one reason, if they are named."""
+    """Return flagged records, optionally of one cluster and with one reason."""
     records = FlaggedRecord.objects.select_related("cluster")
     if cluster:
         records = records.filter(cluster__name=cluster)
@@ -69,5 +69,5 @@ def flagged_records(*, cluster: str = "", reason: str = "") -> QuerySet[FlaggedR
 
 
 def forget_flagged(*, at: datetime) -> None:
-    """Delete records that came longer than `KEPT` ago."""
+    """Delete records received more than `KEPT` ago."""
     FlaggedRecord.objects.filter(received_at__lt=at - KEPT).delete()

@@ -1,5 +1,6 @@
-"""Hosts as schedulers list them, and what records of jobs lack of theirs: from the job's phases,
-else from the list.
+"""Hosts as schedulers list them, and host details that job records lack.
+
+The details come from the phases that the job reported, or from the list of hosts.
 """
 
 import logging
@@ -20,15 +21,15 @@ from apps.jobs.models import Job, JobPhase
 
 log = logging.getLogger(__name__)
 
-#: How old a listing may be to say something about a job that ended now.
+#: Maximum time between a listing of hosts and the end of a job that it describes.
 _LISTED_WITHIN = timedelta(days=1)
 
 
 def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
-    """Store the hosts that a cluster's scheduler lists; return how many,
-    None if it cannot be asked for them.
+    """Store the hosts that a cluster's scheduler lists; return their number.
 
-    Hosts that are no longer listed stay, with the time of their last listing.
+    Return None if the adapter cannot list hosts. Hosts that are no longer listed are kept with the
+    time of their last listing.
     """
     try:
         scheduler = adapter_of(cluster)
@@ -38,7 +39,8 @@ def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
     except SchedulerError as error:
         log.warning("the hosts of cluster %s cannot be read: %s", cluster.name, error)
         return None
-    except Exception:  # a third party's adapter may raise anything; the other clusters go on
+    except Exception:
+        # A third-party adapter may raise anything, and must not stop the other clusters.
         log.exception("scheduler adapter %s failed", cluster.scheduler)
         return None
     return store_hosts(cluster=cluster, hosts=hosts, at=at)
@@ -46,7 +48,7 @@ def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
 
 @transaction.atomic
 def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -> int:
-    """Store the hosts of a listing; return how many."""
+    """Store the hosts of a listing; return their number."""
     rows = {}
     for facts in hosts:
         rows[facts.name] = Host(
@@ -69,8 +71,9 @@ def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -
 
 
 class HostLookup:
-    """Facts about the hosts of new jobs, from phases and the list of hosts;
-    at most two queries for a batch.
+    """Details of the hosts of new jobs, from reported phases and the list of hosts.
+
+    Runs at most two queries for a batch.
     """
 
     def __init__(self, cluster: Cluster, records: Iterable[JobRecord]) -> None:
@@ -120,8 +123,8 @@ class HostLookup:
     def _cpu_model_reported(
         self, job_id: str, began_at: datetime, ended_at: datetime, of_experiment: int | None
     ) -> str:
-        """Return the newest CPU model that the job itself has reported;
-        only for its own experiment, if known.
+        """Return the newest CPU model that the job reported, for its own experiment if that is
+        known.
         """
         newest = ""
         for started_at, experiment, cpu_model in self._reported.get(job_id, ()):
@@ -131,7 +134,7 @@ class HostLookup:
         return newest
 
     def _listed_facts(self, host: str, ended_at: datetime) -> tuple[str, str]:
-        """Return CPU model and address of a host that was listed near that time."""
+        """Return the CPU model and address of a host listed within a day of `ended_at`."""
         cpu_model, address, listed_at = self._listed.get(host, ("", "", None))
         if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN:
             return (cpu_model, address)
@@ -139,9 +142,7 @@ class HostLookup:
 
 
 def correct_cpu_model(*, phase: JobPhase) -> None:
-    """Give what a phase says of the CPU to an attempt that was stored without,
-    in the caller's transaction.
-    """
+    """Store a phase's CPU model with the attempts that have none, in the caller's transaction."""
     same = Job.objects.filter(
         cluster=phase.cluster_id, job_id=phase.job_id, experiment=phase.experiment_id
     )

@@ -1,4 +1,4 @@
-"""Reading jobs, and how far they are collected."""
+"""Read jobs, and how far accounting has been collected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,12 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import Counted
 from apps.jobs.models import SHORT_HOST, Collection, DirtyHour, Job
 
-#: Heartbeat with the as-of time of the totals.
+#: Heartbeat that stores the as-of time of the totals.
 TOTALS_HEART = "job totals"
-#: Accounting is read every 15 s: a cluster that is read less far than this has jobs that nobody has
-#: counted.
+#: A cluster whose accounting is collected less far than this is behind. Collection runs every 15 s.
 BEHIND = timedelta(minutes=10)
 
-#: Related jobs on a page.
+#: Maximum related jobs on a page.
 RELATED = 20
 
 
@@ -34,7 +33,7 @@ def jobs_for_list(user: User) -> QuerySet[Job]:
 def other_attempts(job: Job) -> list[Job]:
     """Return the other attempts of a job, for users who can see this one.
 
-    IDs are recycled, first submissions not.
+    They share the first submission time: job IDs are recycled, submission times are not.
     """
     same = Job.objects.filter(
         cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at
@@ -66,13 +65,13 @@ def collections() -> list[Collection]:
 
 
 def behind(at: datetime) -> QuerySet[Collection]:
-    """Return what is known of clusters whose accounting is not read as far as it should be."""
+    """Return the collection state of the clusters that are behind."""
     late = Collection.objects.filter(cluster__collects=True, collected_until__lt=at - BEHIND)
     return late.select_related("cluster").order_by("cluster__name")
 
 
 def are_being_counted(at: datetime) -> bool:
-    """Return whether totals of the last 24 whole hours lack jobs that accounting already has."""
+    """Return whether totals of the last 24 full hours still miss collected jobs."""
     end = hour_of(at)
     hours = DirtyHour.objects.filter(
         counts=Counted.JOBS, hour__gte=end - timedelta(hours=24), hour__lt=end
@@ -86,34 +85,36 @@ def totals_as_of() -> datetime | None:
 
 
 def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
-    """Return the jobs whose script has one of these IDs in the spool,
-    for callers that know the script.
+    """Return the jobs whose script has one of these spool IDs.
+
+    It does not filter by user: callers have already checked access to the script.
     """
     return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What another app says of a job in a list: a state, and words."""
+    """A value in a column that another app adds to the job list: a state and its text."""
 
     state: str
     words: str
 
 
 class JobColumn(Protocol):
-    """A plugin with a column of the job list: returns marks by id of the job,
-    in a constant number of queries.
+    """A plugin that adds a column to the job list.
+
+    It returns marks by primary key of the job, in a constant number of queries.
     """
 
     def __call__(self, jobs: Sequence[Job]) -> Mapping[int, Mark]: ...
 
 
-#: Columns that other apps add to the job list; the name is the title.
+#: Columns that other apps add to the job list, by title.
 COLUMNS: Registry[JobColumn] = Registry("opsportal.job_columns", settings.JOB_COLUMNS)
 
 
 def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[Mark | None]]]]:
-    """Return the titles of these columns, and each job with its marks."""
+    """Return the titles of the added columns, and each job with its marks."""
     titles = []
     marks_by_job: dict[int, list[Mark | None]] = {job.pk: [] for job in jobs}
     for name, column in sorted(COLUMNS.working().items()):
@@ -125,11 +126,11 @@ def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[M
 
 
 def matches_host(text: str) -> Q:
-    """Return the condition for a host, with or without its domain."""
+    """Return the condition for a host, given with or without its domain."""
     short = Q(Exact(SHORT_HOST, text.partition(".")[0]))
     return short & Q(host=text) if "." in text else short
 
 
 def matches_id(text: str) -> Q:
-    """Return the condition for a job ID as users write it; that of an array finds all its tasks."""
+    """Return the condition for a job ID as users write it; an array ID matches all its tasks."""
     return Q(job_id=text) | Q(spool_id=text)

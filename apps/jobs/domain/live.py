@@ -1,4 +1,4 @@
-"""Jobs that have not finished, by state and reason, as of the last reading of each cluster."""
+"""Unfinished jobs by state and reason, as of the last reading of each cluster."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,15 @@ from apps.jobs.domain.records import clean_text
 from apps.jobs.models import LiveJobs
 from apps.production.models import Request
 
-#: Request and stage of a submission, by ID in the spool and time of submission.
+#: Request and stage of a submission, by spool ID and submission time.
 Named = Mapping[tuple[str, datetime], tuple[int, str]]
 _Key = tuple[str, str, int | None, int | None, str, str]
 
 
 def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
-    """Store the groups of a reading, in the caller's transaction; return how many rows it wrote:
-    those that differ.
+    """Store the groups of unfinished jobs of a reading, in the caller's transaction.
+
+    Only rows that differ are written; return their number.
     """
     membership = Membership(cluster)
     requests = dict(
@@ -86,7 +87,7 @@ def _key(row: LiveJobs) -> _Key:
 
 
 def live_counts(user: User) -> dict[str, int]:
-    """Return how many jobs are in each state, of those that a user sees."""
+    """Return the number of jobs in each state that a user can see."""
     rows = (
         LiveJobs.objects.visible_to(user)
         .order_by()
@@ -98,7 +99,11 @@ def live_counts(user: User) -> dict[str, int]:
 
 @dataclass
 class LiveReason:
-    """Jobs of one state with one meaning: codes, jobs by request and by account without one."""
+    """Unfinished jobs of one state and reason.
+
+    `codes` are the scheduler's reasons. `requests` counts jobs by request; `others` counts jobs
+    without a request by account.
+    """
 
     reason: Reason
     jobs: int
@@ -109,7 +114,7 @@ class LiveReason:
 
 
 def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
-    """Return why jobs of a state that a user sees are in it, most jobs first."""
+    """Return the reasons of unfinished jobs of a state that a user can see, most jobs first."""
     reasons: dict[Reason, LiveReason] = {}
     rows = (
         LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")

@@ -1,4 +1,4 @@
-"""Masking rules from the admin, in addition to the settings."""
+"""Masking rules that admins add to those in the settings."""
 
 from datetime import datetime
 

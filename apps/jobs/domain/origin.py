@@ -1,4 +1,4 @@
-"""Tie jobs to experiments and requests, and locate their logs."""
+"""Assign jobs to experiments and requests, and locate their logs."""
 
 import re
 from collections.abc import Mapping
@@ -34,8 +34,9 @@ def map_account(
     at: datetime,
     kind: MappedName = MappedName.ACCOUNT,
 ) -> AccountMap:
-    """Assign the jobs of an account or user to an experiment;
-    `claim_jobs` follows for existing ones.
+    """Assign the jobs of an account or user to an experiment.
+
+    Existing jobs follow with `claim_jobs`.
     """
     account_map, _ = AccountMap.objects.update_or_create(
         cluster=cluster, kind=kind, account=account, defaults={"experiment": experiment}
@@ -46,11 +47,11 @@ def map_account(
 
 @transaction.atomic
 def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
-    """Give an experiment the existing jobs without one that are its own by account or user;
-    return how many.
+    """Assign existing jobs without an experiment to this one, by account or user; return their
+    number.
 
-    Claims of requests are proven again. The lock waits for collectors that know fewer maps or
-    experiments; those that begin later know all. Running it again changes nothing.
+    Claims of requests are proven again. The lock waits for collectors that read the maps before the
+    change; later ones read the new maps. Repeating the call changes nothing.
     """
     lock_proofs(shared=False)
     claimed = 0
@@ -72,13 +73,13 @@ def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
 
 @transaction.atomic
 def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> int:
-    """Store the request key and stage from the environments of jobs that have none yet;
-    return how many jobs.
+    """Store request key and stage of jobs that have none yet; return the number of jobs.
 
-    `origins` maps the ID of a job to both. A job counts for the request only if that is proven; see
-    `proof`.
+    `origins` has both by primary key of the job, as read from the job's environment. A job counts
+    for the request only if the claim is proven; see `proof`.
     """
-    lock_proofs(shared=True)  # before the rows, as `claim_jobs` does
+    # Take this lock before the rows, as `claim_jobs` does.
+    lock_proofs(shared=True)
     jobs = Job.objects.select_for_update().filter(pk__in=origins, claimed_key="").order_by("pk")
     named = [job for job in jobs if _REQUEST_KEY.fullmatch(origins[job.pk][0])]
     for job in named:
@@ -93,8 +94,9 @@ def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> in
 def record_array(
     *, cluster: Cluster, spool_id: str, request: Request, sent_at: datetime, at: datetime
 ) -> None:
-    """Record that the portal submitted an array, by which its jobs are proven,
-    even if they were collected before.
+    """Record an array that the portal submitted, and prove its jobs.
+
+    This includes jobs that were collected before.
     """
     lock_proofs(shared=False)
     SubmittedArray.objects.get_or_create(
@@ -115,7 +117,8 @@ def locate_log(
         paths = scheduler.log_paths(record_of(job), script=script, environment=environment)
     except SchedulerError:
         raise
-    except Exception as error:  # a third party's adapter may raise anything
+    except Exception as error:
+        # A third-party adapter may raise anything.
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
     if paths is None:
         return None
@@ -130,8 +133,9 @@ def locate_log(
 
 
 class LogLocation(NamedTuple):
-    """Paths of a job's log and of its stderr, if that is another file, and where they come from;
-    empty if unknown.
+    """The paths of a job's log and stderr, and their source; empty if unknown.
+
+    `error_path` is empty if stderr goes to the same file.
     """
 
     path: str
@@ -144,8 +148,8 @@ class LogLocation(NamedTuple):
 
 
 def log_location(job: Job) -> LogLocation:
-    """Return where the log of a job is: by its scheduler,
-    or by accounting until the scheduler was asked.
+    """Return the location of a job's log: from the scheduler, or from accounting until it was
+    asked.
     """
     if job.log_path:
         return LogLocation(job.log_path, job.error_log_path, job.log_path_source)

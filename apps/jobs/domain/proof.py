@@ -1,6 +1,6 @@
-"""How the request that a job names is proven.
+"""Prove which request a job belongs to.
 
-Any user can set `OPSPORTAL_REQUEST`: alone, it proves nothing.
+Any user can set `OPSPORTAL_REQUEST`, so the variable alone proves nothing.
 """
 
 from collections import defaultdict
@@ -22,19 +22,19 @@ from apps.jobs.models import AccountMap, ClaimAcceptance, Job, SubmittedArray
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request, Stage
 
-#: Clocks of portal and scheduler may differ by this much.
+#: The clocks of portal and scheduler may differ by this much.
 SKEW = timedelta(minutes=5)
-#: A job submitted later than this after its array has a recycled ID.
+#: A job submitted longer than this after the array has a recycled ID.
 _SAME_ARRAY = timedelta(days=1)
 _PROOFS_LOCK = 4_716_007
 
 
 class Membership:
-    """The experiments of accounts and users on one cluster: its own map, the map of all clusters,
-    else names.
+    """Maps accounts and users of one cluster to experiments.
 
-    An account proves nothing where users choose it themselves, as HTCondor's `AccountingGroup`; a
-    mapped user does.
+    The cluster's own map comes first, then the map for all clusters, then experiments of the same
+    name. Where users choose the account themselves, as with HTCondor's `AccountingGroup`, an
+    account proves nothing; a mapped user does.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -54,14 +54,14 @@ class Membership:
             self._accounts_are_enforced = False
 
     def experiment_of(self, account: str, user: str) -> int | None:
-        """Return the experiment that sees the jobs."""
+        """Return the experiment that can see jobs of this account and user."""
         of_user = self._mapped.get((MappedName.USER, user))
         if self._accounts_are_enforced:
             return self._of_account(account) or of_user
         return of_user or self._of_account(account)
 
     def proves(self, account: str, user: str, experiment: int) -> bool:
-        """Whether jobs of this account and user belong to an experiment beyond doubt."""
+        """Return whether account and user prove that a job belongs to an experiment."""
         of_user = self._mapped.get((MappedName.USER, user))
         return experiment == of_user or (
             self._accounts_are_enforced and experiment == self._of_account(account)
@@ -74,9 +74,7 @@ class Membership:
 
 
 class Claims:
-    """Claims of jobs on one cluster, with everything their proofs are based on;
-    read once for a batch.
-    """
+    """Claims of jobs on one cluster with all data needed to prove them, read once per batch."""
 
     def __init__(self, cluster: Cluster, *, keys: Iterable[str], spool_ids: Iterable[str]) -> None:
         self.membership = Membership(cluster)
@@ -92,8 +90,9 @@ class Claims:
             self._accepted[row.request_id].add((row.scope, row.name, row.submitted_at))
 
     def experiment_of(self, key: str) -> int | None:
-        """Return the experiment of a request, or the one that the key of an unknown request
-        starts with.
+        """Return the experiment of a request.
+
+        For an unknown request, return the experiment that its key starts with.
         """
         request = self.requests.get(key)
         if request:
@@ -110,7 +109,7 @@ class Claims:
         user: str,
         job_id: str = "",
     ) -> Proof:
-        """Return how a job that names this request belongs to it."""
+        """Return the proof that a job belongs to the request it names."""
         request = self.requests.get(key)
         experiment = self.experiment_of(key)
         if request and any(
@@ -131,11 +130,10 @@ class Claims:
 
 
 def lock_proofs(*, shared: bool) -> None:
-    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are
-    proven.
+    """Lock the data that proofs are based on, in the caller's transaction.
 
-    Also holds back, by triggers, the deletion of experiments and sites: what is there can be named
-    by jobs.
+    Those who prove jobs take the lock `shared`; changes of the data take it exclusively. Triggers
+    take it too before experiments and sites are deleted, so that jobs never refer to a deleted one.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -144,10 +142,10 @@ def lock_proofs(*, shared: bool) -> None:
 
 
 def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
-    """Find and store the proofs of the claims of jobs, in the caller's transaction;
-    return the jobs that changed.
+    """Prove the claims of jobs and store the result, in the caller's transaction.
 
-    Request, experiment and proof change together, and the totals of their hours are recounted.
+    Return the jobs that changed. Request, experiment and proof change together, and the hours of
+    changed jobs are recounted.
     """
     rows = list(
         jobs.select_for_update(of=("self",))
@@ -176,7 +174,7 @@ def _by_cluster(jobs: Iterable[Job]) -> Iterable[list[Job]]:
 
 
 def _prove(jobs: Sequence[Job]) -> list[Job]:
-    """Set the proofs of jobs of one cluster, not saved yet; return the jobs that changed."""
+    """Set the proofs of jobs of one cluster without saving; return the jobs that changed."""
     keys = {job.claimed_key for job in jobs}
     spool_ids = {job.spool_id for job in jobs}
     claims = Claims(jobs[0].cluster, keys=keys, spool_ids=spool_ids)

@@ -25,12 +25,12 @@ from apps.production.models import Request
 
 log = logging.getLogger(__name__)
 
-#: Spool and scheduler may round the time of a submission differently.
+#: Spool and scheduler may round a submission time differently.
 _SAME_SUBMISSION = timedelta(seconds=2)
 
 
 class Origin(NamedTuple):
-    """Request and stage named in the environment of a submission, and its user."""
+    """The request and stage named in the environment of a submission, and its user."""
 
     submitted_at: datetime
     request_key: str
@@ -38,25 +38,25 @@ class Origin(NamedTuple):
     user: str = ""
 
 
-#: Submissions that name a request, by ID in the spool. IDs are recycled.
+#: Submissions that name a request, by spool ID. IDs are recycled.
 Origins = Mapping[str, Sequence[Origin]]
 
 
 def read_queue(
     *, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime
 ) -> str:
-    """Read the queue of a cluster and store it by request and stage; return an error text,
-    or an empty one.
+    """Read the queue of a cluster and store it by request and stage; return the error, or "".
 
-    `origins_of` looks up origins by ID in the spool, because schedulers do not report environments.
-    If the cluster is unreachable, the previous counts stay with their time.
+    `origins_of` looks up origins by spool ID, because schedulers do not report environments. If the
+    cluster is unreachable, the previous counts are kept with their time.
     """
     try:
         scheduler = adapter_of(cluster)
         if not isinstance(scheduler, KnowsQueue):
             raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked for its queue")
         answer = list(scheduler.current_jobs())
-    except Exception as error:  # a third party's adapter may raise anything
+    except Exception as error:
+        # A third-party adapter may raise anything.
         if not isinstance(error, SchedulerError):
             log.exception("scheduler adapter %s failed", cluster.scheduler)
         reason = clean_text(str(error) or type(error).__name__, 2000)
@@ -75,7 +75,7 @@ def read_queue(
 def store_queue(
     *, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origins, at: datetime
 ) -> None:
-    """Store a reading of a cluster; what has not changed is not written again."""
+    """Store a reading of a cluster; only rows that changed are written."""
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
 
@@ -104,7 +104,7 @@ def store_queue(
 
 
 def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCount]) -> None:
-    """Replace the counts of requests where they differ."""
+    """Write the counts of requests that changed."""
     fields = ("queued", "running", "held", "newest_submitted_at")
     for row in QueueCount.objects.filter(cluster=cluster):
         count = counts.get((row.request_id, row.stage))
@@ -121,7 +121,7 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
 def _named(
     cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
 ) -> dict[tuple[str, datetime], tuple[int, str]]:
-    """Return request and stage of each submission for which they are proven."""
+    """Return the proven request and stage of each submission."""
     keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
     claims = Claims(cluster, keys=keys, spool_ids=origins)
     named = {}
@@ -150,9 +150,9 @@ def _named(
 
 @dataclass(frozen=True)
 class Waiting:
-    """Unfinished jobs.
+    """Numbers of unfinished jobs.
 
-    `doubtful` jobs are among the finished ones too: they ended about when the queue was read.
+    `doubtful` jobs may be counted as finished too: they ended at about the time of the reading.
     """
 
     queued: int = 0
@@ -165,18 +165,20 @@ class Waiting:
         return self.queued + self.running + self.held
 
     def at_most(self, jobs: int) -> "Waiting":
-        """Return it without as many doubtful jobs as are more than these."""
+        """Return a copy with at most `jobs` jobs, leaving out only doubtful ones."""
         over = min(self.doubtful, max(0, self.all - max(0, jobs)))
         return replace(self.less(over), doubtful=self.doubtful - over)
 
     def less(self, finished: int) -> "Waiting":
-        """Return it without jobs that have finished: they were running, or else queued."""
+        """Return a copy without finished jobs, which are subtracted from running, then from queued
+        jobs.
+        """
         queued = max(0, self.queued - max(0, finished - self.running))
         return replace(self, queued=queued, running=max(0, self.running - finished))
 
 
 def queue_known() -> tuple[datetime | None, list[str]]:
-    """Return the time of the oldest reading, and the clusters without one."""
+    """Return the time of the oldest reading, and the names of clusters without one."""
     asked = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
     read = dict(asked.values_list("name", "queue_reading__at"))
     return min(filter(None, read.values()), default=None), sorted(
@@ -187,9 +189,8 @@ def queue_known() -> tuple[datetime | None, list[str]]:
 def waiting_of(request: Request) -> dict[str, Waiting]:
     """Return the unfinished jobs of each stage, by its name in lower case.
 
-    The counts are those of the last readings, without jobs that have finished since, which are
-    counted as finished already. What a scheduler lists may be older than its answer, and its clock
-    may be slow.
+    Jobs that finished since the last reading are subtracted: they already count as finished. A
+    scheduler's list may be older than its response, and its clock may be slow.
     """
     rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
     if not rows:

@@ -1,13 +1,11 @@
-"""Why jobs wait or are held, in plain words: the reasons of schedulers and what to do about
-them.
-"""
+"""Explanations of the reasons for which jobs wait or are held."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a scheduler's reason means, and what helps."""
+    """The meaning of a scheduler's reason, and advice."""
 
     words: str
     advice: str = ""
@@ -18,7 +16,7 @@ _LIMIT = Reason(
 )
 _MISSING = Reason("Required hosts are down or reserved", "Check the site, or submit elsewhere.")
 
-#: Reasons of Slurm (squeue(1), "JOB REASON CODES"), and hold reason codes of HTCondor (manual,
+#: Reasons of Slurm (squeue(1), "JOB REASON CODES") and hold reason codes of HTCondor (manual,
 #: "HoldReasonCode").
 REASONS = {
     "Priority": Reason("Higher-priority jobs first"),
@@ -64,7 +62,7 @@ REASONS = {
 
 
 def reason_of(code: str) -> Reason:
-    """Return what a reason means; an unknown one is shown as the scheduler writes it."""
+    """Return the explanation of a reason; an unknown reason is shown as the scheduler writes it."""
     name = code.partition(",")[0].strip().strip("()")
     if reason := REASONS.get(name):
         return reason

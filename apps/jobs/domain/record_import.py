@@ -1,6 +1,4 @@
-"""Take job records from any system: check each, store the good ones,
-keep the bad ones as they came.
-"""
+"""Import job records from any system: check each record, store good ones, keep bad ones unchanged."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +25,9 @@ _KNOWN = frozenset(_TYPES)
 
 @dataclass
 class Imported:
-    """How many records were new, changed, unchanged and rejected;
-    `problems` has numbers from 1 and reasons.
+    """The number of records that were new, changed, unchanged and rejected.
+
+    `problems` has the number of each rejected record, from 1, and the reason.
     """
 
     new: int = 0
@@ -42,21 +41,21 @@ class Imported:
         return self.new + self.changed + self.unchanged + self.rejected
 
 
-#: Reasons that an answer lists; all are kept with their records.
+#: Maximum reasons in a response; all are stored with their records.
 MOST_PROBLEMS = 100
 
 
 def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime) -> Imported:
-    """Store records: mappings with the fields of `JobRecord`, or texts that are not even that.
+    """Store records: mappings with the fields of `JobRecord`, or text that could not be parsed.
 
-    Repeating a batch changes nothing. A bad record is kept raw with its reason, and never stops the
-    others.
+    Repeating a batch changes nothing. A bad record is kept unchanged with its reason and does not
+    affect the others.
     """
     return import_read(cluster=cluster, read=(_read(raw, at) for raw in records), at=at)
 
 
 def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> Imported:
-    """Store records that were read from a scheduler's files, as `import_records` does."""
+    """Store records read from a scheduler's files, as `import_records` does."""
     Collection.objects.get_or_create(
         cluster=cluster, defaults={"collected_until": at, "rechecked_at": at}
     )
@@ -93,7 +92,7 @@ def _read(raw: object, at: datetime) -> JobRecord | Flagged:
 
 
 def record_from(raw: object, *, at: datetime) -> JobRecord:
-    """Return the record of a mapping; empty texts are missing values. Raises `BadRecord`."""
+    """Return the record of a mapping; empty texts count as missing. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
     present = {}
@@ -142,13 +141,13 @@ def _value(name: str, value: object) -> Any:
 
 
 def _check(record: JobRecord, at: datetime) -> None:
-    """Raise `BadRecord` also of doubtful figures: who sent the record can correct it."""
+    """Raise `BadRecord`, also for doubtful figures, because the sender can correct them."""
     if wrong := problem_of(record, at=at) or " ".join(doubts_of(record)):
         raise BadRecord(wrong)
 
 
 def lines_of(pieces: Iterable[str]) -> Iterator[object]:
-    """Yield the object of each line of NDJSON; a line that is not JSON as its text."""
+    """Yield the object of each NDJSON line; a line that is not JSON is yielded as text."""
     for line in pieces:
         if text := line.strip():
             try:

@@ -1,4 +1,4 @@
-"""Values in records that other systems and jobs send: times and numbers, checked."""
+"""Validate times and numbers in records that other systems and jobs send."""
 
 import math
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ from django.utils.dateparse import parse_datetime
 
 
 class BadRecord(ValueError):
-    """A record that cannot be stored; the message says why."""
+    """A record cannot be stored; the message says why."""
 
 
 def read_time(name: str, value: object) -> datetime:
-    """Return a time, which has an offset or is in seconds since 1970. Raises `BadRecord`."""
+    """Return a time, given with an offset or in seconds since 1970. Raises `BadRecord`."""
     try:
         if not _is_number(value):
             at = parse_datetime(str(value))
@@ -31,7 +31,7 @@ def read_time(name: str, value: object) -> datetime:
 
 
 def read_number(name: str, value: object, *, negative: bool = False) -> float:
-    """Return a finite number. Raises `BadRecord`, also of a negative one unless that is allowed."""
+    """Return a finite number. Raises `BadRecord`, also for negative ones unless they are allowed."""
     if isinstance(value, bool) or not _is_number(value):
         raise BadRecord(f"{name} is not a number.")
     number = float(str(value))

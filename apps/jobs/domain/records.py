@@ -1,4 +1,4 @@
-"""Conversion between accounting records and job rows."""
+"""Convert between accounting records and job rows."""
 
 import hashlib
 import math
@@ -16,10 +16,11 @@ from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.plausibility import MOST_TEXT
 from apps.jobs.models import Job
 
-#: What identifies one attempt within its cluster.
+#: Identifies one attempt within its cluster.
 Key = tuple[str, datetime, int]
 
-#: Fields from accounting, which may correct them later; the site is a row of its own.
+#: Fields from accounting, which may correct them later. The site is excluded: it is a row of its
+#: own.
 RECORD_FIELDS = tuple(name for name in JobRecord.__dataclass_fields__ if name != "site")
 
 _RANGES = {
@@ -27,9 +28,9 @@ _RANGES = {
     "IntegerField": (-(2**31), 2**31 - 1),
     "BigIntegerField": (-(2**63), 2**63 - 1),
 }
-#: Known also from the list of hosts, from the job itself, or from its cluster.
+#: Fields that may also come from the list of hosts, the job itself, or its cluster.
 _FROM_ELSEWHERE = {"cpu_model", "host_address", "site_id"}
-#: Times multiplied by cores must fit too.
+#: Core-seconds (time multiplied by cores) must fit too.
 _SECONDS = (0, 2**31 - 1)
 
 
@@ -39,18 +40,19 @@ def key_of(record: JobRecord | Job) -> Key:
 
 
 def columns_of(records: Sequence[JobRecord]) -> dict[str, Sequence[Any]]:
-    """Return the values of one or more records by field, made to fit the database,
-    so that an odd one stops no other.
+    """Return the values of records by field, adapted to the limits of the database.
 
-    By column, which takes half the time of a dictionary for each record.
+    A value out of range thus never stops the batch. Working by column takes half the time of one
+    dictionary per record.
     """
     columns = zip(*map(attrgetter(*RECORD_FIELDS), records), strict=True)
     return dict(zip(RECORD_FIELDS, map(_fitted, _fitters(), columns), strict=True))
 
 
 def _fitted(fit: Callable[[Any], Any] | None, column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column with each of its different values made to fit once:
-    most repeat in thousands of jobs.
+    """Return a column with every value adapted by `fit`.
+
+    Each distinct value is adapted once: most repeat in thousands of jobs.
     """
     if fit is None:
         return column
@@ -59,14 +61,15 @@ def _fitted(fit: Callable[[Any], Any] | None, column: Sequence[Any]) -> Sequence
 
 
 def record_of(job: Job) -> JobRecord:
-    """Return the record of a job row, without its site."""
+    """Return the accounting record of a job row, without its site."""
     values = {name: getattr(job, name) for name in RECORD_FIELDS}
     return JobRecord(**{**values, "state": JobState(job.state)})
 
 
 def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` that differ from the row; values that only the host reported stay if the
-    record lacks them.
+    """Return the `values` that differ from the row.
+
+    Values known only from elsewhere are kept if the record lacks them.
     """
     different = {}
     for name, value in values.items():
@@ -86,8 +89,8 @@ def day_of(at: datetime) -> datetime:
 
 
 def clean_text(text: str, limit: int | None = None) -> str:
-    """Return text that PostgreSQL accepts: no NUL, no lone surrogates,
-    at most `limit` characters.
+    """Return text that PostgreSQL accepts: without NUL and lone surrogates, at most `limit`
+    characters.
     """
     if text.isascii() and "\0" not in text:
         return text[:limit]
@@ -97,13 +100,16 @@ def clean_text(text: str, limit: int | None = None) -> str:
 
 
 def keyed_digest(content: str) -> str:
-    """Return a hash of a text that may hold secrets, with the key of masking."""
+    """Return a keyed hash of text that may contain secrets, with the masking key."""
     key = hashlib.sha256(b"opsportal records" + settings.MASKING_KEY.encode()).digest()
     return _digest(_bytes_of(content), key)
 
 
 def record_digests(*depends: object) -> Callable[[JobRecord], str]:
-    """Return a function that gives the hash of a record, and of what else its row depends on."""
+    """Return a function that hashes a record together with `depends`.
+
+    `depends` are the settings and rules that the stored row depends on.
+    """
     key = hashlib.sha256(keyed_digest(repr(depends)).encode()).digest()
     return lambda record: _digest(_content_of(record), key)
 
@@ -111,7 +117,8 @@ def record_digests(*depends: object) -> Callable[[JobRecord], str]:
 def _content_of(record: JobRecord) -> bytes:
     try:
         return orjson.dumps(record)
-    except TypeError:  # half a character, or a number beyond 64 bits
+    except TypeError:
+        # The record has a lone surrogate, or a number beyond 64 bits.
         return _bytes_of(repr(record))
 
 
@@ -129,7 +136,7 @@ def _fitters() -> list[Callable[[Any], Any] | None]:
 
 
 def _fitter(name: str, field: Any) -> Callable[[Any], Any] | None:
-    """Return the function that makes a value fit its field; None if every value does."""
+    """Return the function that adapts a value to its field; None if every value fits."""
     if isinstance(field, models.CharField | models.TextField):
         limit = field.max_length or MOST_TEXT
         return lambda text: clean_text(str(text), limit) if text else ""

@@ -1,4 +1,4 @@
-"""Hourly totals and statistics of jobs, kept equal to a recount by notes of dirty hours."""
+"""Hourly totals and statistics of jobs, kept equal to a recount by marking hours as dirty."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -17,9 +17,7 @@ _LOCKS = {Counted.JOBS: 4_716_002, Counted.CAUSES: 4_716_011, Counted.PHASES: 4_
 
 
 def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:
-    """Note, in the caller's transaction, that these hours must be recounted: their jobs,
-    unless `counts` are named.
-    """
+    """Mark hours for a recount, in the caller's transaction: of jobs, unless `counts` are given."""
     in_order = sorted(set(hours))
     rows: list[DirtyHour] = []
     for counted in counts or (Counted.JOBS,):
@@ -34,11 +32,11 @@ def dirty_hours(counts: Counted, *, limit: int) -> list[datetime]:
 
 
 def take_hour(counts: Counted, hour: datetime) -> bool:
-    """Remove the notes of an hour, in the transaction of its recount,
-    which no other one runs beside; false if none.
+    """Remove the marks of an hour before its recount; return False if it has none.
 
-    Notes commit with their change, and the count is a later statement than the removal: the changes
-    of every removed note are counted, and those that commit meanwhile keep their notes.
+    Must run in the transaction of the recount; a lock prevents two recounts of the same hour. A
+    mark commits together with its change, and the recount reads after the marks are removed. It
+    therefore sees the changes of all removed marks, and changes that commit later leave new marks.
     """
     lock = _LOCKS[counts]
     with connection.cursor() as cursor:
@@ -50,9 +48,9 @@ def take_hour(counts: Counted, hour: datetime) -> bool:
 
 
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
-    """Recount dirty hours, newest first; return how many.
+    """Recount dirty hours, newest first; return their number.
 
-    When none is left, the totals are as of `at`.
+    If none remain, the totals are as of `at`.
     """
     from apps.jobs.domain.statistics.blocks import compact_days
 
@@ -67,9 +65,7 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
 
 @transaction.atomic
 def recompute_hour(*, hour: datetime) -> None:
-    """Recount one hour if it has notes; one whose jobs are archived and dropped keeps its
-    totals.
-    """
+    """Recount one hour if it is dirty. An hour whose job records were dropped keeps its totals."""
     if not take_hour(Counted.JOBS, hour) or without_records(hour):
         return
     from apps.jobs.domain.statistics.blocks import write_hour

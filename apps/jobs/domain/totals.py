@@ -1,4 +1,4 @@
-"""Totals of jobs: of lists, of stages of requests, wasted hours; mostly from hourly totals."""
+"""Totals of jobs: of lists, of stages of requests, and wasted hours; mostly from hourly totals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from apps.jobs.models import HourlyEnds, HourlyTotals, Job
 from apps.production.models import Request
 
 DAYS = 7
-#: Jobs of a list are counted one by one up to so many.
+#: Jobs of a list are counted up to this limit.
 MOST_COUNTED = 10_000
 
 
 @dataclass
 class Sums:
-    """Totals of some finished jobs; `query` has the parameters of their job list."""
+    """Totals of finished jobs; `query` has the parameters of their job list."""
 
     name: str = ""
     query: Mapping[str, str | list[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Sums:
 
     @property
     def address(self) -> str:
-        """Return the query string of their job list."""
+        """The query string of their job list."""
         return "?" + urlencode(self.query, doseq=True)
 
     @property
@@ -73,9 +73,7 @@ class Sums:
 
 
 def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
-    """Return the sums by primary key of the request and lower-case name of the stage,
-    in one query.
-    """
+    """Return the sums by primary key of the request and lower-case stage name, in one query."""
     requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
     sums: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
     totals = (
@@ -100,7 +98,7 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
 
 @dataclass
 class Report:
-    """Totals of jobs finished since `since`: all, and by group."""
+    """Totals of jobs that finished since `since`: overall and by state."""
 
     since: datetime
     all: Sums
@@ -108,15 +106,13 @@ class Report:
 
     @property
     def waste_by_state(self) -> list[Sums]:
-        """Return the failure states, most expensive first."""
+        """The failed states, most expensive first."""
         failures = [sums for sums in self.by_state if sums.failed]
         return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
 
 
 def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
-    """Return the totals of these jobs, counted one by one;
-    None if there are more than `MOST_COUNTED`.
-    """
+    """Return the totals of these jobs by counting them; None if there are more than `MOST_COUNTED`."""
     done = Q(state=JobState.COMPLETED)
     broken = Q(state__in=sorted(FAILED_STATES))
     core = F("wall_seconds") * F("cpus")
@@ -133,7 +129,7 @@ def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) ->
 
 
 def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:
-    """Return the same from hourly totals."""
+    """Return the totals of jobs from hourly totals."""
     sums = Sums(query=query)
     for row in _sums(totals, "state"):
         sums.add(row)
@@ -150,9 +146,7 @@ def wasted_hours(user: User, *, at: datetime) -> Report:
 def accounted_core_seconds(
     user: User, since: datetime, until: datetime, filters: Mapping[str, Sequence[str]]
 ) -> int | None:
-    """Return the core-seconds of the hourly totals in whole hours;
-    None where these do not have the filters.
-    """
+    """Return the core-seconds in hourly totals; None if these do not have the filters."""
     if filters.keys() - {"experiment", "cluster"}:
         return None
     ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since, hour__lt=until)
@@ -180,7 +174,7 @@ def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
 
 
 def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
-    """Sum rows by columns; `filters` maps parameters of the job list to them."""
+    """Sum rows by columns; `filters` maps parameters of the job list to columns."""
     groups: dict[tuple[str, ...], Sums] = {}
     for row in rows:
         values = {name: str(row[column]) for name, column in filters.items()}

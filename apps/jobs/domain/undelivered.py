@@ -1,4 +1,4 @@
-"""Jobs in the hourly totals that delivered nothing: tests, and attempts before the last one."""
+"""Jobs in the hourly totals that do not count as production: tests and superseded attempts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from apps.jobs.domain.proof import SKEW
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
-#: While a request is testing, none of its jobs counts as production.
+#: While a request is being tested, none of its jobs count as production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
-#: Jobs submitted before production, and completed attempts followed by another. Both are few and
-#: indexed; LATERAL makes PostgreSQL use the indexes for each request.
+#: Jobs submitted before production, and completed attempts that were followed by another. Both are
+#: few and indexed; LATERAL makes PostgreSQL use the indexes for each request.
 _LEFT_OUT = """
 WITH asked AS (
     SELECT * FROM unnest(
@@ -56,9 +56,7 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Totals of a stage that are not production: completed attempts, completed jobs,
-    and finished jobs.
-    """
+    """Jobs of a stage that are not production: completed attempts, completed jobs, finished jobs."""
 
     completed: int = 0
     tests: int = 0
@@ -66,9 +64,7 @@ class LeftOut:
 
 
 def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
-    """Return what to subtract from totals, by key of the request and lower-case name of the
-    stage.
-    """
+    """Return what to subtract from totals, by request key and lower-case stage name."""
     if not requests:
         return {}
     begins = _begins(requests)
@@ -91,11 +87,10 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
 
 
 def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:
-    """Return when production of each request started, less `SKEW`, and when its test ended,
-    if it had one.
+    """Return the start of production of each request, less `SKEW`, and the end of its test, if any.
 
     Production starts after the last test, or when the request last entered the queue. A test that
-    ended before the start is one even if it was submitted within `SKEW` of it.
+    ended before the start remains a test even if it was submitted within `SKEW` of it.
     """
     moves = Event.objects.filter(
         Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),

@@ -1,4 +1,4 @@
-"""Every model of the app."""
+"""All models of the app."""
 
 from apps.jobs.models.jobs import (
     SHORT_HOST,

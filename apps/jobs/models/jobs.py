@@ -1,6 +1,4 @@
-"""Jobs from accounting, proofs of their requests, collection state, totals, queue counts,
-masking rules.
-"""
+"""Jobs from accounting, their proofs, collection state, totals, queue counts and masking rules."""
 
 from collections.abc import Callable
 from typing import Self
@@ -28,7 +26,7 @@ from apps.production.models import Request
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
 
-#: The name of a host without its domain.
+#: The host name without its domain.
 SHORT_HOST = models.Func(
     models.F("host"),
     models.Value("."),
@@ -39,15 +37,15 @@ SHORT_HOST = models.Func(
 
 
 class JobQuerySet(ExperimentQuerySet[M]):
-    """Jobs; only the OPG can see those without an experiment."""
+    """Jobs. Only the OPG can see jobs without an experiment."""
 
     def failed(self) -> Self:
-        """Keep failed jobs; cancelled, preempted and requeued ones do not count as failed."""
+        """Return failed jobs. Cancelled, preempted and requeued jobs are not failed."""
         return self.filter(state__in=_FAILED)
 
 
 class Job(models.Model):
-    """One attempt of one finished job. All its text comes from the job's owner."""
+    """One attempt of one finished job. All its text comes from the job's owner and is untrusted."""
 
     cluster = models.ForeignKey(
         Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False
@@ -68,8 +66,9 @@ class Job(models.Model):
     )
     ended_at = models.DateTimeField()
     host = models.CharField(max_length=255, blank=True)
-    # Triggers keep experiment and site: constraints of theirs take a seventh of the time of storing
-    # a job (ADR 31).
+    # Triggers guard experiment and site: database constraints on them would take a seventh of the
+    # time
+    # of storing a job (ADR 31).
     site = models.ForeignKey(
         Site,
         on_delete=models.PROTECT,
@@ -157,14 +156,14 @@ class Job(models.Model):
         help_text="Keyed hash of the accounting record: an unchanged one is not processed again.",
     )
 
-    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the job page is the portal's.
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the job page belongs to the app `portal`.
     get_absolute_url: Callable[[], str]
 
     objects = JobQuerySet.as_manager()
 
     class Meta:
         constraints = [
-            # By `job_id` first: jobs are also looked up by that alone.
+            # `job_id` comes first, because jobs are also looked up by it alone.
             models.UniqueConstraint(
                 fields=["job_id", "cluster", "submitted_at", "attempt"], name="job_attempt_once"
             ),
@@ -179,7 +178,7 @@ class Job(models.Model):
         ]
         indexes = [
             models.Index(fields=["-ended_at", "-id"], name="job_newest"),
-            # Jobs come by their end: 32 kB find the pages of a month.
+            # Jobs are stored in order of their end, so 32 kB of index find the pages of a month.
             BrinIndex(
                 fields=["ended_at"], pages_per_range=32, autosummarize=True, name="job_by_end"
             ),
@@ -219,7 +218,7 @@ class Job(models.Model):
                 condition=~models.Q(exit_code=0),
                 name="job_by_exit_code",
             ),
-            # Not of all: jobs are stored before their request is known.
+            # A partial index: jobs are stored before their request is known.
             models.Index(
                 fields=["request"], condition=~models.Q(request=None), name="job_with_request"
             ),
@@ -237,19 +236,19 @@ class Job(models.Model):
 
     @property
     def queued_seconds(self) -> float | None:
-        """Return the queue time; None if the job never started."""
+        """The queue time in seconds; None if the job never started."""
         if not self.started_at:
             return None
         return (self.started_at - self.submitted_at).total_seconds()
 
     @property
     def core_seconds(self) -> int:
-        """Return wall time × cores."""
+        """Wall time × cores."""
         return self.wall_seconds * self.cpus
 
 
 class AccountMap(models.Model):
-    """The experiment to which the jobs of an account or of a user belong."""
+    """Maps the jobs of an account or user to an experiment."""
 
     cluster = models.ForeignKey(
         Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all clusters."
@@ -270,9 +269,7 @@ class AccountMap(models.Model):
 
 
 class SubmittedArray(models.Model):
-    """A job array that the portal submitted for a request:
-    its jobs are proven by their ID in the spool.
-    """
+    """A job array that the portal submitted for a request; its spool ID proves its jobs."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     spool_id = models.CharField(max_length=64)
@@ -291,8 +288,9 @@ class SubmittedArray(models.Model):
 
 
 class ClaimAcceptance(models.Model):
-    """An operator's decision that jobs belong to the request they claim: one job, an array,
-    or all of a user.
+    """An operator's decision that jobs belong to the request they claim.
+
+    It covers one job, one array, or all jobs of a user.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="claim_acceptances")
@@ -341,7 +339,7 @@ class Collection(models.Model):
 
     @property
     def lag_seconds(self) -> float | None:
-        """Return how far behind the jobs were in the last run."""
+        """The lag of collection in the last run, in seconds."""
         if not self.last_run_at:
             return None
         return (self.last_run_at - self.collected_until).total_seconds()
@@ -422,9 +420,9 @@ class HourlyEnds(models.Model):
 
 
 class DirtyHour(models.Model):
-    """A note that an hour must be recounted.
+    """A mark that an hour must be recounted.
 
-    Rows are only added, so that writers never wait; duplicates are normal.
+    Rows are only inserted, so that writers never wait; duplicates are normal.
     """
 
     counts = models.CharField(max_length=8, choices=Counted, default=Counted.JOBS.value)
@@ -438,7 +436,7 @@ class DirtyHour(models.Model):
 
 
 class FlaggedRecord(models.Model):
-    """A job record that is wrong: as it came, with the reason."""
+    """A bad job record, kept unchanged with the reason."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     source = models.CharField(max_length=16, choices=RecordSource)
@@ -463,7 +461,7 @@ class FlaggedRecord(models.Model):
 
 
 class StatisticsValue(models.Model):
-    """A value of a dimension of the statistics; blocks hold its ID in place of the text."""
+    """A value of a statistics dimension; blocks store its ID instead of the text."""
 
     dimension = models.CharField(max_length=16)
     text = models.CharField(max_length=255)
@@ -478,10 +476,9 @@ class StatisticsValue(models.Model):
 
 
 class StatisticsBlock(models.Model):
-    """One column of the statistics of one hour or day: a value per row,
-    as compressed integers of equal size.
+    """One column of the statistics of an hour or day: one value per row, as compressed integers.
 
-    The columns of a level and a bucket have the same rows in the same order; see
+    All columns of a level and bucket have the same rows in the same order; see
     `domain/statistics/blocks.py`.
     """
 
@@ -504,7 +501,7 @@ class StatisticsBlock(models.Model):
 
 
 class QueueReading(models.Model):
-    """The last reading of the queue of a cluster."""
+    """The last reading of a cluster's queue."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="queue_reading")
     at = models.DateTimeField(
@@ -540,7 +537,7 @@ class QueueCount(models.Model):
 
 
 class LiveJobs(models.Model):
-    """Unfinished jobs of a cluster that agree in all but their number, as of its last reading."""
+    """A group of equal unfinished jobs of a cluster, as of its last reading."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     state = models.CharField(
@@ -575,7 +572,7 @@ class LiveJobs(models.Model):
 
 
 class MaskingRule(models.Model):
-    """A pattern that capture and collector mask, in addition to CAPTURE_MASK_NAMES."""
+    """A pattern that capture and collection mask, in addition to CAPTURE_MASK_NAMES."""
 
     applies_to = models.CharField(
         max_length=8, choices=MaskedPart, help_text="Part that the pattern is matched against."
@@ -600,12 +597,12 @@ class MaskingRule(models.Model):
         return f"{self.applies_to} {self.pattern}"
 
     def clean(self) -> None:
-        """Raises `ValidationError` naming the pattern."""
+        """Raise `ValidationError` for the field `pattern` if it is not valid."""
         try:
             self.as_rule()
         except ValueError as error:
             raise ValidationError({"pattern": f"This {error}."}) from error
 
     def as_rule(self) -> Rule:
-        """Return the rule as the masker takes it. Raises `ValueError`."""
+        """Return the rule for the masker. Raises `ValueError`."""
         return Rule("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)

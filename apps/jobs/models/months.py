@@ -1,4 +1,4 @@
-"""Months of job records that were archived, and perhaps dropped."""
+"""Months of job records that were archived and possibly dropped."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from django.db import models
 class ArchivedMonth(models.Model):
     """A month whose job records are archived as Parquet.
 
-    Once dropped, its totals and statistics stay as they are.
+    Its totals and statistics are kept when the records are dropped.
     """
 
     month = models.DateField(

@@ -1,4 +1,4 @@
-"""Phases of jobs, as the jobs report them or their logs mark them, and their totals."""
+"""Phases that jobs report or their logs mark, and their totals."""
 
 from django.db import models
 
@@ -9,7 +9,7 @@ from apps.jobs.models.jobs import Job, JobQuerySet
 
 
 class JobPhase(models.Model):
-    """A part of a job, such as "fetch input", as the job itself reported it while it ran."""
+    """A part of a job, such as "fetch input", as the job reported it while it ran."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
@@ -66,7 +66,7 @@ class JobPhase(models.Model):
 
 
 class LogPhase(models.Model):
-    """A part of one attempt of a job, as the log of that attempt marks it."""
+    """A part of one attempt of a job, as marked in the log of that attempt."""
 
     job = models.ForeignKey(
         Job, on_delete=models.CASCADE, related_name="log_phases", db_index=False
@@ -86,10 +86,10 @@ class LogPhase(models.Model):
 
 
 class PhaseTotals(models.Model):
-    """Totals of one hour: of the reported phases that ended in it,
-    and of the phases in logs of jobs that did.
+    """Hourly totals of phases.
 
-    Every figure equals a recount.
+    Reported phases count in the hour in which they ended, log phases in the hour in which their job
+    ended. Every figure equals a recount.
     """
 
     hour = models.DateTimeField()

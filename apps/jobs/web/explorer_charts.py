@@ -1,4 +1,4 @@
-"""Charts of the statistics explorer: the measure over time, heat maps, histograms."""
+"""Charts of the statistics explorer: time series, heat maps, histograms."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _VERDICTS = ("service", "code", "resource", "user", "unknown")
-#: Colours of values that have none of their own; "other" comes last.
+#: Colours of values without a colour of their own; "other" comes last.
 _KINDS = ("accent", "running", "queued", "held", "up", "none")
 _JOBS = reverse_lazy("jobs:list")
 _MOST_SERIES = 5
@@ -27,7 +27,7 @@ BINS = 20
 
 
 def value_text(value: float | None, measure: Measure) -> str:
-    """Return a value with its unit."""
+    """Return a value formatted with its unit."""
     if value is None:
         return "–"
     match measure.unit:
@@ -42,7 +42,7 @@ def value_text(value: float | None, measure: Measure) -> str:
 
 
 def _plotted(value: float | None, measure: Measure) -> float:
-    """Return a value as axes and cells have it: shares in per cent, times in minutes."""
+    """Return a value in the unit of the chart: shares in per cent, times in minutes."""
     return (value or 0) * {"%": 100, "s": 1 / 60}.get(measure.unit, 1)
 
 
@@ -59,11 +59,11 @@ def over_time(
     rate: str = "failure rate",
     is_log: bool = False,
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
-    """Return the chart of a measure by hour or day, and its legend: name,
-    kind and value of each series.
+    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each
+    series.
 
-    Without the name of a `rate`, the chart has no panel for it. With `is_log`, without a dimension
-    only, its scale is logarithmic.
+    An empty `rate` hides the panel of the failure rate. `is_log` makes the scale logarithmic,
+    without a dimension only.
     """
     measure = question.measure
     totals: dict[str, float] = {}
@@ -90,7 +90,8 @@ def over_time(
             else:
                 label = f"{start.day} {start:%b}"
             ticks.append(Tick(at, label, step == 1))
-    ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]  # the last one would be cut
+    # The label of the last tick would be cut off.
+    ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]
     every = max(ceil(len(ticks) / 12), 1)
 
     unit = "hour" if step == 1 else "day"
@@ -154,9 +155,7 @@ def _kind(dimension: str, name: str, at: int) -> str:
 
 
 def matrix(answer: Answer) -> SafeString:
-    """Return the heat map of an answer by two dimensions: the largest values of each,
-    darkest where largest.
-    """
+    """Return the heat map of an answer by two dimensions, for the largest values of each."""
     measure = answer.question.measure
     sizes: tuple[dict[str, float], dict[str, float]] = ({}, {})
     cells = {}
@@ -214,8 +213,9 @@ def week(question: Question, rows: Sequence[Row]) -> SafeString:
 
 
 def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
-    """Return how many jobs have which value, in bins of equal width,
-    and in the last one those without.
+    """Return the histogram of a measure in bins of equal width.
+
+    The last two bins are outliers and jobs without data.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Forms to accept claims of jobs and to withdraw that."""
+"""Forms to accept claims of jobs and to withdraw acceptances."""
 
 from django import forms
 

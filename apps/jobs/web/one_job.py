@@ -1,4 +1,4 @@
-"""Pages of one job, also of one whose month of records is archived."""
+"""Pages of one job, including jobs whose records are archived."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,8 +15,9 @@ from apps.jobs.models import Job
 def of_job(
     view: Callable[[AuthenticatedRequest, Job], HttpResponseBase],
 ) -> Callable[..., HttpResponseBase]:
-    """Give a view the job of its address, which the user may see; of an archived one,
-    answer that it is archived.
+    """Pass the job in the URL to a view; return 404 if the user may not see it.
+
+    For a job whose record is archived, return the page that says so.
     """
 
     @wraps(view)

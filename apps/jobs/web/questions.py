@@ -1,4 +1,4 @@
-"""Questions of the statistics explorer as query strings, for page and API."""
+"""Parse questions of the statistics explorer from query strings, for page and API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _TEXT = 255
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as read from an address; `period` is empty where both times are given."""
+    """A question parsed from a URL; `period` is empty if both times are given."""
 
     question: Question
     period: str
@@ -32,9 +32,7 @@ class Asked:
 
 
 def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours") -> Asked:
-    """Read a question; `problems` of the result names the parameters that are not valid,
-    and the others are kept.
-    """
+    """Parse a question; invalid parameters are reported in `problems` and replaced by defaults."""
     problems: dict[str, str] = {}
     measure_name = values.get("measure") or measure
     if measure_name not in MEASURES:

@@ -1,6 +1,4 @@
-"""The statistics explorer: one question per address, with chart, ranked table, heat maps,
-ledger and CSV.
-"""
+"""The statistics explorer: one question per URL, with chart, table, heat maps, ledger and CSV."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 EXPORTED = 10_000
-#: Cells of a matrix are taken from so many rows.
+#: Rows from which the cells of a matrix are taken.
 _MATRIX_ROWS = 500
 _HOURLY = 8 * 24
-#: Charts that read single jobs, or every hour, cover at most so much.
+#: Maximum hours of charts that read single jobs or every hour.
 _MOST_DETAIL = 31 * 24
 
 #: Presets: name, measure, dimensions, period.
@@ -107,7 +105,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:
-    """Return the charts of a page with jobs, and the ledger of one of wasted hours."""
+    """Return the charts of a page, and the ledger if the measure is wasted hours."""
     step = 1 if question.hours <= _HOURLY else 24
     dimension = ""
     if question.measure.is_total:
@@ -138,8 +136,8 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
 
 
 def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
-    """Assign every wasted core-hour to one cause, grouped by verdict,
-    and compare the total with accounting.
+    """Assign every wasted core-hour to one cause, by verdict, and compare the total with
+    accounting.
     """
     by_cause = Question(
         question.measure, ("verdict", "cause"), question.since, question.until, question.filters
@@ -208,7 +206,7 @@ def _shown(
 
 
 def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, str]]:
-    """Yield name, values and the address without it of each filter."""
+    """Yield name, values and removal URL of each filter."""
     for name, texts in question.filters.items():
         rest = values.copy()
         rest.pop(name)
@@ -220,7 +218,7 @@ def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, st
 
 
 def _with_filter(values: QueryDict) -> QueryDict:
-    """Return the address with the filter of the form among the others."""
+    """Return the query with the filter of the form added."""
     changed = values.copy()
     name = changed.pop("filter")[-1]
     text = parse_value(name, changed.pop("value", [""])[-1].strip())

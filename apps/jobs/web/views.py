@@ -42,12 +42,12 @@ from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 
-#: Length of the trend of queue times.
+#: Period of the trend of queue times.
 _TREND = timedelta(days=7)
-#: Stuck phases on their page.
+#: Maximum stuck phases on their page.
 _MOST_STUCK = 100
 _PERIODS = ((1, "last 24 hours"), (7, "last 7 days"), (30, "last 30 days"), (90, "last 90 days"))
-#: Tabs of jobs that have not finished, and the heading of their reasons.
+#: Tabs of unfinished jobs, with the heading of their reasons.
 LIVE_TABS = {
     CurrentState.QUEUED: "Why are jobs queued?",
     CurrentState.RUNNING: "Running",
@@ -86,7 +86,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _asked(jobs: JobFilter, name: str) -> datetime | None:
-    """Return the value of a filter, if it is given and valid."""
+    """Return the value of a filter if it is set and valid."""
     value: datetime | None = None
     if jobs.is_valid():
         value = jobs.form.cleaned_data.get(name)
@@ -112,11 +112,10 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
 
 
 def _queue_times(user: User, at: datetime) -> dict[str, Any]:
-    """Return how long jobs that finished in the last days were queued, by hour,
-    and how long in the last day.
+    """Return the queue times of jobs that finished in the last days, by hour, and of the last day.
 
-    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a
-    mean. Where they still spread widely, the scale is logarithmic.
+    These are medians: in a mean, an import of old jobs or one job held for weeks would hide all
+    others. If the medians still spread widely, the scale is logarithmic.
     """
     from apps.jobs.domain.statistics.explorer import Explorer
 
@@ -125,7 +124,8 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     question = Question(measure, (), since, until)
     steps = explorer.series(question, step_hours=1, dimension="")
     medians = explorer.medians(question)
-    for hour, rows in steps.items():  # the chart divides by the number of started jobs
+    # The chart divides by the number of started jobs.
+    for hour, rows in steps.items():
         queued = [round(medians.get(hour, 0) * row.sums["started"]) for row in rows]
         rows[:] = [
             replace(row, sums={**row.sums, "queued_seconds": seconds})
@@ -175,10 +175,10 @@ def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
 
 
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
-    """Return the totals of a job list: from hourly totals where its filters allow it,
-    else counted up to a limit.
+    """Return the totals of a job list, from hourly totals where possible, else counted up to a
+    limit.
 
-    Without a request, hourly totals are those of the last 24 hours and the current one.
+    Without a request filter, hourly totals cover the last 24 hours and the current one.
     """
     used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
     query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(used)}
@@ -208,7 +208,7 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
 
 @require_safe
 def phases(request: AuthenticatedRequest) -> HttpResponse:
-    """Show where the jobs of stages spend their time, by phase, and the phases that are stuck."""
+    """Show how much time the jobs of stages spend in each phase, and stuck phases."""
     now = timezone.now()
     days = (
         read_query(
@@ -245,8 +245,9 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def flagged(request: AuthenticatedRequest) -> HttpResponse:
-    """List records that are wrong, with their reasons; for the OPG,
-    because they may be of any experiment.
+    """List flagged records with their reasons.
+
+    Only for the OPG, because records may belong to any experiment.
     """
     if not is_opg(request.user):
         raise PermissionDenied
@@ -267,9 +268,7 @@ def flagged(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """List the jobs that claim to belong to a request,
-    with the forms to accept and withdraw claims.
-    """
+    """List the jobs that claim to belong to a request, with forms to accept and withdraw claims."""
     return _claims_page(request, request_or_404(request.user, key))
 
 

@@ -1,7 +1,7 @@
 """Archive the job records of a month as Parquet, and restore them.
 
-An archived month is a directory: a file per table, named like it, and `month.json` with counts and
-checksums.
+An archived month is a directory with one file per table, named after the table, and `month.json`
+with counts and checksums.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ _ALL = "true"
 
 
 class BadArchive(InvalidTransition):
-    """An archived month that is missing, incomplete, or not what was written."""
+    """An archived month is missing or incomplete, or its files have changed."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What one file holds: the number of its rows, their checksum by PostgreSQL,
-    and that of the file.
+    """The content of one file: its number of rows, PostgreSQL's checksum of them, the file's
+    checksum.
     """
 
     rows: int
@@ -51,7 +51,11 @@ class Content:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`month.json`: files by table, and which rows of others named what, by column."""
+    """The content of `month.json`: the files by table, and the links to archived rows by column.
+
+    A link is a pair of primary keys: of the row that refers to an archived row, and of the archived
+    row.
+    """
 
     month: str
     archived_at: str
@@ -60,16 +64,15 @@ class Manifest:
 
 
 def directory_of(month: date) -> Path:
-    """Return where a month is archived."""
+    """Return the directory of an archived month."""
     return Path(settings.JOB_ARCHIVE) / f"{month:%Y-%m}"
 
 
 def archive_month(*, month: date, at: datetime) -> Manifest:
-    """Write the files of a month, read them back, and compare counts and checksums with the
-    database.
+    """Archive a month, then read the files back and compare them with the database.
 
-    Raises `BadArchive` if they differ, as after a change meanwhile. An existing directory is
-    replaced at the end.
+    Raises `BadArchive` if counts or checksums differ, for example because a job changed meanwhile.
+    An existing directory is replaced as the last step.
     """
     final = directory_of(month)
     new = final.with_name(f"{final.name}.new")
@@ -93,7 +96,7 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
 
 
 def compare(month: date, manifest: Manifest) -> None:
-    """Raise `BadArchive` unless the database has exactly the rows of an archived month."""
+    """Raise `BadArchive` unless the database has exactly the rows of the archived month."""
     for table in tables():
         now = count_and_digest(table.name, table.condition, limits(month))
         content = manifest.tables.get(table.name)
@@ -108,7 +111,7 @@ def compare(month: date, manifest: Manifest) -> None:
 
 
 def read_manifest(month: date) -> Manifest:
-    """Return the manifest of an archived month whose files are all there and unchanged.
+    """Return the manifest of an archived month after checking that its files are unchanged.
 
     Raises `BadArchive`.
     """
@@ -132,16 +135,15 @@ def read_manifest(month: date) -> Manifest:
 
 @transaction.atomic
 def restore_month(*, month: date, by: str, at: datetime) -> int:
-    """Put the records of a dropped month back; return how many jobs.
+    """Restore the records of a dropped month; return the number of jobs.
 
-    Raises `BadArchive`, `InvalidTransition`.
-
-    Totals and statistics stay as they are: they equal a recount of what comes back. Attempts that
-    were stored again meanwhile stay as they are too, and then the hours of the month are counted
-    anew.
+    Raises `BadArchive`, `InvalidTransition`. Totals and statistics are kept: they equal a recount
+    of the restored jobs. If attempts of the month were stored meanwhile, these are kept too, and
+    its hours are recounted.
     """
     lock_months()
-    lock_proofs(shared=True)  # so that experiments and sites which are there stay
+    # Experiments and sites must not be deleted while jobs refer to them again.
+    lock_proofs(shared=True)
     archived = ArchivedMonth.objects.select_for_update().filter(month=month).first()
     if archived is None or archived.dropped_at is None:
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
@@ -153,8 +155,8 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
                 came_back[table.name] = _insert(table, loaded)
     _link_again(manifest)
     if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
-        # While a month is dropped nothing is stored in it: its totals still name every hour that a
-        # job ended in.
+        # Nothing is stored in a dropped month, so its totals still list every hour in which a job
+        # ended.
         hours = HourlyTotals.objects.filter(
             hour__gte=start_of(month), hour__lt=start_of(next_month(month))
         )
@@ -174,7 +176,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
 
 @dataclass(frozen=True)
 class JobInArchive:
-    """What is shown of a job whose record is archived and dropped."""
+    """The fields shown of a job whose record was dropped."""
 
     month: ArchivedMonth
     job_id: str
@@ -184,7 +186,10 @@ class JobInArchive:
 
 
 def archived_job(pk: int, *, user: User) -> JobInArchive | None:
-    """Return what is archived of a dropped job; None if hidden from the user, or unreadable."""
+    """Return the archived record of a dropped job.
+
+    Return None if the user may not see the job or its file cannot be read.
+    """
     columns = ("job_id", "state", "ended_at", "experiment_id")
     for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(
         first_id__lte=pk, last_id__gte=pk
@@ -192,7 +197,8 @@ def archived_job(pk: int, *, user: User) -> JobInArchive | None:
         path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
         try:
             rows = rows_with(path, pk, columns)
-        except (OSError, ValueError):  # the disk of the archive may be away
+        except (OSError, ValueError):
+            # The disk of the archive may be unmounted.
             continue
         if rows:
             job = JobInArchive(month=month, **rows[0])
@@ -202,9 +208,7 @@ def archived_job(pk: int, *, user: User) -> JobInArchive | None:
 
 @contextmanager
 def _loaded(table: Table, path: Path) -> Iterator[str]:
-    """Yield the name of a temporary table with the rows of a file;
-    columns that are new have their defaults.
-    """
+    """Yield the name of a temporary table with the rows of a file; new columns have their defaults."""
     with connection.cursor() as cursor:
         cursor.execute(
             f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON '
@@ -216,7 +220,7 @@ def _loaded(table: Table, path: Path) -> Iterator[str]:
 
 
 def _insert(table: Table, loaded: str) -> int:
-    """Insert the loaded rows, except those that need a row which is gone; return how many."""
+    """Insert the loaded rows whose required references still exist; return their number."""
     with connection.cursor() as cursor:
         for column, field in table.fields.items():
             if field.remote_field is None:
@@ -241,9 +245,7 @@ def _insert(table: Table, loaded: str) -> int:
 
 
 def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
-    """Return, by column, the keys of rows that refer to rows of the month,
-    and the keys they refer to.
-    """
+    """Return links to rows of the month, by column, as pairs of referring and referenced keys."""
     rows = {}
     with connection.cursor() as cursor:
         for link in links():
@@ -260,7 +262,7 @@ def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
 
 
 def _link_again(manifest: Manifest) -> None:
-    """Let rows name again what came back, unless they name something else by now."""
+    """Restore the links to restored rows that are still empty."""
     with connection.cursor() as cursor:
         for link in links():
             column = f'"{link.column}"'

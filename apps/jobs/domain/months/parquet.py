@@ -1,4 +1,4 @@
-"""Rows of a table as a Parquet file, which DuckDB, pandas and Spark read as it is."""
+"""Read and write the rows of a table as Parquet, for DuckDB, pandas and Spark."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,14 @@ from apps.jobs.domain.months.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows in memory at once, and in a group of the file.
+#: Rows in memory at once, and in one row group of the file.
 GROUP = 20_000
 
 
 def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
-    """Write the rows of a table that fulfil its condition, by primary key."""
-    import pyarrow as pa  # 60 MB, which no other process needs
+    """Write the rows of a table that match its condition, ordered by primary key."""
+    # pyarrow takes 60 MB, which other processes should not pay for.
+    import pyarrow as pa
     from pyarrow import parquet
 
     schema = pa.schema([(column, _type_of(field)) for column, field in table.fields.items()])
@@ -38,7 +39,7 @@ def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
 
 
 def copy_into(table: str, path: Path, known: Sequence[str]) -> None:
-    """Insert the rows of a file into a table; columns that it no longer has are left out."""
+    """Copy the rows of a file into a table, without columns that the table no longer has."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
@@ -54,7 +55,7 @@ def copy_into(table: str, path: Path, known: Sequence[str]) -> None:
 
 
 def rows_with(path: Path, key: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return columns of the row with this primary key; no row if the file does not have it."""
+    """Return columns of the row with this primary key; an empty list if the file does not have it."""
     from pyarrow import parquet
 
     rows: list[dict[str, Any]] = parquet.read_table(

@@ -1,6 +1,6 @@
-"""Drop the job records of months that are older than the setting, once archived.
+"""Archive and drop the job records of months older than the setting.
 
-Totals and statistics stay.
+Totals and statistics are kept.
 """
 
 import logging
@@ -35,9 +35,7 @@ _DROP_LOCK = 4_716_015
 
 @dataclass(frozen=True)
 class MonthOfJobs:
-    """A month: the jobs that the database has of it, what was archived,
-    and whether it is due to be dropped.
-    """
+    """A month: its jobs in the database, its archive, and whether it is due to be dropped."""
 
     month: date
     jobs: int
@@ -68,11 +66,10 @@ def months(*, at: datetime) -> list[MonthOfJobs]:
 
 
 def drop_due_months(*, at: datetime) -> int:
-    """Archive and drop the oldest month that is due, or finish one;
-    return how many jobs were deleted.
+    """Archive and drop the oldest due month, or resume dropping one; return the deleted jobs.
 
-    A month that cannot be archived is logged, and the next one is not tried: what is wrong is the
-    disk or the clock.
+    If archiving fails, the error is logged and no other month is tried: the cause is the disk or
+    the clock.
     """
     if not settings.JOB_RECORD_MONTHS:
         return 0
@@ -91,10 +88,10 @@ def drop_due_months(*, at: datetime) -> int:
 
 
 def drop_month(*, month: date, by: str, at: datetime) -> int:
-    """Archive a month, verify that, and delete its job records and all that hangs on them;
-    return how many jobs.
+    """Archive a month, verify the archive, and delete its job records; return their number.
 
-    After a kill the next call deletes the rest. Raises `InvalidTransition`, `BadArchive`.
+    Rows that cascade from jobs are deleted too. If the process is killed, the next call deletes the
+    remaining records. Raises `InvalidTransition`, `BadArchive`.
     """
     if next_month(month) > month_of(at):
         raise InvalidTransition(f"{month:%Y-%m} is not over.")
@@ -111,9 +108,7 @@ def drop_month(*, month: date, by: str, at: datetime) -> int:
 
 @transaction.atomic
 def _close(month: date, *, by: str, at: datetime) -> None:
-    """Let nothing be stored in or counted of a month from now on,
-    if its archive is good and all is counted.
-    """
+    """Close a month to new jobs and recounts, after checking its archive and that no hour is dirty."""
     manifest = read_manifest(month)
     lock_months()
     waiting = DirtyHour.objects.filter(
@@ -139,7 +134,7 @@ def _close(month: date, *, by: str, at: datetime) -> None:
 
 
 def _delete(month: date) -> int:
-    """Delete the jobs of a month by batches, with all that cascades from them."""
+    """Delete the jobs of a month in batches, with all rows that cascade from them."""
     deleted = 0
     remaining = _jobs_of(month).order_by("ended_at", "pk").values_list("pk", flat=True)
     while keys := list(remaining[:BATCH]):

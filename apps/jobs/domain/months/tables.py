@@ -1,6 +1,4 @@
-"""What belongs to the jobs of a month: their rows, those that would be deleted with them,
-and links to them.
-"""
+"""Tables of a month's job records: jobs, rows that cascade from them, and links to them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +16,9 @@ _OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows go with the jobs of a month, and the condition that selects them."""
+    """A table whose rows are archived with the jobs of a month, and the condition that selects
+    them.
+    """
 
     model: type[models.Model]
     condition: str
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Link:
-    """A column by which rows that stay name rows that go."""
+    """A column by which rows that are kept refer to archived rows."""
 
     table: Table
     column: str
@@ -50,16 +50,15 @@ class Link:
 
 
 def limits(month: date) -> Mapping[str, Any]:
-    """Return the parameters of conditions for a month."""
+    """Return the SQL parameters of the conditions for a month."""
     return {"since": start_of(month), "until": start_of(next_month(month))}
 
 
 def tables(condition: str = _OF_MONTH) -> list[Table]:
-    """Return the table of jobs and all tables that cascade from it,
-    each after the table it belongs to.
-    """
+    """Return the table of jobs and all tables that cascade from it, parents first."""
     cascading = [Table(Job, condition)]
-    for parent in cascading:  # which grows
+    # The list grows while it is iterated, to follow cascades of cascades.
+    for parent in cascading:
         for relation in _relations(parent.model):
             if relation.on_delete is models.CASCADE and relation.related_model not in [
                 table.model for table in cascading
@@ -69,9 +68,7 @@ def tables(condition: str = _OF_MONTH) -> list[Table]:
 
 
 def links(condition: str = _OF_MONTH) -> list[Link]:
-    """Return the columns of other tables that name rows of these,
-    and are emptied when those are deleted.
-    """
+    """Return the columns that refer to archived rows and are set to NULL when those are deleted."""
     naming = []
     for parent in tables(condition):
         for relation in _relations(parent.model):
@@ -93,7 +90,9 @@ def _relations(model: type[models.Model]) -> Iterator[Any]:
 
 
 def count_and_digest(table: str, condition: str, parameters: Mapping[str, Any]) -> tuple[int, str]:
-    """Return how many rows there are, and a checksum of their contents in whatever order."""
+    """Return the number of matching rows and a checksum of them that does not depend on their
+    order.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             (

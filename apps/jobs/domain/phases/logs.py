@@ -1,4 +1,4 @@
-"""Store the phases that logs of jobs mark, so that they enter the totals of their hours."""
+"""Store phases found in job logs, so that they count in the hourly totals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _JOB_LOCK = 4_716_046
 
 
 class MarkedPhase(NamedTuple):
-    """A phase with a duration, as a log marks it."""
+    """A phase with its duration, as marked in a log."""
 
     name: str
     wall_seconds: int
@@ -23,9 +23,7 @@ class MarkedPhase(NamedTuple):
 
 
 def store_log_phases(phases: Mapping[Job, Sequence[MarkedPhase]]) -> None:
-    """Replace the phases of these jobs, in the caller's transaction,
-    where their logs now mark others.
-    """
+    """Replace the log phases of jobs where they differ, in the caller's transaction."""
     stored: dict[int, list[MarkedPhase]] = {job.pk: [] for job in phases}
     columns = ("job_id", *MarkedPhase._fields)
     for job_id, *values in (
@@ -47,14 +45,15 @@ def store_log_phases(phases: Mapping[Job, Sequence[MarkedPhase]]) -> None:
 
 
 def lock_phases_of_jobs(jobs: Iterable[tuple[int, str]]) -> None:
-    """Hold the phases of jobs, by cluster and ID, until this transaction ends.
+    """Lock the phases of jobs, by cluster and job ID, until this transaction ends.
 
-    Without it, a report and a harvest that commit at the same time would not know of each other,
-    and a recount between them would leave both in the totals.
+    Without the lock, a report and a log harvest that commit at the same time would not see each
+    other, and a recount between them would count both.
     """
     names = [f"{cluster}:{job_id}" for cluster, job_id in jobs]
     with connection.cursor() as cursor:
-        cursor.execute(  # always in the same order, so that no two wait for each other
+        # Locks are taken in the same order everywhere, to prevent deadlocks.
+        cursor.execute(
             "SELECT pg_advisory_xact_lock(%s, key)"
             " FROM (SELECT DISTINCT hashtext(name) AS key FROM unnest(%s::text[]) AS name "
             "ORDER BY key) AS keys",
@@ -63,9 +62,7 @@ def lock_phases_of_jobs(jobs: Iterable[tuple[int, str]]) -> None:
 
 
 def mark_log_phases(jobs: QuerySet[Job]) -> None:
-    """Note, in the caller's transaction, that the phases in logs of these jobs must be
-    recounted.
-    """
+    """Mark the hours of jobs with log phases for a recount, in the caller's transaction."""
     ends = (
         jobs.filter(log_phases__isnull=False)
         .order_by()

@@ -1,4 +1,4 @@
-"""Store phases that jobs report, and read those of a job."""
+"""Store the phases that jobs report, and read the phases of a job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,23 +22,24 @@ from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import Counted
 from apps.jobs.models import Job, JobPhase
 
-#: Phases of one job; a job that reports more of them counts events, not phases.
+#: Maximum phases of one job. A job that reports more is reporting events, not phases.
 MOST_OF_A_JOB = 500
-#: Phases of the jobs of one array, and so of one token.
+#: Maximum phases of the jobs of one array, and so of one token.
 MOST_OF_AN_ARRAY = 200_000
-#: Phases of the jobs of an experiment in a day, whatever their tokens.
+#: Maximum phases per day of the jobs of an experiment, over all tokens.
 MOST_A_DAY = 2_000_000
 _KNOWN = ("name", "started_at", "ended_at", "exit_code", "cpu_seconds")
 _LONGEST = timedelta(days=90)
-#: Of a phase: more than any has, and small enough to be added up.
+#: More CPU time than any phase has, and small enough for exact sums.
 _MOST_CPU_SECONDS = 1e12
 _PHASES_LOCK = 4_716_013
 
 
 @dataclass
 class StoredPhases:
-    """How many reported phases were new, changed, unchanged and rejected;
-    `problems` has numbers from 1 and reasons.
+    """The number of reported phases that were new, changed, unchanged and rejected.
+
+    `problems` has the number of each rejected phase, from 1, and the reason.
     """
 
     new: int = 0
@@ -61,16 +62,18 @@ def store_phases(
     at: datetime,
     cpu_model: str = "",
 ) -> StoredPhases:
-    """Store what a job reports of its phases; repeating a report changes nothing,
-    and a reported end stays.
+    """Store the phases that a job reports.
 
-    A phase is identified by job, name and start: it is reported first without its end, later with
-    it. A bad phase does not stop the others. Raises `NotAllowed` if the token is that of another
-    job array, or of an experiment or cluster that was deleted, and `LimitReached` if the jobs of
-    the experiment have reported too many phases today.
+    A phase is identified by job, name and start. A job may report it first without its end and
+    again with it; a reported end never changes. Repeating a report changes nothing, and an invalid
+    phase does not affect the others.
+
+    Raises `NotAllowed` if the token belongs to another job array, or its experiment or cluster was
+    deleted. Raises `LimitReached` if the experiment's jobs have reported too many phases today.
     """
-    # Before the first query and after the commit: the cache may hang, and must not hold the lock of
-    # the token.
+    # The quota is read before the first query and updated after the commit: a slow cache must not
+    # hold
+    # the token's lock.
     quota = _quota_of_the_day(token, at)
     _check_token(token, job_id)
     array = array_of(job_id)
@@ -137,9 +140,7 @@ def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
 
 
 def _check_token(token: PhaseToken, job_id: str) -> None:
-    """Raise `NotAllowed` if the token is that of another array,
-    or if what it is for was deleted.
-    """
+    """Raise `NotAllowed` if another array uses the token, or its experiment or cluster was deleted."""
     if not Cluster.objects.filter(
         Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster
     ).exists():
@@ -148,7 +149,7 @@ def _check_token(token: PhaseToken, job_id: str) -> None:
 
 
 def _count_no_log_of(cluster_id: int, job_id: str) -> None:
-    """Have the phases that logs of a job mark recounted: those that it reports count instead."""
+    """Mark a job's log phases for a recount, because the reported phases now count instead."""
     lock_phases_of_jobs([(cluster_id, job_id)])
     mark_log_phases(Job.objects.filter(cluster=cluster_id, job_id=job_id))
 
@@ -164,7 +165,7 @@ def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
 
 
 def check_array(*, token: PhaseToken, job_id: str) -> None:
-    """Hold a token for this transaction.
+    """Lock a token for this transaction.
 
     Raises `NotAllowed` if another job array has reported with it.
     """
@@ -177,15 +178,13 @@ def check_array(*, token: PhaseToken, job_id: str) -> None:
 
 
 def array_of(job_id: str) -> str:
-    """Return what the jobs of an array have in common in their IDs: 86_3,
-    86[3].server and 86.0 are of 86.
-    """
+    """Return the array part of a job ID: 86 for 86_3, 86[3].server and 86.0."""
     digits = job_id[: len(job_id) - len(job_id.lstrip("0123456789"))]
     return digits or job_id
 
 
 def _phase_from(raw: object, at: datetime) -> dict[str, Any]:
-    """Return the fields of a reported phase. Raises `BadRecord`."""
+    """Return the validated fields of a reported phase. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
     values = {}
@@ -230,10 +229,10 @@ def _check(fields: Mapping[str, Any], at: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ShownPhase:
-    """A phase on the page of its job; `left` and `width` in per cent of the time from submission
-    to end.
+    """A phase as the job page shows it.
 
-    Without an end of its own a phase lasts until the next one starts, or the job ends.
+    `left` and `width` are percentages of the time from submission to end. A phase without an end
+    lasts until the next phase starts or the job ends.
     """
 
     name: str
@@ -250,9 +249,9 @@ class ShownPhase:
 
 
 def phases_of(job: Job) -> list[ShownPhase]:
-    """Return queue time and phases of one attempt of a job, in order; nothing if it reported none.
+    """Return queue time and phases of one attempt in order; nothing if it reported none.
 
-    Only phases reported for the job's own experiment count: job IDs are no secret.
+    Only phases reported for the job's own experiment count, because job IDs are no secret.
     """
     rows = list(_rows_of(job))
     if not rows or job.started_at is None:

@@ -1,4 +1,4 @@
-"""Phases of running jobs that last much longer than the same phase usually does."""
+"""Find phases of running jobs that last much longer than usual."""
 
 from datetime import datetime, timedelta
 
@@ -10,14 +10,14 @@ from apps.core.domain.events import publish
 from apps.jobs.models import Job, JobPhase, JobQuerySet
 from apps.production.models import Request
 
-#: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but
-#: never this early.
+#: A phase is stuck after this multiple of the 95th percentile for its experiment, stage and name,
+#: but never before `LEAST`.
 TIMES = 3
 LEAST = timedelta(minutes=30)
-#: The percentile is of phases of the last days, and of no fewer than these.
+#: The percentile covers phases of this period, and needs at least `_FEWEST` of them.
 _USUAL_OF = timedelta(days=14)
 _FEWEST = 20
-#: Older ones are of jobs that nobody will hear of again.
+#: Older open phases are ignored: their jobs will not report again.
 _FORGOTTEN = timedelta(days=14)
 
 _USUAL = """
@@ -31,10 +31,9 @@ GROUP BY 1, 2, 3 HAVING count(*) >= %s
 
 
 def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
-    """Return phases that go on: the last of a job that has not finished,
-    as far as accounting is collected.
+    """Return open phases: the newest phase of each job that has not finished in accounting.
 
-    What another experiment reports for the job ends none: job IDs are no secret.
+    Only later phases of the same experiment end a phase, because job IDs are no secret.
     """
     later = JobPhase.objects.filter(
         cluster=OuterRef("cluster"),
@@ -56,8 +55,9 @@ def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
 
 @transaction.atomic
 def find_stuck_phases(*, at: datetime) -> int:
-    """Mark the open phases that have just become stuck, and report those of requests, once;
-    return how many.
+    """Mark open phases that have become stuck and report those of requests; return their number.
+
+    Each stuck phase is reported once.
     """
     with connection.cursor() as cursor:
         cursor.execute(_USUAL, [at - _USUAL_OF, at - _FORGOTTEN, _FEWEST])
@@ -86,7 +86,7 @@ def find_stuck_phases(*, at: datetime) -> int:
 
 
 def stuck_phases(user: User, *, at: datetime) -> QuerySet[JobPhase]:
-    """Return stuck phases of jobs that a user sees and that still run, longest first."""
+    """Return stuck phases of running jobs that a user can see, longest first."""
     return (
         open_phases(at=at)
         .visible_to(user)

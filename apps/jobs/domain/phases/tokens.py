@@ -1,7 +1,7 @@
-"""Tokens with which jobs report their phases: signed, so that the portal need not store them.
+"""Signed tokens with which jobs report their phases.
 
-A token counts for one job array: the first that reports with it. It says for which cluster,
-experiment, request and stage; a job cannot claim others.
+The portal does not store them. A token is valid for the first job array that reports with it. It
+names the cluster, experiment, request and stage, so a job cannot claim others.
 """
 
 import secrets
@@ -15,17 +15,17 @@ from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.quotas import HOUR, Quota
 
-#: Longer than any job waits and runs.
+#: Longer than any job queues and runs.
 LIFETIME = timedelta(days=90)
 _SALT = "opsportal.phases"
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseToken:
-    """What a token says: primary keys of cluster and experiment; `label` identifies the token.
+    """The content of a token: primary keys of cluster and experiment, and a label that identifies
+    it.
 
-    `maker` is the user who created it; 0 is the portal, or a version before tokens named their
-    makers.
+    `maker` is the user who created the token; 0 for the portal, and for tokens of older versions.
     """
 
     cluster: int
@@ -44,9 +44,9 @@ class PhaseToken:
 def issue_phase_token(
     *, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime
 ) -> str:
-    """Return a token of a user, which ends with the user's role.
+    """Return a token of a user, valid as long as the user has a role in the experiment.
 
-    Raises `LimitReached` after many in an hour.
+    Raises `LimitReached` if the user has created too many in an hour.
     """
     quota = Quota("phase-tokens", settings.MAX_PHASE_TOKENS_PER_HOUR, HOUR)
     if quota.add(user.pk, 1, at=at) > quota.most:
@@ -77,7 +77,7 @@ def new_phase_token(
 ) -> str:
     """Return a token for a job that has not started yet.
 
-    With a `label`, the same arguments give the same token.
+    With a `label`, the same arguments return the same token.
     """
     label = label or secrets.token_urlsafe(12)
     token = PhaseToken(cluster, experiment, request_key, stage, label, int(at.timestamp()), maker)
@@ -85,7 +85,7 @@ def new_phase_token(
 
 
 def read_phase_token(text: str, *, at: datetime) -> PhaseToken | None:
-    """Return what a token says; None if it was not issued here, or has expired."""
+    """Return the content of a token; None if its signature is invalid or it has expired."""
     try:
         token = PhaseToken(*Signer(salt=_SALT).unsign_object(text[:2000]))
     except (BadSignature, TypeError, ValueError):
@@ -94,8 +94,9 @@ def read_phase_token(text: str, *, at: datetime) -> PhaseToken | None:
 
 
 def maker_has_role(token: PhaseToken) -> bool:
-    """Return whether the user who created a token may still see its experiment;
-    the portal always may.
+    """Return whether the user who created a token may still see its experiment.
+
+    Tokens of the portal itself are always valid.
     """
     if not token.maker:
         return True

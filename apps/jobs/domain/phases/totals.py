@@ -1,7 +1,7 @@
-"""Totals of phases by hour, kept equal to a recount, and sums of them by stage and phase.
+"""Hourly totals of phases, always equal to a recount, and sums by stage and phase.
 
-Jobs report phases, and logs of jobs that did not complete mark them. What a job reported counts
-instead of its log.
+Jobs report phases, and logs of jobs that did not complete mark them. If a job has reported phases,
+those in its log are ignored.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ MOST_ROWS = 200
 
 
 def recount_phases(*, limit: int = 500) -> int:
-    """Recount the phases of dirty hours, newest first; return how many hours."""
+    """Recount phases of dirty hours, newest first; return the number of hours."""
     hours = dirty_hours(Counted.PHASES, limit=limit)
     for hour in hours:
         recount_hour(hour=hour)
@@ -35,8 +35,9 @@ def recount_phases(*, limit: int = 500) -> int:
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> None:
-    """Recount one hour, if it has notes; one whose jobs are archived and dropped keeps its
-    totals from logs.
+    """Recount one hour if it is dirty.
+
+    An hour whose job records were dropped keeps its totals from logs.
     """
     if not take_hour(Counted.PHASES, hour):
         return
@@ -83,9 +84,7 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
 
 
 def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
-    """Return the unsaved totals of the phases in logs of jobs that ended in an hour and reported
-    none.
-    """
+    """Return the unsaved totals of phases in logs of jobs that ended in an hour and reported none."""
     reported = JobPhase.objects.filter(
         cluster=OuterRef("job__cluster"),
         job_id=OuterRef("job__job_id"),
@@ -136,7 +135,10 @@ def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSums:
-    """The phases of one name in one stage of a request; `from_logs` of them were read from logs."""
+    """Sums over phases of one name in one stage of a request.
+
+    `from_logs` is the number of phases that were read from logs.
+    """
 
     request_key: str
     stage: str
@@ -157,9 +159,7 @@ class PhaseSums:
 def phase_sums(
     user: User, *, since: datetime, request_key: str = "", stage: str = ""
 ) -> list[PhaseSums]:
-    """Return phases that a user sees and that ended since then, by request, stage and name,
-    the costliest first.
-    """
+    """Return sums of phases that a user can see, by request, stage and name, costliest first."""
     totals = PhaseTotals.objects.visible_to(user).filter(hour__gte=since)
     if request_key:
         totals = totals.filter(request_key=request_key)

@@ -1,8 +1,8 @@
 """Write statistics blocks: the jobs of an hour as columns, and their sums by hour and by day.
 
-Blocks of an hour are written by its recount. A finished day whose hours are all counted gets daily
-blocks, which hold the same sums in fewer rows; a recount of one of its hours removes them again.
-Every figure thus equals a recount.
+The recount of an hour writes its blocks. A finished day whose hours are all counted gets daily
+blocks, which hold the same sums in fewer rows; recounting one of its hours removes them again.
+Every figure therefore equals a recount.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,12 +38,12 @@ from apps.jobs.domain.statistics.levels import (
 from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
-#: Names of all levels of days.
+#: Names of all daily levels.
 _DAYS = [level.name for level in (*DAILY, *HOURS_OF_DAY)]
 DAYS_A_RUN = 10
 _DAY_LOCK = 4_716_003
 _COMPLETED = "completed"
-#: Dimensions, and where a job has them.
+#: Text dimensions, with the job field of each.
 _TEXTS = {
     "experiment": "experiment_id",
     "request": "request_key",
@@ -54,7 +54,7 @@ _TEXTS = {
     },
     **{name: name for name in ("exit_code", "signal", "reason")},
 }
-#: Numbers of a job; the database makes those of times, which thus need not be read one by one.
+#: Numeric figures. The database computes those derived from times, so fewer columns are read.
 _NUMBERS = {
     "wall": F("wall_seconds"),
     "cores": F("cpus"),
@@ -66,14 +66,12 @@ _NUMBERS = {
     "requested": F("requested_memory_bytes"),
 }
 _MB = 1 << 20
-#: More than any job can have: sums of a billion jobs stay exact.
+#: More than any job can have; sums of a billion jobs stay exact.
 _MOST = 10**12
 
 
 def lock_day(hour: datetime, *, shared: bool) -> None:
-    """Keep the daily blocks of this day from being written (shared),
-    or its hours from being counted.
-    """
+    """Lock a day: `shared` to count one of its hours, exclusively to write its daily blocks."""
     if shared:
         lock = "pg_advisory_xact_lock_shared"
     else:
@@ -83,7 +81,7 @@ def lock_day(hour: datetime, *, shared: bool) -> None:
 
 
 def write_hour(*, hour: datetime) -> None:
-    """Write the blocks of an hour, in the transaction of its recount; remove those of its day."""
+    """Write the blocks of an hour and delete those of its day, in the transaction of the recount."""
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
@@ -101,14 +99,12 @@ def write_hour(*, hour: datetime) -> None:
 
 
 def _with_sums(columns: Columns) -> Columns:
-    """Return columns of jobs with the sums of each."""
+    """Return columns of jobs with the sums added, one row per job."""
     return columns | {"jobs": np.ones(len(columns[KIND]), np.int64)} | sums_of_jobs(columns)
 
 
 def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
-    """Return the columns of a block from those of its jobs: dimensions as IDs of their values,
-    and figures.
-    """
+    """Return block columns of jobs: dimensions as IDs of their values, and figures."""
     facts: dict[int, dict[str, str]] = {}
     unfinished = [
         pk for pk, state in zip(jobs["pk"], jobs["state"], strict=True) if state != _COMPLETED
@@ -142,8 +138,9 @@ def _text_of(value: object) -> str:
 
 
 def _kinds(parts: Sequence[Column]) -> Column:
-    """Return the IDs of combinations: values of the dimension `kind`,
-    whose texts are the IDs of their parts.
+    """Return the IDs of combinations of `OF_KIND` values.
+
+    A combination is stored as a value of the dimension `kind`; its text lists the IDs of its parts.
     """
     kinds, codes = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
     texts = [" ".join(map(str, kind)) for kind in kinds.tolist()]
@@ -170,13 +167,14 @@ def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
 
 
 def _with_unknown(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
-    """Return the values, with -1 for None."""
+    """Return the values with -1 in place of None."""
     return np.array([-1 if value is None else value for value in values], np.int64)
 
 
 def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the IDs of values by dimension and text; new values get theirs, in order,
-    so that writers never wait for each other in a circle.
+    """Return the IDs of values by dimension and text, creating new values in sorted order.
+
+    The order prevents deadlocks between writers.
     """
     known = _known_ids(pairs)
     if missing := sorted(set(pairs) - known.keys()):
@@ -210,7 +208,7 @@ def _write(level: Level, bucket: datetime, columns: Columns) -> None:
 
 
 def _narrow(column: Column) -> bytes:
-    """Return the values as little-endian integers of the smallest size that holds them all."""
+    """Return the values as little-endian integers of the smallest size that fits all of them."""
     low = int(column.min())
     high = int(column.max())
     size = next(
@@ -220,13 +218,15 @@ def _narrow(column: Column) -> bytes:
 
 
 def column_of(rows: int, data: bytes, decompress: Callable[[bytes], bytes]) -> Column:
-    """Return a column of a block."""
+    """Return the column of a block."""
     content = decompress(data)
     return np.frombuffer(content, f"<i{len(content) // rows}")
 
 
 def compact_days(*, at: datetime, limit: int = DAYS_A_RUN) -> int:
-    """Write daily blocks of finished days that have none, newest first; return how many days."""
+    """Write the daily blocks of finished days without them, newest first; return the number of
+    days.
+    """
     days = sorted(_uncompacted(before=day_of(at)), reverse=True)[:limit]
     for day in days:
         compact_day(day=day)
@@ -252,7 +252,7 @@ def _uncompacted(*, before: datetime) -> set[datetime]:
 
 @transaction.atomic
 def compact_day(*, day: datetime) -> None:
-    """Write the daily blocks of a day from those of its hours."""
+    """Write the daily blocks of a day from the blocks of its hours."""
     lock_day(day, shared=False)
     StatisticsBlock.objects.filter(bucket=day, level__in=_DAYS).delete()
     hours = StatisticsBlock.objects.filter(bucket__gte=day, bucket__lt=day + timedelta(days=1))

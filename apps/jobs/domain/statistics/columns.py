@@ -5,18 +5,18 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-#: A column of a block, or several of them one after the other.
+#: A column of a block, or of several blocks concatenated.
 Column = npt.NDArray[np.int64]
 Columns = dict[str, Column]
 
-#: Groups that are counted in an array; more of them are sorted.
+#: Up to this many groups are counted in an array; more are sorted.
 MOST_CELLS = 4_000_000
 _EXACT = 1 << 53
 
 
 def dense(column: Column) -> tuple[Column, Column]:
-    """Return the values that occur in a column of small numbers, in order,
-    and the number of each row's value.
+    """Return the distinct values of a column of small numbers, in order, and each row's index in
+    them.
     """
     values = np.flatnonzero(np.bincount(column))
     table = np.zeros(int(values.max(initial=0)) + 1, np.int64)
@@ -25,8 +25,9 @@ def dense(column: Column) -> tuple[Column, Column]:
 
 
 def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Column, int]:
-    """Return a number for each row, the same for rows that agree in `names`, in their order;
-    and how many there are.
+    """Return a group number for each row and the number of groups.
+
+    Rows with equal values in `names` have the same number; numbers follow the order of the values.
     """
     keys = np.zeros(rows, np.int64)
     size = 1
@@ -43,7 +44,7 @@ def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Colum
 
 
 def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
-    """Sum columns over the rows that agree in `names`; rows come sorted by the names."""
+    """Sum columns over rows with equal values in `names`; the result is sorted by them."""
     rows = len(columns[next(iter(sums))])
     codes, count = codes_of(columns, names, rows)
     first = np.zeros(count, np.int64)
@@ -53,7 +54,7 @@ def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> 
 
 
 def _summed(codes: Column, column: Column, count: int) -> Column:
-    """Return the exact sum of a column by code."""
+    """Return the exact sum of a column for each code."""
     if column.dtype.kind == "f":
         return np.bincount(codes, column, minlength=count)
     if len(column) * int(np.abs(column).max(initial=0)) < _EXACT:
@@ -63,9 +64,7 @@ def _summed(codes: Column, column: Column, count: int) -> Column:
 
 
 def sums_of_jobs(figures: Columns) -> Columns:
-    """Return the sums of each single job, from those of its figures that are present,
-    without their number.
-    """
+    """Return the sums of each job that follow from the available figures, except `jobs`."""
     sums: Columns = {}
     for name in ("core_seconds", "cpu_ms", "wall_seconds"):
         if name in figures:

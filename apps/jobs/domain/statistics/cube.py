@@ -1,5 +1,6 @@
-"""Read statistics blocks: count jobs by some dimensions in a period, with filters,
-at any size in bounded memory.
+"""Count jobs by dimensions in a period, with filters, from statistics blocks.
+
+Memory is bounded whatever the size of the period.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -41,14 +42,14 @@ from apps.jobs.domain.statistics.windows import hour_of_week, window_of
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES
 from apps.jobs.models import StatisticsValue
 
-#: Jobs are expected to fail as often as those of the same experiment, stage and release.
+#: Jobs that agree in these dimensions are expected to fail equally often.
 ALIKE = ("experiment", "stage", "release")
-#: The dimension of a time series: the start of the hour or UTC day, in hours since 1970.
+#: The dimension of a time series: start of the hour or UTC day, in hours since 1970.
 TIME = "time"
-#: Read at once: sums, and one row per job.
+#: Periods read at once: of blocks with sums, and of blocks with one row per job.
 _SUMS_AT_ONCE = timedelta(days=31)
 _JOBS_AT_ONCE = timedelta(days=10)
-#: Figures from which sums follow.
+#: Figures from which each sum is computed.
 _SOURCES = {
     "started": ("queued_seconds",),
     "memory_mb": ("memory_mb", "requested_mb"),
@@ -57,7 +58,7 @@ _SOURCES = {
 
 
 def outcome_ids() -> tuple[frozenset[int], frozenset[int]]:
-    """Return the IDs of the states of failed and of interrupted jobs."""
+    """Return the IDs of the failed states and of the interrupted states."""
     ids = dict(StatisticsValue.objects.filter(dimension="state").values_list("text", "pk"))
     return (
         frozenset(ids[state] for state in FAILED_STATES if state in ids),
@@ -66,17 +67,18 @@ def outcome_ids() -> tuple[frozenset[int], frozenset[int]]:
 
 
 class Kinds:
-    """Experiment, stage, release and state of kinds, all read at once: there are few."""
+    """Experiment, stage, release and state of each kind, cached: there are few kinds."""
 
     def __init__(self) -> None:
         self._parts: dict[int, list[int]] = {}
 
     def parts(self, ids: Column) -> Columns:
-        """Return the four dimensions of kinds."""
+        """Return the four dimensions of kinds as columns."""
         pks = ids.tolist()
         if not self._parts:
             self._read(StatisticsValue.objects.filter(dimension=KIND))
-        if new := [pk for pk in pks if pk not in self._parts]:  # committed since
+        # Kinds may have been added since the first read.
+        if new := [pk for pk in pks if pk not in self._parts]:
             self._read(StatisticsValue.objects.filter(pk__in=new))
         rows = np.array([self._parts[pk] for pk in pks], np.int64).reshape(-1, len(OF_KIND))
         return {name: rows[:, at] for at, name in enumerate(OF_KIND)}
@@ -86,7 +88,7 @@ class Kinds:
             self._parts[pk] = [int(part) for part in text.split()]
 
     def matching(self, ids: Column, filters: Mapping[str, Collection[int]]) -> list[int]:
-        """Return the kinds that match the filters."""
+        """Return the IDs of the kinds that match the filters."""
         parts = self.parts(ids)
         kept = np.ones(len(ids), bool)
         for name in filters.keys() & {*OF_KIND}:
@@ -97,10 +99,10 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Query:
-    """What to count: jobs that finished in [since, until), whole hours, by dimensions.
+    """Describes what to count: jobs that finished in [since, until), in whole hours, by dimensions.
 
-    `filters` has, for a dimension, the IDs of its values (numbers, for the dimensions of the hour).
-    `step_hours` is that of the time series, if `TIME` is among the dimensions.
+    `filters` maps dimensions to IDs of their values, or to numbers for dimensions of the hour.
+    `step_hours` is the step of the time series if `by` contains `TIME`.
     """
 
     since: datetime
@@ -111,13 +113,12 @@ class Query:
     step_hours: int = 24
     outcomes: tuple[frozenset[int], frozenset[int]] = field(default_factory=outcome_ids)
     kinds: Kinds = field(default_factory=Kinds)
-    #: Failure rates by the IDs of experiment, stage and release: what to expect of each job, if
-    #: that is asked for.
+    #: Failure rates by the IDs of experiment, stage and release, to compute `expected`; or None.
     rates: Mapping[tuple[int, ...], float] | None = None
 
     @cached_property
     def stored(self) -> frozenset[str]:
-        """The stored dimensions it reads; the state decides what failed."""
+        """The stored dimensions needed. The state is always needed, to tell failed jobs."""
         alike = ALIKE if self.rates is not None else ()
         return frozenset({*self.by, *self.filters, *alike, "state"}) - OF_HOUR.keys() - {TIME}
 
@@ -127,7 +128,7 @@ class Query:
 
     @cached_property
     def levels(self) -> tuple[Level, Level]:
-        """The narrowest levels that have its dimensions, of days and of hours."""
+        """The smallest daily and hourly levels that have these dimensions."""
         by_hour = self.of_hour or (TIME in self.by and self.step_hours < 24)
         candidates = HOURS_OF_DAY if by_hour else (*DAILY, *HOURS_OF_DAY)
         daily = next(level for level in candidates if level.has(self.stored))
@@ -135,16 +136,16 @@ class Query:
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """The stored columns of its dimensions."""
+        """The stored columns of these dimensions."""
         return (self.stored - {*OF_KIND}) | {KIND}
 
 
 def count(query: Query) -> Columns:
-    """Return a row for each combination of values that occurs: their IDs, `failed`,
-    `interrupted` and the sums.
+    """Return a row for each combination of values that occurs: IDs, outcomes and sums.
 
-    `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones. With
-    `rates`, `expected` is how many would have failed at those.
+    `failed` and `interrupted` are numbers of jobs. `wasted_core_seconds` are the core-seconds of
+    failed jobs. With `rates`, `expected` is the number of jobs that would have failed at these
+    rates.
     """
     sums = query.sums | {"jobs"}
     parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
@@ -169,7 +170,7 @@ def count(query: Query) -> Columns:
 
 
 def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
-    """Yield figures of the single jobs that a query counts, part by part; -1 where unknown."""
+    """Yield figures of the single jobs that a query counts, in parts; -1 where unknown."""
     for since, until in _parts(query, _JOBS_AT_ONCE):
         blocks = _blocks(JOB_HOURS, JOB, {*query.columns, *names}, since, until)
         for level, of_level in blocks.items():
@@ -186,8 +187,9 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
 
 
 def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
-    """Yield dimensions and sums of the rows that match the filters, part by part;
-    without `jobs` each row is one.
+    """Yield dimensions and sums of the rows that match the filters, in parts.
+
+    Without a column `jobs`, each row is one job.
     """
     daily, hourly = query.levels
     for since, until in _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE):
@@ -197,9 +199,7 @@ def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
 
 
 def _needed(query: Query, sums: Collection[str]) -> set[str]:
-    """Return the columns to read: sums, or where there is a row per job the figures of which
-    they are made.
-    """
+    """Return the columns to read: sums, or the figures they follow from in levels of single jobs."""
     needed = {*query.columns, *sums}
     if any(level.of_jobs for level in query.levels):
         for total in sums:
@@ -207,11 +207,12 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
     return needed
 
 
-#: The data and number of rows of a column, by start in hours since 1970 and column.
+#: Number of rows and data of a column, by start in hours since 1970 and column name.
 _Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
-#: One statement, so that a day is either daily blocks or its hours, whatever is recounted
-#: meanwhile.
+#: One statement, so that each day comes either from daily blocks or from its hours, even while it
+#: is
+#: recounted.
 _READ = """
 WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock
@@ -245,7 +246,7 @@ def _blocks(
     levels = {level.name: level for level in (daily, hourly)}
     blocks: dict[Level, _Blocks] = {}
     connection.ensure_connection()
-    # In binary form, which Django's cursors have no option for: as text, bytes are twice as long.
+    # Django's cursors cannot fetch in binary format; as text, the bytes would take twice the space.
     with psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(_READ, values, binary=True)
         for level, hour, name, rows, data in cursor:
@@ -254,9 +255,7 @@ def _blocks(
 
 
 def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
-    """Return the columns of all blocks, one after the other,
-    without the rows that the filters leave out.
-    """
+    """Return the columns of all blocks concatenated, with only the rows that match the filters."""
     decompress = zstandard.ZstdDecompressor().decompress
     starts = sorted({hour for hour, _ in blocks})
     pieces = {}
@@ -287,8 +286,9 @@ def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
 
 
 def _of_hours(name: str, start: int, rows: int, utc_hours: Column | None, step: int) -> Column:
-    """Return a dimension of the hour for the rows of one block,
-    of an hour or of a day with its `UTC_HOUR`s.
+    """Return a dimension of the hour for the rows of one block.
+
+    `utc_hours` is the `UTC_HOUR` column of a daily block, None for a block of one hour.
     """
     if utc_hours is None:
         return np.full(rows, _of_hour(name, start, step))
@@ -307,14 +307,14 @@ def _of_hour(name: str, hour: int, step: int) -> int:
 
 
 def _member(column: Column, values: Collection[int]) -> Column:
-    """Return where a column of small numbers has one of these values."""
+    """Return a mask of the rows whose value, a small number, is in `values`."""
     table = np.zeros(int(column.max(initial=0)) + 1, bool)
     table[[value for value in values if value < len(table)]] = True
     return table[column]
 
 
 def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
-    """Return the sums by the dimensions and `outcome`: 0 completed, 1 failed, 2 interrupted."""
+    """Return the sums by dimension and `outcome`: 0 completed, 1 failed, 2 interrupted."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = query.kinds.parts(ids)
     failed, interrupted = (np.isin(parts["state"], list(states)) for states in query.outcomes)
@@ -331,7 +331,8 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     present = {}
     for name in others:
         most = int(columns[name].max(initial=0)) + 1
-        if size * most <= len(keys) // 4:  # sooner done than to look which values occur
+        # For few combinations this is faster than finding the values that occur.
+        if size * most <= len(keys) // 4:
             present[name] = codes = np.arange(most)
             keys += (size * codes)[columns[name]]
         else:
@@ -355,8 +356,8 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
             keys, _expected(query.rates, query.kinds, columns), minlength=size
         )[at]
 
-    # Each key is that of the kind plus, for each other dimension, its code times the size so far:
-    # take them apart.
+    # A key is the code of the kind plus the code of each other dimension times the number of
+    # combinations before it. Decode it.
     remaining = at if cells is None else cells[at]
     kind = kinds[remaining % max(len(kinds), 1)]
     result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
@@ -370,7 +371,7 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
 def _expected(
     rates: Mapping[tuple[int, ...], float], kinds: Kinds, columns: Columns
 ) -> npt.NDArray[np.float64]:
-    """Return how many jobs of each row would fail at the rate of all jobs alike."""
+    """Return the expected number of failed jobs of each row, from the rates of similar jobs."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = kinds.parts(ids)
     table = np.zeros(int(ids.max(initial=0)) + 1)

@@ -1,4 +1,4 @@
-"""Answer questions of the statistics explorer."""
+"""Run the queries of the statistics explorer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from apps.jobs.enums import (
 )
 from apps.jobs.models import StatisticsValue
 
-#: Dimensions whose empty value means "none", not "unknown".
+#: Dimensions in which an empty value means "none" rather than "unknown".
 _ABSENT = {"verdict", "cause", "reason"}
 _STATE_GROUPS = {
     ANY_FAILURE: FAILED_STATES,
@@ -35,15 +35,15 @@ NO_DATA = "no data"
 
 @dataclass(frozen=True)
 class Explorer:
-    """Answers questions about the jobs that a user can see."""
+    """Runs queries over the jobs that a user can see."""
 
     user: User
 
     def answer(self, question: Question, *, limit: int, compare: bool = True) -> Answer:
-        """Return the rows of a question with the largest values; of rates,
-        those with the largest lower bounds.
+        """Return the rows with the largest values; rates are ordered by the lower end of their
+        interval.
 
-        Compared with jobs alike, rows have an expected rate.
+        With `compare`, rows have the rate expected from similar jobs.
         """
         by = question.by
         if compare:
@@ -67,14 +67,16 @@ class Explorer:
         return Answer(question, largest, len(rows["jobs"]), total)
 
     def _counted_with_expected(self, question: Question) -> Columns:
-        """Return the sums by the dimensions of a question, with `expected`:
-        failures at the rates of jobs alike.
+        """Return the sums by the dimensions of a question.
+
+        `expected` is the number of failures at the rates of similar jobs.
         """
         by = question.by
         alike = self._query(question, ALIKE)
         query = self._query(question, by)
         both = replace(query, by=(*by, *(name for name in ALIKE if name not in by)))
-        if alike.levels != both.levels:  # much less to read than to tell all groups apart
+        # Two queries then read much less than one over all combinations.
+        if alike.levels != both.levels:
             return count(
                 replace(query, rates=_rates(count(replace(alike, sums=frozenset({"jobs"})))))
             )
@@ -86,9 +88,7 @@ class Explorer:
     def series(
         self, question: Question, *, step_hours: int, dimension: str
     ) -> dict[int, list[Row]]:
-        """Return the sums of each step by the values of a dimension;
-        steps are in hours since 1970.
-        """
+        """Return the rows of each step by the values of a dimension; steps are in hours since 1970."""
         by = (TIME, dimension) if dimension else (TIME,)
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
@@ -105,9 +105,7 @@ class Explorer:
         return steps
 
     def figures(self, question: Question) -> np.ndarray:
-        """Return the measure of each single job: seconds or a share of 1;
-        -1 where it is unknown.
-        """
+        """Return the measure of each single job, in seconds or as a share of 1; -1 where unknown."""
         name = question.measure.figure
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
@@ -123,17 +121,13 @@ class Explorer:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def median(self, question: Question) -> float | None:
-        """Return the median of a measure over all jobs in seconds;
-        None without a job of which it is known.
-        """
+        """Return the median of a measure over all jobs, in seconds; None if it is known for no job."""
         values = self.figures(question)
         known = values[values >= 0]
         return float(np.median(known)) if len(known) else None
 
     def medians(self, question: Question) -> dict[int, float]:
-        """Return the median of a measure in seconds by the hour the jobs finished,
-        in hours since 1970.
-        """
+        """Return the median of a measure in seconds, by hour of the job's end in hours since 1970."""
         name = question.measure.figure
         parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
         if not parts:
@@ -147,7 +141,7 @@ class Explorer:
 
     @cached_property
     def _experiments(self) -> dict[str, str]:
-        """The keys of experiments that the user sees, by primary key as a text."""
+        """The keys of the experiments that the user can see, by primary key as text."""
         scope = scope_of(self.user)
         visible = Experiment.objects.all()
         if not scope.sees_all:
@@ -182,7 +176,7 @@ class Explorer:
         )
 
     def _ids(self, dimension: str, texts: Iterable[str]) -> frozenset[int]:
-        """Return the IDs of values as filters have them."""
+        """Return the IDs of filter values."""
         values = {"" if text == NONE else text for text in texts}
         if dimension in OF_HOUR:
             return frozenset(
@@ -206,7 +200,7 @@ class Explorer:
     def _labels(
         self, rows: Columns, names: Iterable[str], order: Iterable[int]
     ) -> dict[str, dict[int, tuple[str, str]]]:
-        """Return value and label of the numbers in these rows, by dimension."""
+        """Return the filter value and label of each number in these rows, by dimension."""
         shown = list(order)
         names = list(names)
         pks: set[int] = set()
@@ -238,7 +232,7 @@ class Explorer:
 
 
 def _ids_of_stages(names: Iterable[str]) -> frozenset[int]:
-    """Return the IDs of stages, whose names do not distinguish case."""
+    """Return the IDs of stages; stage names are case-insensitive."""
     ids: set[int] = set()
     for name in names:
         stages = StatisticsValue.objects.filter(dimension="stage", text__iexact=name)
@@ -257,7 +251,8 @@ def _rates(cells: Columns) -> dict[tuple[int, ...], float]:
 
 
 def _largest_first(measure: Measure, rows: Columns) -> list[int]:
-    if measure.name == "failure_rate":  # one job that failed is no proof
+    # Order by the lower end of the interval, so that one failed job alone does not come first.
+    if measure.name == "failure_rate":
         values = np.array(
             [wilson(int(f), int(n))[0] for f, n in zip(rows["failed"], rows["jobs"], strict=True)]
         )

@@ -2,11 +2,12 @@
 
 from math import sqrt
 
-_Z = 1.959964  # 95 %
+# The quantile for 95 %.
+_Z = 1.959964
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a rate; from 0 to 1 if `whole` is 0."""
+    """Return the 95 % Wilson score interval of a rate; (0, 1) if `whole` is 0."""
     if not whole:
         return 0.0, 1.0
     rate = part / whole

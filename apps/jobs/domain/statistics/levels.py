@@ -1,4 +1,4 @@
-"""The columns of statistics blocks: dimensions, sums, and which level has which."""
+"""The columns of statistics blocks: dimensions, sums, and the levels that have them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ STORED = {
     "verdict": "verdict",
     "cause": "cause",
 }
-#: Dimensions that follow from the hour in which a job finished, in the portal's time zone.
+#: Dimensions computed from the hour in which a job finished, in the portal's time zone.
 OF_HOUR = {"hour": "hour of day", "weekday": "weekday", "window": "time window"}
 DIMENSIONS = STORED | OF_HOUR
 
-#: These four are stored as one column, `KIND`: nearly every question asks for most of them, and few
-#: combinations occur.
+#: These four are stored as one column, `KIND`: most queries need most of them, and few combinations
+#: occur.
 KIND = "kind"
 OF_KIND = ("experiment", "stage", "release", "state")
-#: The UTC hour, in daily blocks of rows that are those of its hours.
+#: The UTC hour of a row, in daily blocks that keep hours apart.
 UTC_HOUR = "utc_hour"
 
-#: Sums over jobs. Queue time is that of `started` jobs; both memory sums are of jobs that have both
+#: Sums over jobs. Queue time is summed over `started` jobs, both memory sums over jobs with both
 #: figures.
 SUMS = (
     "jobs",
@@ -45,16 +45,16 @@ SUMS = (
     "memory_mb",
     "requested_mb",
 )
-#: Figures of one job, -1 where unknown; its sums follow from them.
+#: Figures of one job, -1 where unknown. Its sums are computed from them.
 FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_mb", "requested_mb")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A kind of blocks: of an hour or a day, with some dimensions, summed over the others.
+    """A kind of block: for an hour or a day, with some dimensions, summed over the others.
 
-    Blocks of a day `by_hour` keep its hours apart, with `UTC_HOUR`. Those `of_jobs` have a row per
-    job, with figures in place of sums.
+    Daily blocks with `by_hour` keep their hours apart in `UTC_HOUR`. Blocks with `of_jobs` have one
+    row per job, with figures instead of sums.
     """
 
     name: str
@@ -67,26 +67,27 @@ class Level:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The stored columns of its dimensions."""
+        """The stored columns of this level's dimensions."""
         return (self.dimensions - {*OF_KIND}) | {KIND} | ({UTC_HOUR} if self.by_hour else set())
 
 
 _WHO = frozenset({"request", "user", "account"})
 _OF_SITE = frozenset({"site", "cluster", *OF_KIND})
 _WORK = frozenset(STORED) - {"site", "host", "cpu_model"}
-#: Blocks of an hour. Hosts times all work would be almost as long as the jobs themselves.
+#: Levels of one hour. A level with both hosts and all of `_WORK` would be almost as long as the
+#: jobs.
 JOB = Level("job", frozenset(STORED), of_jobs=True)
 WORK = Level("work", _WORK)
-#: Blocks of a day.
+#: Levels of one day.
 DAY = Level("day", frozenset(STORED) - {"host"})
 WORK_DAY = Level("work_day", _WORK)
 SITE_DAY = Level("site_day", _OF_SITE | {"request"})
 HOST_DAY = Level("host_day", frozenset(STORED) - _WHO)
-#: Blocks of a day by hour.
+#: Levels of one day, by hour.
 WORK_HOURS = Level("work_hours", _WORK, by_hour=True)
 SITE_HOURS = Level("site_hours", _OF_SITE, by_hour=True)
 JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
-#: Fewest rows first.
+#: Levels in order of size, fewest rows first.
 HOURLY = (WORK, JOB)
 DAILY = (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
 HOURS_OF_DAY = (WORK_HOURS, SITE_HOURS, JOB_HOURS)

@@ -1,5 +1,6 @@
-"""Questions of the statistics explorer: a measure by some dimensions, for a period, with filters;
-and their answers.
+"""Queries of the statistics explorer and their results.
+
+A question is a measure by dimensions, for a period, with filters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +27,9 @@ MOST_HOURS = 5 * 366 * 24
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a question asks for: `part` of the sums, times `scale`,
-    divided by `whole` if there is one.
+    """A measure: `part` of the sums times `scale`, divided by `whole` if set.
 
-    `figure` is that of a single job, of which a histogram is made.
+    `figure` is the figure of a single job, for histograms.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Measure:
 
     @property
     def is_total(self) -> bool:
-        """Whether the values of groups add up to that of all."""
+        """Return whether the values of groups add up to the total."""
         return not self.whole
 
 
@@ -79,8 +79,9 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question as the URL has it: `filters` are texts by dimension; the period is of whole hours,
-    [since, until).
+    """A question as given by the URL.
+
+    `filters` has texts by dimension. The period is [since, until), in whole hours.
     """
 
     measure: Measure
@@ -96,11 +97,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of the jobs with some values; `key` has the values as filters take them,
-    `label` as pages show them.
+    """Figures of a group of jobs; `key` has its values as filters take them, `label` as pages show
+    them.
 
-    `expected` is the rate of jobs of the same experiment, stage and release in the whole
-    population; None without it.
+    `expected` is the failure rate of jobs of the same experiment, stage and release in the whole
+    population; None if not computed.
     """
 
     key: Mapping[str, str]
@@ -134,7 +135,7 @@ class Row:
 
     @property
     def rate_low(self) -> float:
-        """Return the lower end of the 95 % Wilson interval of the rate."""
+        """The lower end of the 95 % Wilson interval of the rate."""
         return wilson(self.failed, self.jobs)[0]
 
     @property
@@ -143,17 +144,17 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Return how many times as often as expected the jobs failed."""
+        """The failure rate divided by the expected rate."""
         return self.rate / self.expected if self.expected else None
 
     @property
     def stands_out(self) -> bool:
-        """Whether the whole interval is above the expected rate."""
+        """Return whether the whole interval is above the expected rate."""
         return self.expected is not None and self.rate_low > self.expected
 
     def value(self, measure: Measure) -> float | None:
-        """Return the value of a measure: hours, seconds, a share of 1, or a number;
-        None if nothing is known.
+        """Return the value of a measure: hours, seconds, a share of 1, or a number; None if
+        unknown.
         """
         part = self.sums[measure.part] * measure.scale
         if measure.is_total:
@@ -164,9 +165,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a question, largest value first, at most as many as asked for;
-    `all` sums the whole population.
-    """
+    """The largest rows of a question, up to the limit; `all` sums the whole population."""
 
     question: Question
     rows: list[Row]
@@ -181,7 +180,7 @@ class Answer:
 def read_filters(
     values: Mapping[str, Sequence[str]], problems: dict[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the filters in the parameters of a URL; what is wrong with them goes to `problems`."""
+    """Return the filters in the parameters of a URL; errors are added to `problems`."""
     filters = {}
     for name, texts in values.items():
         chosen_texts = tuple(dict.fromkeys(parse_value(name, text) for text in texts if text))
@@ -196,7 +195,7 @@ def read_filters(
 
 
 def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
-    """Return the period in whole UTC hours that covers a period."""
+    """Extend a period to whole UTC hours."""
     start = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     end = until.astimezone(UTC)
     floor = end.replace(minute=0, second=0, microsecond=0)
@@ -204,15 +203,13 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def job_list_query(question: Question, row: Row | None = None, *, failed: bool = False) -> str:
-    """Return the query string of the job list with exactly the jobs of a row,
-    or only the failed ones of them.
-    """
+    """Return the query string of the job list for the jobs of a row, optionally only failed ones."""
     filters: dict[str, list[str]] = {name: list(texts) for name, texts in question.filters.items()}
     if row is not None:
         filters |= {name: [text] for name, text in row.key.items()}
     if failed:
         filters["state"] = [ANY_FAILURE]
-    # In their shortest form: a page has a thousand such links.
+    # Use the shortest form: a page has a thousand such links.
     since, until = (
         f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" for at in (question.since, question.until)
     )
@@ -220,14 +217,14 @@ def job_list_query(question: Question, row: Row | None = None, *, failed: bool =
 
 
 def parse_value(dimension: str, text: str) -> str:
-    """Return the value of a dimension that a user typed, in the form that addresses have."""
+    """Return the canonical form of a value that a user typed."""
     if dimension == "hour":
         return parse_hour(text)
     return parse_weekday(text) if dimension == "weekday" else text
 
 
 def texts_of_hour(dimension: str) -> Sequence[str]:
-    """Return the values of a dimension that follows from the hour, in order."""
+    """Return the values of a dimension of the hour, in order."""
     if dimension == "hour":
         return [f"{hour:02d}" for hour in range(24)]
     return WEEKDAYS if dimension == "weekday" else window_names()

@@ -1,4 +1,4 @@
-"""Time windows: a name for each hour of the week, in the portal's time zone."""
+"""Time windows: named hours of the week, in the portal's time zone."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,17 +14,17 @@ _FULL_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satur
 
 
 def portal_zone() -> ZoneInfo:
-    """Return the time zone of windows, weekdays and hours of the day: the same for all users."""
+    """Return the time zone of windows, weekdays and hours of the day. It is the same for all users."""
     return ZoneInfo(settings.TIME_ZONE)
 
 
 @cache
 def windows_of_week(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the names of the windows, and for each of the 168 hours from Monday 0:00 the number
-    of its window.
+    """Return the names of the windows, and the window number of each of the 168 hours of the week.
 
-    `text` is that of the setting TIME_WINDOWS: `NAME=DAYS HOURS…; …`, such as `lunch=Mon-Fri
-    12-13`; `*` for all. The first window that has an hour gets it. Raises `ValueError`.
+    The week starts on Monday at 0:00. `text` is the setting TIME_WINDOWS: `NAME=DAYS HOURS…; …`,
+    such as `lunch=Mon-Fri 12-13`, with `*` for all. An hour belongs to the first window that
+    includes it. Raises `ValueError`.
     """
     names: list[str] = []
     hours: dict[int, int] = {}
@@ -41,7 +41,7 @@ def windows_of_week(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def _hours(parts: Sequence[str]) -> list[int]:
-    """Return the hours of the week of `DAYS HOURS…`."""
+    """Return the hours of the week that `DAYS HOURS…` selects."""
     if parts == ["*"]:
         return list(range(7 * 24))
     if not parts:
@@ -68,7 +68,7 @@ def _hours(parts: Sequence[str]) -> list[int]:
 
 
 def hour_of_week(at: datetime) -> int:
-    """Return the hour of the week of a time on the portal's clocks, 0 to 167."""
+    """Return the hour of the week in the portal's time zone, 0 to 167."""
     local = at.astimezone(portal_zone())
     return local.weekday() * 24 + local.hour
 
@@ -78,22 +78,18 @@ def window_names() -> tuple[str, ...]:
 
 
 def window_of(at: datetime) -> int:
-    """Return the number of the window of a time."""
+    """Return the number of the window that includes a time."""
     return windows_of_week(settings.TIME_WINDOWS)[1][hour_of_week(at)]
 
 
 def parse_hour(text: str) -> str:
-    """Return the value of the hour of the day that a user typed, such as `07` for `7`;
-    other texts as they are.
-    """
+    """Return the canonical hour for typed text, such as `07` for `7`; other text unchanged."""
     is_number = text.isascii() and text.isdigit()
     return text.lstrip("0").rjust(2, "0") if is_number else text
 
 
 def parse_weekday(text: str) -> str:
-    """Return the value of the weekday that a user typed: `Mon` for `mon`, `Monday` or `1`;
-    other texts as they are.
-    """
+    """Return the canonical weekday for `mon`, `Monday` or `1`; other text unchanged."""
     for number, (short, full) in enumerate(zip(WEEKDAYS, _FULL_WEEKDAYS, strict=True), 1):
         if text.lower() in (short.lower(), full.lower(), str(number)):
             return short
@@ -101,7 +97,7 @@ def parse_weekday(text: str) -> str:
 
 
 def hours_with(dimension: str, text: str) -> list[int]:
-    """Return the hours of the week with this `hour`, `weekday` or `window`."""
+    """Return the hours of the week with this value of `hour`, `weekday` or `window`."""
     names, windows = windows_of_week(settings.TIME_WINDOWS)
     texts = {
         "hour": [f"{hour % 24:02d}" for hour in range(7 * 24)],
@@ -112,7 +108,7 @@ def hours_with(dimension: str, text: str) -> list[int]:
 
 
 def hour_of_week_expression() -> Combinable:
-    """Return the hour of the week in which jobs ended, for a query."""
+    """Return a query expression for the hour of the week in which jobs ended."""
     zone = portal_zone()
     return (ExtractIsoWeekDay("ended_at", tzinfo=zone) - 1) * 24 + ExtractHour(
         "ended_at", tzinfo=zone

@@ -1,4 +1,4 @@
-"""Words for values of the statistics that other apps can explain, such as exit codes."""
+"""Explanations of statistics values that other apps provide, such as exit codes."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -9,8 +9,8 @@ from apps.core.domain.plugins import Registry
 
 
 class StatisticsWords(Protocol):
-    """A plugin that explains values: takes them by dimension;
-    returns words by dimension and value.
+    """A plugin that explains values: takes values by dimension, returns texts by dimension and
+    value.
     """
 
     def __call__(self, values: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], str]: ...
@@ -20,9 +20,7 @@ WORDS: Registry[StatisticsWords] = Registry("opsportal.statistics_words", settin
 
 
 def words_of(values: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str]:
-    """Return the meanings of values, by dimension and value;
-    values that no plugin explains are left out.
-    """
+    """Return explanations by dimension and value, for values that a plugin explains."""
     meanings: dict[tuple[str, str], str] = {}
     for plugin in WORDS.working().values():
         meanings |= plugin(values)

@@ -1,4 +1,4 @@
-"""`manage.py collect`: collect the finished jobs of one cluster. Beat does the same every 15 s."""
+"""`manage.py collect`: collect the finished jobs of one cluster, as Beat does every 15 s."""
 
 import signal
 import sys
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             self._keep_on(cluster)
 
     def _once(self, cluster: Cluster) -> None:
-        """Run until the window reaches the present."""
+        """Collect until the window reaches the present."""
         caught_up = False
         while not caught_up:
             done = collect_finished_jobs(cluster=cluster, at=timezone.now())

@@ -1,6 +1,4 @@
-"""`manage.py import_jobs`: store the job records of a file: CSV, NDJSON,
-or what a scheduler writes.
-"""
+"""`manage.py import_jobs`: import job records from a CSV, NDJSON or scheduler file."""
 
 import csv
 from argparse import ArgumentParser, ArgumentTypeError

@@ -1,4 +1,4 @@
-"""`manage.py jobs`: list the months of job records; archive and drop a month, or restore one."""
+"""`manage.py jobs`: list, archive, drop and restore months of job records."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, date, datetime
