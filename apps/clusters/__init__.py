@@ -1,1 +1,1 @@
-"""Clusters, sites, and the adapters to their schedulers."""
+"""Clusters, sites, and the adapters for their schedulers."""

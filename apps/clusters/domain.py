@@ -1,4 +1,4 @@
-"""Clusters, and the scheduler adapter of each."""
+"""Clusters and their scheduler adapters."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +18,7 @@ from apps.core.domain.plugins import UnknownPlugin
 def ensure_cluster(
     *, name: str, scheduler: str, by: Principal, at: datetime, options: dict[str, str] | None = None
 ) -> Cluster:
-    """Return the cluster of this name, made with this scheduler if it was not there."""
+    """Return the cluster of this name, creating it with this scheduler if necessary."""
     cluster, created = Cluster.objects.get_or_create(
         name=name, defaults={"scheduler": scheduler, "options": options or {}}
     )
@@ -28,7 +28,7 @@ def ensure_cluster(
 
 
 def sites_named(names: Iterable[str]) -> dict[str, int]:
-    """Return the primary keys of sites by name; those that did not exist are created."""
+    """Return the primary keys of sites by name, creating missing sites."""
     site_names = set(names)
     keys = dict(Site.objects.filter(name__in=site_names).values_list("name", "pk"))
     for name in sorted(site_names - keys.keys()):
@@ -40,7 +40,7 @@ def sites_named(names: Iterable[str]) -> dict[str, int]:
 def adapter_of(cluster: Cluster) -> Scheduler:
     """Return the cluster's scheduler adapter.
 
-    Raises `SchedulerError` when it is unknown or its options are wrong.
+    Raises `SchedulerError` if the scheduler is unknown or its options are invalid.
     """
     options = {name: value for name, value in cluster.options.items() if name not in LOG_OPTIONS}
     try:
@@ -52,16 +52,16 @@ def adapter_of(cluster: Cluster) -> Scheduler:
 
 
 def log_owners_of(cluster: Cluster) -> tuple[str, ...]:
-    """Return the accounts, by name or uid, that may own logs of every job of the cluster."""
+    """Return the accounts, by name or uid, that may own the logs of any job of the cluster."""
     names = str(cluster.options.get(LOG_OWNERS, "")).split(",")
     return tuple(name.strip() for name in names if name.strip())
 
 
 def log_url_of(cluster: Cluster) -> str:
-    """Return the URL of a job's log with fields like {job_id} in it; "" where logs are files."""
+    """Return the URL template of job logs, with fields such as {job_id}; "" if logs are files."""
     return str(cluster.options.get(LOG_URL, ""))
 
 
 def checks_log_rights(cluster: Cluster) -> bool:
-    """Tell whether a job's user must have the right to read a log that the portal shows."""
+    """Return whether a job's user must be allowed to read a log before the portal shows it."""
     return cluster.options.get(LOG_RIGHTS) is True

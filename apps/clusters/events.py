@@ -1,4 +1,4 @@
-"""What happens to clusters."""
+"""Events of clusters."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

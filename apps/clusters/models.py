@@ -1,4 +1,4 @@
-"""Where jobs run."""
+"""Sites, clusters, and their hosts."""
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -20,7 +20,7 @@ class Site(models.Model):
 
 
 class Host(models.Model):
-    """A host of a cluster, as its scheduler listed it last."""
+    """A host of a cluster, as its scheduler last listed it."""
 
     cluster = models.ForeignKey(
         "Cluster", on_delete=models.CASCADE, related_name="hosts", db_index=False
@@ -41,7 +41,10 @@ class Host(models.Model):
 
 
 class Cluster(models.Model):
-    """One batch system. A row is made by capture or a collector when it first hears of the name."""
+    """One batch system.
+
+    Capture or collection creates the row when it first uses the name.
+    """
 
     name = models.CharField(max_length=64, unique=True)
     scheduler = models.CharField(
@@ -95,7 +98,7 @@ class Cluster(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse options that are not understood."""
+        """Reject invalid options."""
         problems = {}
         try:
             read_options(self.submission)

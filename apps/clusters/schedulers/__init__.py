@@ -1,1 +1,1 @@
-"""Adapters to batch systems. `base` holds the protocol; each other module is one scheduler."""
+"""Adapters for batch systems. `base` defines the protocol; every other module is one scheduler."""

@@ -1,8 +1,7 @@
-"""The scheduler adapter interface: a spool to capture, accounting to collect, logs to find,
-jobs to submit.
+"""The interface of scheduler adapters: capture, accounting, logs and submission.
 
-Adapters do not import Django: plain values in, frozen dataclasses out. An adapter passes
-`tests/contracts/scheduler.py` and is registered in `registry.py` or by the entry point group
+Adapters do not import Django: they take plain values and return frozen dataclasses. An adapter
+passes `tests/contracts/scheduler.py` and is registered in `registry.py` or by the entry point group
 `opsportal.schedulers`.
 """
 
@@ -19,9 +18,9 @@ from apps.clusters.schedulers.environment import count_of, variables_in
 
 
 class JobState(StrEnum):
-    """How a finished job, or one attempt of it, ended.
+    """How an attempt of a job ended.
 
-    The names are Slurm's; other schedulers map to them.
+    The names are Slurm's; other schedulers map their states to them.
     """
 
     COMPLETED = "completed"
@@ -37,12 +36,13 @@ class JobState(StrEnum):
 
 
 class SchedulerError(Exception):
-    """The scheduler did not answer, or its answer cannot be read. A later attempt may succeed."""
+    """The scheduler did not respond, or its response cannot be parsed. A later attempt may succeed."""
 
 
 class SubmissionRefused(SchedulerError):
-    """The scheduler rejects this job: nothing was submitted,
-    and retrying it unchanged is pointless.
+    """The scheduler rejected the job.
+
+    Nothing was submitted, and retrying the same job is pointless.
     """
 
 
@@ -51,7 +51,7 @@ class SpoolError(Exception):
 
 
 class EntryVanished(SpoolError):
-    """The scheduler removed the entry before it was read."""
+    """The scheduler removed the entry before it could be read."""
 
 
 class EntryIncomplete(SpoolError):
@@ -59,14 +59,15 @@ class EntryIncomplete(SpoolError):
 
 
 class EntryUnreadable(SpoolError):
-    """The entry is not a regular job entry: a symlink, a directory in place of a file,
-    not permitted, or too large.
+    """The entry is not a regular job entry.
+
+    It may be a symlink, a directory in place of a file, too large, or not readable.
     """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SpoolEntry:
-    """A job in the spool, found but not yet read."""
+    """A job in the spool that has not been read yet."""
 
     job_id: str
     path: Path
@@ -74,8 +75,9 @@ class SpoolEntry:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a spool entry, known without reading it:
-    same job ID and identity mean the same submission.
+    """The identity of a spool entry, known without reading the entry.
+
+    Entries with the same job ID and identity are the same submission.
     """
 
     inode: int
@@ -84,11 +86,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SpooledJob:
-    """A job as it was in the spool, byte for byte.
+    """A job exactly as it was in the spool.
 
-    `script` lacks the final NUL of Slurm's file. `environment` has the format of the archive (see
-    `environment.py`), which is that of Slurm's file. `description` is any other record of the
-    submission that the scheduler keeps (Torque's `.JB`, HTCondor's ad), unchanged. `caveat` is a
+    `script` lacks the trailing NUL of Slurm's file. `environment` has the format of the archive,
+    which is that of Slurm's file; see `environment.py`. `description` is any other record of the
+    submission that the scheduler keeps, unchanged: Torque's `.JB`, HTCondor's ad. `caveat` is a
     sentence on why the script may differ from the one that ran; empty if the script is exact.
     """
 
@@ -105,12 +107,12 @@ class SpooledJob:
 
     @property
     def variables(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The environment's names and values, in their order."""
+        """The environment's names and values, in order."""
         return tuple(variables_in(self.environment))[: count_of(self.environment)]
 
 
 def identity_of(path: Path) -> Identity:
-    """Return the current identity of a directory or file; all zero if it no longer exists."""
+    """Return the current identity of a directory or file; all zeros if it no longer exists."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -121,11 +123,11 @@ def identity_of(path: Path) -> Identity:
 class Spool(Protocol):
     """A scheduler's spool directory on this host.
 
-    Its content is not trusted: symlinks are not followed.
+    Its content is untrusted: symlinks are not followed.
     """
 
     def watched(self) -> Iterable[Path]:
-        """Return the existing directories to watch, not recursively; more may appear later."""
+        """Return the existing directories to watch, without recursion; more may appear later."""
 
     def scan(self) -> Iterator[SpoolEntry]:
         """Yield every job entry in the spool, without reading it."""
@@ -134,14 +136,12 @@ class Spool(Protocol):
         """Return the job entry that a file event at `path` concerns, or None."""
 
     def is_index(self, path: Path) -> bool:
-        """Whether a file event at `path` concerns the list of jobs,
-        so that `scan` must run again.
-        """
+        """Return whether a file event at `path` changes the list of jobs, so that `scan` must run."""
 
     def identity(self, entry: SpoolEntry) -> Identity:
-        """Return the identity of an entry without reading it; all zero if it is gone.
+        """Return the identity of an entry without reading it; all zeros if the entry is gone.
 
-        Called at each scan.
+        Called at every scan.
         """
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
@@ -153,16 +153,17 @@ class Spool(Protocol):
     def with_environment(
         self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
     ) -> SpooledJob:
-        """Return `job` with the environment `variables`, in which secrets are masked.
+        """Return `job` with these environment `variables`, whose secrets are masked.
 
-        If `description` contains the environment too, values are replaced there as well.
+        If `description` contains the environment too, the values are also replaced there.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """Paths of a job's output; `source` is where they come from: `scheduler`,
-    `accounting` or `derived`.
+    """Paths of a job's output.
+
+    `source` says where they come from: `scheduler`, `accounting` or `derived`.
     """
 
     stdout: Path
@@ -174,13 +175,13 @@ class LogPaths:
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
-    `job_id` is the ID that users see (`86_3`, `87+1`), `raw_id` the scheduler's own number,
-    `spool_id` the ID of the script in the spool (one for all tasks of an array); `attempt` counts
-    from 1. `submitted_at` is the first submission, the same for every attempt, and equal to that of
-    the spool to the second. `stdout_path` and `stderr_path` have all patterns filled in; empty if
-    unknown. `uid` is that of the user on the cluster, if known. `site` is the computing centre
-    where it ran, if a record can name another than the cluster's. `cpu_model` is empty unless the
-    record itself has it. `files_*` and `bytes_*` count what the job transferred.
+    `job_id`: the ID that users see (`86_3`, `87+1`); `raw_id`: the scheduler's own number; `spool_id`:
+    the ID of the script in the spool, shared by all tasks of an array. `attempt` counts from 1.
+    `submitted_at`: the first submission, the same for all attempts, and equal to that of the spool to
+    the second. `stdout_path` and `stderr_path`: patterns expanded; empty if unknown. `uid`: the user's
+    ID on the cluster, if known. `site`: the computing centre where the job ran, if a record can name
+    another one than the cluster's. `cpu_model`: empty unless the record itself has it. `files_*` and
+    `bytes_*`: what the job transferred.
     """
 
     job_id: str
@@ -222,8 +223,9 @@ class JobRecord:
     bytes_out: int | None = None
 
     def known_paths(self) -> LogPaths | None:
-        """Return the output paths known to accounting, if any;
-        one path means one file for both streams.
+        """Return the output paths known to accounting, if any.
+
+        A single path means one file for both streams.
         """
         if not self.stdout_path:
             return None
@@ -236,10 +238,10 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """A record as it came, and why it is wrong; `record` is what can be stored of it,
-    None if nothing can.
+    """A record that is wrong, with the reason.
 
-    `reason` is a sentence without values of the record: records are counted by it.
+    `record` is the part that can be stored; None if nothing can. `reason` is a sentence without
+    values of the record, because records are counted by reason.
     """
 
     raw: str
@@ -261,40 +263,36 @@ class Scheduler(Protocol):
         """
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
-        """Return every attempt that ended in [since, until),
-        including jobs cancelled before they started.
+        """Return every attempt that ended in [since, until).
 
-        A record that cannot be read is flagged, and stops no other.
-
-        Raises `SchedulerError`. A second call for the same interval returns the same attempts, and
-        any late ones.
+        This includes jobs cancelled before they started. A record that cannot be parsed is flagged
+        and does not affect the others. Raises `SchedulerError`. A second call for the same interval
+        returns the same attempts, and late ones.
         """
 
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths of the job's output: from the scheduler, else from accounting,
-        else derived.
+        """Return the output paths of a job: from the scheduler, from accounting, or derived.
 
-        The paths are not opened and not trusted: their reader checks them against the configured
-        roots.
+        The paths are untrusted and not opened: the reader checks them against the configured roots.
         """
 
 
-# Optional capabilities: an adapter has one if it has the methods.
+# Optional capabilities: an adapter has a capability if it has the methods.
 
 
 @runtime_checkable
 class ReadsArguments(Protocol):
-    """A scheduler whose accounting has the arguments of scripts, as part of the submit command."""
+    """A scheduler whose accounting has the script arguments as part of the submit command."""
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
-        """Return what followed the script in `submit_line`; `name` is that of the job."""
+        """Return the arguments after the script in `submit_line`; `name` is the job's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as the scheduler knows it, before or soon after its end.
+    """A job known to the scheduler, before or soon after its end.
 
     The fields are those of `JobRecord`.
     """
@@ -309,18 +307,18 @@ class Submission:
 
 @runtime_checkable
 class KnowsSubmissions(Protocol):
-    """A scheduler that can list all jobs it knows."""
+    """A scheduler that can list all its jobs."""
 
     def submissions(self) -> Iterator[Submission]:
-        """Yield every known job, one for an array not yet split. Raises `SchedulerError`."""
+        """Yield every known job; an unsplit array counts as one job. Raises `SchedulerError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy(Submission):
-    """The scheduler's own copy of a job's script and environment; None if it has none.
+    """The scheduler's own copy of a job's script and environment; None where it has no copy.
 
     `script` is unchanged. `environment` has the format of the archive, as far as it can be restored
-    from lines.
+    from text lines.
     """
 
     script: bytes | None = field(default=None, repr=False)
@@ -339,7 +337,7 @@ class KeepsCopies(Protocol):
 
 
 class CurrentState(StrEnum):
-    """State of jobs that have not ended."""
+    """The state of unfinished jobs."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -348,9 +346,10 @@ class CurrentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentJobs:
-    """The number of jobs of a submission in a state; an array has one `spool_id` for all its tasks.
+    """The number of jobs of a submission in one state.
 
-    `reason` is why they wait or are held, as the scheduler writes it.
+    All tasks of an array share one `spool_id`. `reason` is why they wait or are held, as the
+    scheduler writes it.
     """
 
     spool_id: str
@@ -361,7 +360,7 @@ class CurrentJobs:
     reason: str = ""
 
 
-#: Number of jobs by spool ID, time of submission in seconds since 1970, state, account and reason.
+#: Number of jobs by spool ID, submission time in seconds since 1970, state, account and reason.
 QueueCounts = Counter[tuple[str, int, CurrentState, str, str]]
 
 
@@ -374,7 +373,7 @@ def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host as the scheduler lists it; empty and None where it does not say."""
+    """A host as the scheduler lists it; fields are empty or None if unknown."""
 
     name: str
     cpu_model: str = ""
@@ -396,7 +395,7 @@ class KnowsQueue(Protocol):
     """A scheduler that can list queued and running jobs."""
 
     def current_jobs(self) -> Iterator[CurrentJobs | Flagged]:
-        """Yield the jobs that have not ended, by submission and state, and what cannot be read.
+        """Yield unfinished jobs by submission and state, and flagged records that cannot be parsed.
 
         Raises `SchedulerError`.
         """
@@ -404,12 +403,12 @@ class KnowsQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """An array of jobs to submit, its tasks numbered from 0.
+    """An array of jobs to submit, with tasks numbered from 0.
 
-    `name` consists of letters, digits, `.`, `_` and `-`, and is unique: the jobs are found again by
-    it. `output` is the output path in the scheduler's own patterns; empty for its default.
-    `most_at_once` limits concurrent tasks; 0 for no limit. `host` is the only host to run on,
-    `avoided_host` one not to run on. Empty values are not requested.
+    `name` consists of letters, digits, `.`, `_` and `-`; it is unique, because submitted jobs are
+    looked up by name. `output` is the output path in the scheduler's own patterns; empty for its
+    default. `most_at_once` limits concurrent tasks; 0 for no limit. `host` is the only host to run
+    on, `avoided_host` a host not to run on. Empty values are not requested.
     """
 
     name: str
@@ -434,20 +433,19 @@ class Submits(Protocol):
     """A scheduler to which jobs can be submitted."""
 
     def submit(self, job: BatchJob) -> str:
-        """Submit, and return the ID of the array in the spool.
+        """Submit the job and return the spool ID of the array.
 
         Raises `SubmissionRefused` if nothing was submitted, `SchedulerError` if that is unknown.
         """
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the ID of the queued, running or finished job of this name;
-        None if there certainly is none.
+        """Return the spool ID of the job with this name; None if there certainly is none.
 
-        Raises `SchedulerError` if that is unknown.
+        Finds queued, running and finished jobs. Raises `SchedulerError` if the answer is unknown.
         """
 
     def cancel(self, spool_id: str) -> None:
-        """Cancel queued and running tasks of a job; no effect on a finished job.
+        """Cancel queued and running tasks of a job; does nothing for a finished job.
 
         Raises `SchedulerError`.
         """
@@ -455,12 +453,10 @@ class Submits(Protocol):
 
 @dataclass(frozen=True)
 class OwnedJob:
-    """A job to submit once more as its owner.
+    """A job to submit again as its owner.
 
-    `name` is unique; `environment` has variables that end with a NUL.
-
-    `first_id` is the ID of the failed job or of its array, `task` its number in the array. Empty
-    values are not requested.
+    `name` is unique. `environment` has variables terminated by NUL. `first_id` is the ID of the
+    failed job or of its array, and `task` its number in the array. Empty values are not requested.
     """
 
     name: str
@@ -479,18 +475,19 @@ class OwnedJob:
 
 @runtime_checkable
 class SubmitsAsOwner(Protocol):
-    """A scheduler to which the portal can submit as other users, where its options allow that."""
+    """A scheduler to which the portal can submit as other users, if its options allow that."""
 
     @property
     def submits_as_owner(self) -> bool: ...
 
     def submit_as_owner(self, job: OwnedJob) -> str:
-        """Submit as the owner of a job, unless that job is queued or runs;
-        return the new ID. Raises as `submit`.
+        """Submit a job as its owner and return the new ID.
+
+        Refused while the first job is queued or running. Raises as `submit`.
         """
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the ID of the job of this name, as `Submits` does."""
+        """Return the ID of the job with this name, as `Submits` does."""
 
 
 @runtime_checkable
@@ -498,7 +495,7 @@ class HoldsJobs(Protocol):
     """A scheduler that can hold submitted jobs."""
 
     def hold(self, spool_id: str) -> None:
-        """Hold queued tasks of a job; running tasks continue; no effect on a finished job.
+        """Hold queued tasks of a job; running tasks continue. Does nothing for a finished job.
 
         Raises `SchedulerError`.
         """

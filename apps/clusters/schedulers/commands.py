@@ -1,6 +1,4 @@
-"""Run a scheduler's commands: without a shell, with few variables,
-and with limits on time and output.
-"""
+"""Run scheduler commands without a shell, with few variables, and with limits on time and output."""
 
 import os
 import selectors
@@ -15,17 +13,17 @@ from typing import IO
 
 from apps.clusters.schedulers.base import SchedulerError
 
-#: Variables of the caller that every command inherits; others may be secrets or options
-#: (`SBATCH_…`).
+#: Variables that every command inherits. Others may contain secrets or options (`SBATCH_…`).
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME")
 _CHUNK = 1 << 16
 _MOST_ERROR_BYTES = 4_000
-_TIMED_OUT = 124  # the status of timeout(1)
+# The exit status of timeout(1) after a timeout.
+_TIMED_OUT = 124
 _GRACE_SECONDS = 10
 
 
 class CommandFailed(SchedulerError):
-    """A command failed; `stderr` is its error output."""
+    """A command exited with an error; `stderr` is its error output."""
 
     def __init__(self, program: str, status: int, stderr: str) -> None:
         super().__init__(f"{program}: {stderr or f'ended with status {status}'}")
@@ -35,8 +33,9 @@ class CommandFailed(SchedulerError):
 
 @dataclass(frozen=True)
 class Commands:
-    """How to run the commands of a cluster: prefixes of variables to inherit,
-    and variables to set.
+    """How to run the commands of a cluster.
+
+    `inherits` are prefixes of variables to inherit, `variables` are set in addition.
     """
 
     directory: str = ""
@@ -54,10 +53,10 @@ class Commands:
         return b"".join(self.pieces(program, *arguments))
 
     def pieces(self, program: str, *arguments: str) -> Iterator[bytes]:
-        """Yield the output of `program` piece by piece.
+        """Yield the output of `program` in pieces.
 
-        Raises `SchedulerError`, also after the last piece; `CommandFailed` if the command ran and
-        failed.
+        Raises `SchedulerError`, possibly after the last piece; `CommandFailed` if the command ran
+        and failed.
         """
         return self._pieces(
             program, [self._path(program), *arguments], self._environment(), self.timeout_seconds
@@ -68,18 +67,17 @@ class Commands:
     ) -> str:
         """Run `program` with a script as input and these variables, and return its output.
 
-        Raises like `pieces`.
-
-        It ends in time even if this process is killed: a later look-up finds the job, or there is
-        none.
+        Raises like `pieces`. The command ends in time even if this process is killed, so that a
+        later look-up by name is conclusive.
         """
         return self._submit(
             program, [self._path(program), *arguments], script, {**variables, **self._environment()}
         )
 
     def submit_by(self, command: Sequence[str], *, content: IO[bytes]) -> str:
-        """Run a whole command that submits, as `submit` does;
-        `SLURM_CONF` and the like are its own business.
+        """Run a complete command that submits a job, as `submit` does.
+
+        Variables such as `SLURM_CONF` are not set: the command sets its own.
         """
         return self._submit(command[0], command, content, self._environment())
 
@@ -138,9 +136,11 @@ class Commands:
         with process:
             try:
                 yield from self._answer(program, process, time.monotonic() + seconds)
-            except BaseException:  # also if the caller stops reading
+            except BaseException:
+                # Also when the caller stops reading.
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # the command and its children
+                    # Kill the command with its children.
+                    os.killpg(process.pid, signal.SIGKILL)
                 raise
 
     def _answer(
@@ -186,15 +186,16 @@ def _read(process: subprocess.Popen[bytes], ends_at: float) -> Iterator[tuple[IO
 
 
 class CommandScheduler:
-    """What adapters that run commands share: their options, among them `bin`,
-    the directory of the commands, and `timeout_seconds` of one command.
+    """Base class of adapters that run commands.
+
+    Common options: `bin`, the directory of the commands, and `timeout_seconds` of one command.
     """
 
     name: str
     known_options: frozenset[str]
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` for an unknown option or an invalid time limit."""
+        """Raise `ValueError` for an unknown option or an invalid time limit."""
         if unknown := options.keys() - self.known_options - {"bin", "timeout_seconds"}:
             raise ValueError(
                 f"unknown options of the {self.name} adapter: {', '.join(sorted(unknown))}"
@@ -208,8 +209,9 @@ class CommandScheduler:
     def _commands_with(
         self, *, inherits: tuple[str, ...], most_bytes: int = 1 << 30, **variables: str
     ) -> Commands:
-        """Return the commands with the `variables` that are not empty;
-        the other arguments are as in `Commands`.
+        """Return the commands with the `variables` that are not empty.
+
+        The other arguments are those of `Commands`.
         """
         non_empty = {name: value for name, value in variables.items() if value}
         return Commands(

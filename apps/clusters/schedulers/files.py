@@ -1,6 +1,4 @@
-"""Read untrusted files of a spool: only regular files of limited size,
-without following symlinks.
-"""
+"""Read untrusted spool files: only regular files of limited size, without following symlinks."""
 
 import errno
 import os
@@ -20,7 +18,8 @@ from apps.clusters.schedulers.base import (
     identity_of,
 )
 
-MAX_FILE_BYTES = 64 * 1024 * 1024  # capture holds whole files in memory
+# Capture holds whole files in memory.
+MAX_FILE_BYTES = 64 * 1024 * 1024
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -30,22 +29,22 @@ _REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM,
 
 
 class DirectorySpool:
-    """A spool with jobs as files in `directory` or its subdirectories, each watched on its own."""
+    """A spool with jobs as files in `directory` or its subdirectories; every directory is watched."""
 
     scheduler: str
     subdirectory: re.Pattern[str]
 
     def __init__(self, directory: Path) -> None:
-        """Raises `SpoolError` if `directory` does not exist or cannot be read."""
+        """Raise `SpoolError` if `directory` does not exist or cannot be read."""
         self.directory = directory
         self._subdirectories()
 
     def watched(self) -> list[Path]:
-        """Return the root and every existing subdirectory; the scheduler may create more later."""
+        """Return the root and the existing subdirectories; the scheduler may create more later."""
         return [self.directory, *(self.directory / name for name in self._subdirectories())]
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """Yield every job entry. Raises `SpoolError` at the end, after all readable entries."""
+        """Yield every job entry. Raises `SpoolError` after all readable entries."""
         failures = []
         for names in self.scanned():
             try:
@@ -61,22 +60,22 @@ class DirectorySpool:
             raise SpoolError("; ".join(failures))
 
     def scanned(self) -> Iterable[tuple[str, ...]]:
-        """Return the directories with jobs, each as the names on its path."""
+        """Return the directories that contain jobs, as path components relative to the root."""
         raise NotImplementedError
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
-        """Return the entries among the names in a directory."""
+        """Yield the entries among the names in a directory."""
         raise NotImplementedError
 
     def is_index(self, path: Path) -> bool:
-        """The jobs have no list besides their files."""
+        """Return False: this spool has no list of jobs besides the files."""
         return False
 
     def identity(self, entry: SpoolEntry) -> Identity:
         return identity_of(entry.path)
 
     def _subdirectories(self, *, any_type: bool = False) -> list[str]:
-        """Return matching names, sorted; only directories unless `any_type`.
+        """Return the matching names, sorted; only directories unless `any_type`.
 
         Raises `SpoolError`.
         """
@@ -97,7 +96,7 @@ class DirectorySpool:
 
 @contextmanager
 def opened_directory(root: Path, *names: str) -> Iterator[int]:
-    """Open a directory below `root` name by name, without following symlinks.
+    """Open a directory below `root` component by component, without following symlinks.
 
     Raises `SpoolError`.
     """
@@ -123,8 +122,7 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
 def read_file(
     directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYTES
 ) -> tuple[bytes, datetime]:
-    """Return the content of `path`, a file in the open `directory`,
-    and the time of its last change.
+    """Return the content of a file in the open `directory`, and its modification time.
 
     Raises `EntryVanished`, or `EntryUnreadable` if it is not a regular file or too large.
     """

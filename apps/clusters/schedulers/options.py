@@ -1,4 +1,4 @@
-"""Options of a cluster, as written by an admin: how to submit jobs, and who may own its logs."""
+"""Options of a cluster that admins set: how to submit jobs, and who may own logs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-#: Options of a cluster that adapters do not know: the accounts whose logs every job may show,
-#: whether the rights of a job's user to read its logs are checked, and the URL of its logs.
+#: Options of a cluster that adapters do not know: accounts whose logs any job may show, whether a
+#: user's right to read a log is checked, and the URL of logs.
 LOG_OWNERS, LOG_RIGHTS, LOG_URL = LOG_OPTIONS = ("log_owners", "check_log_rights", "log_url")
-#: What the URL of a job's log is made of.
+#: Fields of the URL of a job's log.
 LOG_URL_FIELDS = ("job_id", "raw_id", "attempt", "user", "stream")
 MAX_ARRAY = 100_000
 MAX_TEST_EVENTS = 100
@@ -26,8 +26,9 @@ Limit = Annotated[int, Field(ge=0, le=10**7)]
 
 
 class SubmissionOptions(BaseModel):
-    """`accounts` are by experiment and override `account`; empty texts and zeros are not requested.
+    """Options for submitting jobs to a cluster.
 
+    `accounts` are by experiment and override `account`; empty texts and zeros are not requested.
     Requests of `experiments` start here automatically; empty means all. `in_flight` is by
     experiment and overrides `experiment_in_flight`; 0 means no limit.
     """
@@ -61,7 +62,7 @@ class SubmissionOptions(BaseModel):
 
 
 def read_options(values: Any) -> SubmissionOptions:
-    """Read the options of a submission. Raises `ValueError` with every problem."""
+    """Parse the options for submission. Raises `ValueError` that lists all problems."""
     try:
         return SubmissionOptions.model_validate(values)
     except ValidationError as error:
@@ -69,9 +70,9 @@ def read_options(values: Any) -> SubmissionOptions:
 
 
 def check_log_options(options: Any) -> None:
-    """Raises `ValueError` unless the options are as they are documented in docs/security.md."""
+    """Raise `ValueError` unless the options are as documented in docs/security.md."""
     if not isinstance(options, dict):
-        # `ValueError` also for a wrong type: callers handle one kind of error.
+        # A wrong type is a `ValueError` too, so that callers handle one exception.
         raise ValueError("Write an object: names with values.")  # noqa: TRY004
     if not isinstance(options.get(LOG_RIGHTS, False), bool):
         raise ValueError(f"{LOG_RIGHTS}: write true or false.")  # noqa: TRY004

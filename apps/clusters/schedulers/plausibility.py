@@ -1,5 +1,6 @@
-"""Records that cannot be right: flagged with the reason,
-and with their record if the rest of it can be trusted.
+"""Check the plausibility of records.
+
+A bad record is flagged with the reason, and with the record itself if the rest can be trusted.
 """
 
 import math
@@ -8,11 +9,11 @@ from datetime import datetime, timedelta
 
 from apps.clusters.schedulers.base import Flagged, JobRecord
 
-#: Clocks of other systems may be ahead by so much.
+#: The clocks of other systems may be ahead by this much.
 AHEAD = timedelta(minutes=5)
-#: Longer texts are cut where they are stored.
+#: Longer texts are truncated when stored.
 MOST_TEXT = 64_000
-#: CPU time is sampled, and clocks are rounded: measured times may exceed their limit by so much.
+#: Measured times may exceed their limit by this factor: CPU time is sampled, clocks are rounded.
 _TOLERANCE = 1.1
 _TOLERANCE_SECONDS = 60
 _TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_path")
@@ -21,8 +22,9 @@ _TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_p
 def checked(
     record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = ()
 ) -> JobRecord | Flagged:
-    """Return a record from an adapter, flagged if it is wrong or doubtful;
-    `doubts` are sentences of the adapter.
+    """Return a record, flagged if it is wrong or doubtful.
+
+    `doubts` are sentences that the adapter adds.
     """
     if problem := problem_of(record):
         return Flagged(raw(), problem)
@@ -32,8 +34,8 @@ def checked(
 
 
 def problem_of(record: JobRecord, *, at: datetime | None = None) -> str:
-    """Return why the times of a record are impossible, also at a time;
-    empty if they are possible.
+    """Return why the times of a record are impossible, now or at time `at`; "" if they are
+    possible.
     """
     if at and record.ended_at > at + AHEAD:
         return "ended_at is in the future."
@@ -45,7 +47,7 @@ def problem_of(record: JobRecord, *, at: datetime | None = None) -> str:
 
 
 def doubts_of(record: JobRecord) -> list[str]:
-    """Return which figures and texts of a record cannot be right."""
+    """Return sentences on the figures and texts of a record that cannot be right."""
     doubts = []
     if not math.isfinite(record.cpu_seconds):
         doubts.append("cpu_seconds is not a number.")
@@ -55,7 +57,7 @@ def doubts_of(record: JobRecord) -> list[str]:
         and _exceeds(record.cpu_seconds, record.wall_seconds * record.cpus)
     ):
         doubts.append("cpu_seconds exceeds wall_seconds × cpus. Are the units seconds?")
-    # Some schedulers add up the times of all attempts.
+    # Some schedulers sum the times of all attempts.
     first_start = record.started_at if record.attempt == 1 else None
     if first_start and _exceeds(
         record.wall_seconds, (record.ended_at - first_start).total_seconds()

@@ -1,4 +1,4 @@
-"""The scheduler adapters there are, by name."""
+"""The registry of scheduler adapters by name."""
 
 from apps.clusters.schedulers.base import Scheduler
 from apps.core.domain.plugins import Registry

@@ -1,7 +1,6 @@
-"""The simulated cluster of demo and tests: a spool in Slurm's format,
-and accounting written by `manage.py simulate`.
+"""The simulated cluster of demo and tests, used like a real scheduler.
 
-It is used like a real scheduler.
+It has a spool in Slurm's format, and accounting written by `manage.py simulate`.
 """
 
 import json
@@ -43,10 +42,11 @@ CREATE TABLE IF NOT EXISTS told (
 CREATE INDEX IF NOT EXISTS told_spool_id ON told (spool_id);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-#: Below the IDs of jobs that the simulation submits itself.
+#: Lower than the IDs of jobs that the simulation submits itself.
 FIRST_SENT_ID = 5_000_000
 PARTITION = "grid"
-_BEHIND_SECONDS = 15  # the maximum delay of a running simulation
+# The maximum delay of a running simulation.
+_BEHIND_SECONDS = 15
 _TIMES = {"submitted_at", "started_at", "ended_at"}
 
 
@@ -55,7 +55,7 @@ def accounting_path(directory: Path) -> Path:
 
 
 def open_accounting(directory: Path) -> sqlite3.Connection:
-    """Open the store for writing; create it if missing. Only `simulate` does this."""
+    """Open the store for writing, creating it if necessary. Only `simulate` does this."""
     directory.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(accounting_path(directory), timeout=10, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -69,21 +69,20 @@ def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) ->
     names = [field.name for field in fields(JobRecord)]
     rows = []
     for record in records:
-        values = {
-            name: getattr(record, name) for name in names
-        }  # plain ones, which `asdict` would copy one by one
+        # `asdict` would copy every value.
+        values = {name: getattr(record, name) for name in names}
         text = json.dumps(values, default=datetime.timestamp)
         rows.append((record.raw_id, record.attempt, record.ended_at.timestamp(), text))
     connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
 
 
 def mark_complete(connection: sqlite3.Connection, until: float) -> None:
-    """Record that every job that ended before `until`, in seconds since 1970, has been added."""
+    """Record that all jobs that ended before `until`, in seconds since 1970, have been added."""
     connection.execute("INSERT OR REPLACE INTO state VALUES ('done', ?)", (json.dumps(until),))
 
 
 def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
-    """Replace the list of jobs that have not ended."""
+    """Replace the list of unfinished jobs."""
     rows = []
     for group in jobs:
         rows.append(
@@ -102,9 +101,8 @@ def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -
 class Simulated:
     """A simulated cluster.
 
-    Options: `dir`, the directory that `manage.py simulate --dir` writes, and `owners`.
-
-    With `owners` set to `yes`, failed jobs can be submitted again as their owners.
+    Options: `dir`, the directory that `manage.py simulate --dir` writes, and `owners`. With
+    `owners` set to `yes`, failed jobs can be submitted again as their owners.
     """
 
     name = "simulated"
@@ -120,9 +118,9 @@ class Simulated:
         return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Return every attempt that ended in [since, until), by time of end.
+        """Return every attempt that ended in [since, until), ordered by end.
 
-        Raises `SchedulerError` also if the simulation has not reached `until`, for example because
+        Raises `SchedulerError`, also if the simulation has not reached `until`, for example because
         it is stopped.
         """
         query = (
@@ -147,12 +145,12 @@ class Simulated:
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield queued and running jobs.
 
-        Raises `SchedulerError`, also before the simulation has written them.
+        Raises `SchedulerError`, also if the simulation has not written them yet.
         """
         with self._opened() as store:
             rows = _state(store, "current")
         if rows is None:
-            raise SchedulerError("the simulation has not said yet what waits and runs")
+            raise SchedulerError("the simulation has not written its queue yet")
         for spool_id, submitted, state, *columns in rows:
             yield CurrentJobs(
                 spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), *columns
@@ -161,21 +159,23 @@ class Simulated:
     def submit(self, job: BatchJob) -> str:
         """Queue a job; the simulation accepts it in its next step.
 
-        Raises `SubmissionRefused` like Slurm for an invalid name or partition, otherwise
+        Raises `SubmissionRefused` for an invalid name or partition, as Slurm does, else
         `SchedulerError`.
         """
         check_name(job.name)
         if job.partition not in {"", PARTITION}:
             raise SubmissionRefused(f"there is no partition {job.partition!r}")
         if job.tasks < 1 or any("\0" in text for text in (job.script, *job.environment.values())):
-            raise SubmissionRefused("a job has tasks, and its script and variables hold no NUL")
+            raise SubmissionRefused(
+                "a job needs tasks, and its script and variables must not contain a NUL"
+            )
         return self._queue(job)
 
     def submit_as_owner(self, job: OwnedJob) -> str:
-        """Queue a job of another user once more, a task under its number in a new array.
+        """Queue a job of another user again; a task keeps its number in a new array.
 
-        Raises as `submit`, also while the first one is queued or runs. Other tasks of its array may
-        run.
+        Raises as `submit`, also while the first job is queued or running. Other tasks of its array
+        may be running.
         """
         if self._is_there(job.first_id, job.task):
             if job.task is None:
@@ -201,9 +201,9 @@ class Simulated:
         return self._queue(retry, owner=job.owner, first_task=job.task)
 
     def _is_there(self, first_id: str, task: int | None) -> bool:
-        """Return whether a job is queued or runs.
+        """Return whether a job is queued or running.
 
-        `task` is its number in the array `first_id`, None if it has none.
+        `task` is its number in the array `first_id`; None if it is not in an array.
         """
         with self._opened() as store:
             current = {str(row[0]) for row in _state(store, "current") or ()}
@@ -212,7 +212,8 @@ class Simulated:
             if is_unread or task is None or first_id not in current:
                 return is_unread or first_id in current
 
-            # The queue lists arrays: the task has ended if accounting has its end, unless it was
+            # The queue lists arrays, not tasks: a task has ended if accounting has its end and it
+            # was not
             # requeued.
             query = "SELECT record FROM attempt WHERE raw_id IN (?, ?) ORDER BY attempt"
             rows = store.execute(query, (int(first_id), int(first_id) + task + 1)).fetchall()
@@ -226,7 +227,7 @@ class Simulated:
     def _queue(self, job: BatchJob, *, owner: str = "", first_task: int | None = 0) -> str:
         """Store a job for the next step.
 
-        `first_task` is its lowest number in its array, None if it is no array.
+        `first_task` is the lowest task number of the array; None if the job is not an array.
         """
         with self._opened("rw") as store:
             last = store.execute(
@@ -249,7 +250,7 @@ class Simulated:
         return str(spool_id)
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the ID of the first job of this name. Raises `SchedulerError`."""
+        """Return the ID of the first job with this name. Raises `SchedulerError`."""
         check_name(name)
         with self._opened() as store:
             row = store.execute("SELECT min(spool_id) FROM sent WHERE name = ?", (name,)).fetchone()
@@ -266,7 +267,7 @@ class Simulated:
 
     def _tell(self, spool_id: str, word: str) -> None:
         if not spool_id.isdigit():
-            raise SchedulerError(f"{spool_id!r} is no id of a job")
+            raise SchedulerError(f"{spool_id!r} is not a job ID")
         with self._opened("rw") as store:
             store.execute("INSERT INTO told (spool_id, word) VALUES (?, ?)", (int(spool_id), word))
 
@@ -290,11 +291,11 @@ class Simulated:
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths in accounting, which has them for every started job."""
+        """Return the paths in accounting, which has them for every job that started."""
         return record.known_paths() if record.started_at else None
 
 
 def _state(store: sqlite3.Connection, name: str) -> Any:
-    """Return a value written by the simulation; None if it is missing."""
+    """Return a value that the simulation has written; None if it is missing."""
     row = store.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return json.loads(row[0]) if row else None

@@ -1,7 +1,7 @@
 """Open scripts and logs at paths given by users, with the permissions of that user.
 
-The rights of this process do not matter; symlinks do not mislead it, and devices and FIFOs are not
-touched.
+The privileges of this process are not used. Symlinks cannot redirect it, and devices and FIFOs are
+not opened.
 """
 
 import errno
@@ -22,13 +22,13 @@ _LATER = {
     errno.EMFILE,
     errno.ENFILE,
 }
-_LATER |= {errno.EAGAIN}  # a lease
+# EAGAIN: the file has a lease.
+_LATER |= {errno.EAGAIN}
 READ = 4
 SEARCH = 1
 _ACL = "system.posix_acl_access"
-_OPENED = (
-    os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-)  # opens nothing yet: a device is not touched, a FIFO does not block
+# O_PATH opens no device and does not block on a FIFO.
+_OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -37,19 +37,23 @@ class NotReadable(Exception):
 
 
 class NotNow(NotReadable):
-    """The file cannot be read now, but perhaps later: its server is unavailable."""
+    """The file cannot be read now, because its server is unavailable, but possibly later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The user who reads. Unknown users and root may read only what everyone may."""
+    """The user who reads a file.
+
+    Unknown users and root may read only what everyone may read.
+    """
 
     uid: int = -1
     groups: frozenset[int] = frozenset()
 
     def may(self, descriptor: int, right: int) -> bool:
-        """Decide by owner, group and mode like the kernel;
-        group permissions of access lists are not trusted.
+        """Return whether owner, group and mode grant a right, as the kernel would decide.
+
+        Group permissions are ignored if the file has an access list.
         """
         status = os.fstat(descriptor)
         if status.st_uid == self.uid:
@@ -75,8 +79,7 @@ def account_of(user: str | int) -> Account:
 
 @contextmanager
 def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator[int]:
-    """Open the directories of an absolute path one by one,
-    without following symlinks or opening them to read.
+    """Open the directories of an absolute path one by one with O_PATH, without following symlinks.
 
     `check` is called with descriptor and path of each directory except `/`, and may raise. Raises
     `OSError`.
@@ -99,10 +102,8 @@ def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator
 def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iterator[int]:
     """Open a file in an open directory for reading, after `check` has accepted its descriptor.
 
-    Raises `OSError`.
-
-    Before that, the file is not touched. A symlink raises `ELOOP`; a file with a lease of its
-    owner, for which the kernel would wait, raises `EAGAIN`.
+    The file is not touched before that. Raises `OSError`: `ELOOP` for a symlink, `EAGAIN` for a
+    file whose lease would make the kernel wait.
     """
     handle = os.open(name, _OPENED, dir_fd=directory)
     try:
@@ -121,14 +122,13 @@ def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iter
 def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """Return the content and status of a file.
 
-    Symlinks are followed where the account may go. Raises `NotReadable`.
-
-    Without an account, the permissions of this process apply, and a symlink is refused.
+    Symlinks are followed where the account has access. Without an account, the permissions of this
+    process apply, and a symlink is refused. Raises `NotReadable`.
     """
 
     def check_directory(directory: int, _: Path) -> None:
         if account and not account.may(directory, SEARCH):
-            raise NotReadable("the job's owner may not go there")
+            raise NotReadable("the job's owner cannot access this directory")
 
     def check_file(handle: int) -> None:
         status = os.fstat(handle)
@@ -152,7 +152,8 @@ def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[byt
     except OSError as error:
         kind = NotNow if error.errno in _LATER else NotReadable
         raise kind(error.strerror or str(error)) from error
-    except ValueError as error:  # a NUL in the path
+    except ValueError as error:
+        # The path contains a NUL.
         raise NotReadable(str(error)) from error
 
 

@@ -128,7 +128,10 @@ def hidden_directory(home):
     ("make", "reason"),
     [
         (lambda home: (home / "run.sh").symlink_to("/etc/shadow"), "may not read it"),
-        (lambda home: (home / "run.sh").symlink_to(hidden_directory(home)), "may not go there"),
+        (
+            lambda home: (home / "run.sh").symlink_to(hidden_directory(home)),
+            "cannot access this directory",
+        ),
         (lambda home: write(home / "run.sh", mode=0o600), "may not read it"),
         (lambda home: write(home / "run.sh", mode=0o640), "may not read it"),
     ],

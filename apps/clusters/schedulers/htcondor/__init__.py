@@ -1,1 +1,1 @@
-"""HTCondor: the schedd's job queue log and spool, and its history."""
+"""The HTCondor adapter: the schedd's job queue log, spool and history."""

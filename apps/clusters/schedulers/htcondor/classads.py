@@ -1,13 +1,13 @@
-"""HTCondor's job ads as the schedd writes them: a line `Name = value` per attribute;
-names ignore case.
+"""Parse HTCondor's job ads as the schedd writes them: one line `Name = value` per attribute.
 
-Only literals are read. Expressions come from users and are never evaluated; they count as no value.
+Names are case-insensitive. Only literals are parsed: expressions come from users, are never
+evaluated, and count as missing.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
-#: The lines of an ad by lower-case attribute name.
+#: The lines of an ad by attribute name in lower case.
 Ad = Mapping[bytes, bytes]
 
 _NUMBER = re.compile(rb"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
@@ -19,7 +19,7 @@ def line_of(name: bytes, value: bytes) -> bytes:
 
 
 def read_ad(lines: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Read an ad; other lines are skipped."""
+    """Parse an ad; other lines are skipped."""
     ad = {}
     for line in lines:
         name, equals, value = line.partition(b"=")
@@ -38,7 +38,7 @@ def string_of(ad: Ad, name: str) -> bytes | None:
 
 
 def text_of(ad: Ad, name: str) -> str:
-    """Return a string as text that any store accepts; empty if it is missing."""
+    """Return a string attribute as text without NUL or invalid bytes; empty if it is missing."""
     return (string_of(ad, name) or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
@@ -48,7 +48,7 @@ def number_of(ad: Ad, name: str) -> float | None:
 
 
 def integer_of(ad: Ad, name: str) -> int | None:
-    """Return a number without its fraction; None if it is missing or exceeds 64 bits."""
+    """Return the integer part of a number; None if it is missing or exceeds 64 bits."""
     number = number_of(ad, name)
     if number is not None and abs(number) < 2**63:
         return int(number)
@@ -60,12 +60,12 @@ def truth_of(ad: Ad, name: str) -> bool | None:
 
 
 def quoted(string: bytes) -> bytes:
-    """Write a string literal; only quotes are escaped."""
+    """Return a string literal; only quotes are escaped."""
     return b'"' + string.replace(b'"', b'\\"') + b'"'
 
 
 def unquoted(value: bytes) -> bytes | None:
-    """Read a string literal; None for anything else."""
+    """Return the content of a string literal; None for anything else."""
     inner = value[1:-1]
     if len(value) < 2 or not value.startswith(b'"') or not value.endswith(b'"'):
         return None

@@ -1,4 +1,4 @@
-"""What is archived besides the script: the ads, and the submit description if the schedd has it."""
+"""The description archived with a script: the job ads, and the submit description if there is one."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from apps.clusters.schedulers.htcondor.environment import (
 )
 from apps.clusters.schedulers.htcondor.queue_log import Cluster
 
-# The schedd's own secrets, and the arguments, which are archived separately with secrets masked.
+# Secrets of the schedd, and the arguments, which are archived separately with secrets masked.
 _LEFT_OUT = re.compile(
     rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*|args"
     rb"|arguments"
@@ -21,8 +21,9 @@ _LEFT_OUT = re.compile(
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
 _FIRST_FILE = b"\n# condor_submit."
-_MOST_COMPARED = 200_000_000  # variables times bytes: no job may keep capture busy
-# shorter secrets are replaced only in the environment: elsewhere they may mean something else
+# Variables times bytes. The limit prevents one job from blocking capture.
+_MOST_COMPARED = 200_000_000
+# Shorter secrets are replaced only in the environment: elsewhere they may be ordinary text.
 _LONG_ENOUGH = 6
 
 
@@ -72,7 +73,7 @@ def with_values(description: bytes, before: Iterable[Variable], after: Iterable[
 
 
 def _spellings(value: bytes) -> set[bytes]:
-    """Return the ways in which a value may be written, depending on the quotes around it."""
+    """Return the spellings of a value in the possible contexts of quotes."""
     spellings = set()
     for text in (value, value.replace(b"'", b"''")):
         for double_quote in (b'"', b'\\"', b'""'):
@@ -112,9 +113,9 @@ def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
 
 
 def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:
-    """Replace values in an environment, in the new syntax without a delimiter.
+    """Replace values in an environment; return None if nothing changes.
 
-    None if nothing changes.
+    Without a `delimiter`, the environment has the new syntax.
     """
     try:
         if delimiter is None:

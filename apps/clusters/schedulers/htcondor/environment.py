@@ -1,4 +1,4 @@
-"""Environments as HTCondor writes them, in two syntaxes.
+"""Parse and write environments in HTCondor's two syntaxes.
 
 `Environment` (V2): `A=1 B='two words' C='it''s'`, split at blanks outside single quotes; quotes are
 doubled. `Env` (V1): `A=1;B=two words`, split at `;` or `EnvDelim`, without escapes.
@@ -17,9 +17,9 @@ _TO_QUOTE = re.compile(rb"[' \t\r\n]")
 
 
 def variables_of(ad: Ad) -> tuple[Variable, ...]:
-    """Return the variables of a job; the last value counts.
+    """Return the variables of a job; the last value of a name counts.
 
-    Raises `ValueError` for unmatched quotes.
+    Raises `ValueError` for unbalanced quotes.
     """
     text = string_of(ad, "Environment")
     if text is not None:
@@ -37,7 +37,7 @@ def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
 
 
 def read_v2(text: bytes) -> list[Variable]:
-    """Read the new syntax. Raises `ValueError`."""
+    """Parse the new syntax. Raises `ValueError`."""
     entries: list[list[bytes]] = []
     position = 0
     in_entry = False

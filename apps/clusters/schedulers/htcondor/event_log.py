@@ -1,8 +1,8 @@
-"""Records from HTCondor's event log, `EVENT_LOG` or that of a job:
-`NNN (cluster.proc.subproc) time text`, then `...`.
+"""Parse records from HTCondor's event log: `EVENT_LOG`, or the log of one job.
 
-The log has neither owner nor account unless `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` writes them. A
-time without a year is of the last year in which it is not later than `newest`.
+An event is `NNN (cluster.proc.subproc) time text` and ends with `...`. The log has neither owner
+nor account unless `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` adds them. A time without a year is taken
+from the latest year in which it is not after `newest`.
 """
 
 import re
@@ -43,7 +43,7 @@ _AHEAD = timedelta(days=1)
 
 @dataclass
 class _Job:
-    """A job after the events read so far."""
+    """The state of a job after the events parsed so far."""
 
     submitted_at: datetime
     started_at: datetime | None = None
@@ -55,8 +55,9 @@ class _Job:
 
 
 def records_of_events(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the last attempt of each job that ended, from whole events;
-    it was submitted in the same log.
+    """Yield the last attempt of each job that was both submitted and ended in the log.
+
+    Incomplete events are ignored.
     """
     jobs: dict[tuple[int, int], _Job] = {}
     for event in re.split(r"^\.\.\.\s*$", text, flags=re.MULTILINE)[:-1]:
@@ -106,9 +107,7 @@ def _apply(
 
 
 def _host_in(event: str) -> str:
-    """Return the host on which a job started, by the first pattern that matches;
-    empty if none does.
-    """
+    """Return the host on which a job started, by the first pattern that matches; "" if none does."""
     for pattern in _HOSTS:
         match = pattern.search(event)
         if match:
@@ -120,7 +119,7 @@ def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime
     returned = _RETURNED.search(event)
     signalled = _SIGNALLED.search(event)
     if kind == _TERMINATED and not returned and not signalled:
-        raise ValueError("neither a return value nor a signal")
+        raise ValueError("it has neither a return value nor a signal")
 
     code = int(returned[1]) if returned else 0
     signal = int(signalled[1]) if signalled else 0

@@ -1,7 +1,7 @@
-"""The schedd's history: ads of jobs that left the queue, each followed by a line `*** …`.
+"""Parse the schedd's history: ads of jobs that left the queue, each followed by a line `*** …`.
 
-It is read from the end, because the newest jobs are wanted. An incomplete last ad is left for the
-next time.
+Files are read from the end, because the newest jobs are needed. An incomplete last ad is left for
+the next run.
 """
 
 import os
@@ -20,7 +20,7 @@ _JOB_BANNER = re.compile(
 )
 _ROTATED = re.compile(r"\.\d{8}T\d{6}")
 _PER_JOB = re.compile(r"history\..+")
-#: The year 2242: a time in another unit than seconds, read to be flagged.
+#: The year 2242. Later times are in another unit than seconds; their ads are read to be flagged.
 _NO_TIME = 2**33
 _BLOCK_BYTES = 256 * 1024
 _MOST_AD_BYTES = 16 * 1024 * 1024
@@ -52,9 +52,9 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
 
 
 def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
-    """Yield the ads in a directory with one file per job, written since then.
+    """Yield the ads in a directory with one file per job, if written at or after `since`.
 
-    Raises `SchedulerError`.
+    Raises `SchedulerError` if a file cannot be read.
     """
     try:
         with os.scandir(directory) as entries:
@@ -73,7 +73,7 @@ def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
 
 
 def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generator[Ad, None, bool]:
-    """Yield the candidate ads of a file. Return whether all earlier ads are older than `since`."""
+    """Yield the candidate ads of a file; return whether all earlier ads are older than `since`."""
     first = int(since.timestamp())
     last = until.timestamp()
     lines: list[bytes] = []
@@ -88,9 +88,10 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
             yield read_ad(reversed(lines))
         banner = _JOB_BANNER.fullmatch(line)
         if banner and banner[2] and int(banner[2]) < first:
-            return True  # written to the previous file, so ended before
+            return True
+        # The ad was written before the period, so its job and all earlier ones ended before it.
         completed = int(banner[1]) if banner else -1
-        # A removed job has no completion date; its ad has the time.
+        # A removed job has no completion date in the banner; its ad has the time.
         in_time = completed <= 0 or first <= completed < last or completed > _NO_TIME
         is_candidate = banner is not None and in_time
         lines = []
@@ -101,7 +102,7 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
 
 
 def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the complete lines of a file from its end."""
+    """Yield the complete lines of a file, last line first."""
     position = file.seek(0, os.SEEK_END)
     line_end = b""
     is_last = True

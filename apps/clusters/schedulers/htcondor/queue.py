@@ -1,4 +1,4 @@
-"""List all jobs in the queue of a schedd with `condor_q -json`.
+"""List all jobs in a schedd's queue with `condor_q -json`.
 
 The format is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor
 8.6 to 25: a list of objects, or nothing if no job matches; an expression is a string. The numbers
@@ -33,14 +33,14 @@ _STATES = {
     _SUSPENDED: CurrentState.RUNNING,
 }
 _NEEDED = ("ClusterId", "QDate", "JobStatus")
-#: Held by the schedd while input files are transferred.
+#: The hold reason code of jobs whose input files are being transferred to the schedd.
 _SPOOLING = 16
 
 
 def current_jobs(
     commands: Commands, *, schedd: str = "", pool: str = ""
 ) -> Iterator[CurrentJobs | Flagged]:
-    """Yield the jobs that have not ended, by cluster of jobs, with one command.
+    """Yield the unfinished jobs, by cluster of jobs, with one command.
 
     Raises `SchedulerError`.
     """
@@ -52,7 +52,7 @@ def current_jobs(
 
 
 def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
-    """Count the jobs in an answer.
+    """Count the jobs in a response.
 
     Raises `SchedulerError` if it is incomplete or not a list of objects.
     """
@@ -60,9 +60,9 @@ def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
     try:
         ads = json.loads(text, strict=False) if text.strip() else []
     except (ValueError, RecursionError) as error:
-        raise SchedulerError(f"condor_q: its answer cannot be read: {error}") from error
+        raise SchedulerError(f"condor_q: the response cannot be parsed: {error}") from error
     if not isinstance(ads, list):
-        raise SchedulerError("condor_q: its answer is no list of jobs")
+        raise SchedulerError("condor_q: the response is not a list of jobs")
 
     counts: QueueCounts = Counter()
     flagged = []
@@ -82,9 +82,7 @@ def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
 
 
 def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] | None:
-    """Return cluster, time of submission, state, account and hold code;
-    None if the job has ended.
-    """
+    """Return cluster, submission time, state, account and hold code; None if the job has ended."""
     cluster, submitted, status = (_number(ad.get(name.casefold())) for name in _NEEDED)
     state = _STATES.get(status)
     if state is None:
@@ -106,7 +104,7 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] |
 
 
 def _number(value: object) -> int:
-    """Return an integer that is a valid time; otherwise 0."""
+    """Return an integer that is a valid time, else 0."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11:
         return value
     return 0

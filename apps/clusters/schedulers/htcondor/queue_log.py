@@ -1,8 +1,8 @@
-"""Follow the `job_queue.log` of a schedd as it grows.
+"""Follow a schedd's `job_queue.log` as it grows.
 
 Each line is a record: 101 creates an ad, 102 destroys it, 103 sets an attribute, 104 deletes one,
 105 and 106 enclose a transaction, 107 starts the file. The schedd compacts the file from time to
-time. Keys are `0N.-1` for the ad that the jobs of cluster N share, and `N.P` for its job P.
+time. Keys are `0N.-1` for the ad shared by the jobs of cluster N, and `N.P` for its job P.
 """
 
 import os
@@ -15,7 +15,8 @@ from pathlib import Path
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, line_of
 
-MOST_DESTROYED = 5_000  # clusters kept after they left the queue, for slow readers
+# Clusters that are kept after they left the queue, for slow readers.
+MOST_DESTROYED = 5_000
 
 _KEY = re.compile(rb"0?([1-9][0-9]{0,9})\.(-1|[0-9]{1,10})")
 _SEQUENCE = re.compile(rb"107 ([0-9]{1,18}) ")
@@ -27,7 +28,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Cluster:
-    """One submission: the ad of the cluster, and what differs in its first job."""
+    """One submission: the ad of the cluster, and the attributes in which its first job differs."""
 
     number: int
     common: dict[bytes, bytes] = field(default_factory=dict)
@@ -35,12 +36,13 @@ class Cluster:
     first_proc: int | None = None
 
     def ad(self) -> Ad:
-        """Return the ad of the first job, or of the cluster if it has none yet."""
+        """Return the ad of the first job, or of the cluster if it has no job yet."""
         return {**self.common, **self.first}
 
     def submitted(self) -> int:
-        """Return `QDate` in seconds since 1970, which is the same for all jobs of the cluster
-        and never changes.
+        """Return `QDate` in seconds since 1970.
+
+        It is the same for all jobs of the cluster and never changes.
         """
         return integer_of(self.common, "QDate") or integer_of(self.first, "QDate") or 0
 
@@ -51,9 +53,9 @@ class JobQueueLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clusters: dict[int, Cluster] = {}
-        #: Clusters that left the queue, the latest last.
+        #: Clusters that left the queue, newest last.
         self.destroyed: OrderedDict[int, Cluster] = OrderedDict()
-        #: Incremented with each cluster that enters or leaves the queue.
+        #: Incremented when a cluster enters or leaves the queue.
         self.changes = 0
         self._descriptor = -1
         self._header = b""
@@ -68,14 +70,15 @@ class JobQueueLog:
             self._descriptor = -1
 
     def refresh(self) -> None:
-        """Read what was appended since the last time.
+        """Read the records appended since the last call.
 
         Raises `SpoolError` if the file cannot be read.
         """
         try:
             if self._descriptor < 0:
                 self._start(self._previous())
-            self._take_in()  # including the end of a replaced file
+            # If the file was replaced, this reads the end of the old one.
+            self._take_in()
             if not self._is_replaced():
                 return
             before = dict(self.clusters)
@@ -100,8 +103,9 @@ class JobQueueLog:
         return os.pread(self._descriptor, len(self._header), 0) != self._header
 
     def _previous(self) -> Path:
-        """Return the previous file, which the schedd keeps:
-        it has the jobs missed while capture was stopped.
+        """Return the path of the previous log if the schedd kept it, else of the current one.
+
+        The previous log has the jobs that were missed while capture was stopped.
         """
         self._start(self.path)
         sequence = _SEQUENCE.match(os.pread(self._descriptor, _SHARED_BYTES, 0))
@@ -191,7 +195,7 @@ class JobQueueLog:
             self.destroyed.popitem(last=False)
 
     def _share(self, text: bytes) -> bytes:
-        """Return the shared copy of a short text, since queues repeat attributes many times."""
+        """Return the shared copy of a short text: attributes repeat many times in a queue."""
         if len(text) > _SHARED_BYTES or len(self._shared) >= _MOST_SHARED:
             return self._shared.get(text, text)
         return self._shared.setdefault(text, text)

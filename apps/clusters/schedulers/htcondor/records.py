@@ -1,6 +1,6 @@
-"""Job records from the ads of jobs that left the queue.
+"""Convert the ads of jobs that left the queue to job records.
 
-An ad that cannot be read, or is wrong, is flagged.
+An ad that cannot be parsed or is implausible is flagged.
 """
 
 import re
@@ -25,7 +25,8 @@ _COMPLETED = 4
 _HELD = 5
 _OUT_OF_RESOURCES = 34
 _OF_MEMORY = 102
-_TIME_IS_UP = {46, 47}  # allowed_job_duration, allowed_execute_duration
+# allowed_job_duration and allowed_execute_duration.
+_TIME_IS_UP = {46, 47}
 _MEMORY = re.compile(r"(?i)\bmemory\b")
 _REMOVED_BY = re.compile(r"\(by user ([^\s)]+)\)")
 _SITES = (
@@ -35,15 +36,15 @@ _SITES = (
     "MATCH_GLIDEIN_Site",
 )
 _NO_SITE = {"", "Unknown", "Local Job"}
-#: The schedd writes numbers here, not expressions.
+#: The schedd writes these as numbers, never as expressions.
 _MEASURED = ("RemoteUserCpu", "RemoteSysCpu", "RemoteWallClockTime", "CpusProvisioned", "ExitCode")
 _MEGABYTE = 1024 * 1024
 
 
 def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged:
-    """Return the last attempt of a job, the one described by its ad.
+    """Return the last attempt of a job, which its ad describes.
 
-    `cpu_model_attribute` is that of machines, copied to ads of jobs by `SYSTEM_JOB_MACHINE_ATTRS`.
+    `cpu_model_attribute` is a machine attribute that `SYSTEM_JOB_MACHINE_ATTRS` copies to job ads.
     """
     cluster = integer_of(ad, "ClusterId")
     proc = integer_of(ad, "ProcId")
@@ -63,7 +64,7 @@ def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged
 
 
 def records_of_history(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of a copy of a history file, in which a line `*** …` follows each ad."""
+    """Yield the records of a history file, in which a line `*** …` follows each ad."""
     for ad in re.split(r"^\*\*\* .*$", text, flags=re.MULTILINE):
         if ad.strip():
             yield read_record(read_ad(ad.encode("utf-8", "surrogatepass").splitlines()))
@@ -82,6 +83,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
     reason = text_of(ad, "RemoveReason")
     by = _REMOVED_BY.search(reason)
     arguments = text_of(ad, "Arguments") or text_of(ad, "Args")
+    # A slot is named `slot1@glidein_1@host`.
     return JobRecord(
         job_id=f"{cluster}.{proc}",
         raw_id=cluster,
@@ -93,9 +95,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submitted_at=submitted_at,
         started_at=_time(ad, "JobCurrentStartDate") or _time(ad, "JobStartDate"),
         ended_at=ended_at,
-        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[
-            2
-        ],  # `slot1@glidein_1@host`
+        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2],
         cpus=integer_of(ad, "CpusProvisioned") or integer_of(ad, "RequestCpus") or 0,
         cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0)
         + (number_of(ad, "RemoteSysCpu") or 0.0),
@@ -126,7 +126,7 @@ def _ending(ad: Ad) -> tuple[JobState, int, int]:
     if status == _REMOVED:
         return _removed(ad), 0, 0
     if status not in (_COMPLETED, None):
-        raise ValueError(f"JobStatus {status} is none of a job that has ended")
+        raise ValueError(f"JobStatus {status} is not that of a finished job")
     if truth_of(ad, "ExitBySignal"):
         return JobState.FAILED, 0, integer_of(ad, "ExitSignal") or 0
     code = integer_of(ad, "ExitCode")
@@ -135,7 +135,7 @@ def _ending(ad: Ad) -> tuple[JobState, int, int]:
 
 
 def _removed(ad: Ad) -> JobState:
-    """Return the state of a removed job; if it was on hold, the reason of the hold counts."""
+    """Return the state of a removed job; for a job on hold, the hold reason decides."""
     if not _hold_reason(ad):
         return JobState.CANCELLED
     code = integer_of(ad, "HoldReasonCode") or integer_of(ad, "LastHoldReasonCode")
@@ -149,7 +149,7 @@ def _removed(ad: Ad) -> JobState:
 
 
 def _hold_reason(ad: Ad) -> str:
-    """Return why a job was on hold when it was removed; empty if it was not."""
+    """Return why a job was on hold when it was removed; "" if it was not."""
     if integer_of(ad, "JobStatus") != _REMOVED or integer_of(ad, "LastJobStatus") != _HELD:
         return ""
     return text_of(ad, "HoldReason") or text_of(ad, "LastHoldReason")
@@ -163,7 +163,7 @@ def _time(ad: Ad, name: str) -> datetime | None:
 
 
 def _max_memory(ad: Ad) -> int | None:
-    """Return the peak memory; `MemoryUsage` is usually an expression of the other two."""
+    """Return the peak memory; `MemoryUsage` is usually an expression of the other two attributes."""
     megabytes = integer_of(ad, "MemoryUsage")
     if megabytes is not None:
         return megabytes * _MEGABYTE
@@ -175,7 +175,7 @@ def _times(number: int | None, unit: int) -> int | None:
 
 
 def _path(ad: Ad, name: str) -> str:
-    """Return the path of an output file; empty if there is none or it is incomplete."""
+    """Return the path of an output file; "" if there is none or it is incomplete."""
     path = text_of(ad, name)
     directory = text_of(ad, "Iwd")
     if not path or path == "/dev/null" or "$(" in path or not (path.startswith("/") or directory):

@@ -12,7 +12,7 @@ from apps.clusters.schedulers.htcondor.queue import current_jobs
 from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 
-#: Maximum size of the output of condor_q: about a million jobs.
+#: Maximum output of condor_q: enough for about a million jobs.
 MOST_BYTES = 1 << 28
 
 
@@ -20,26 +20,26 @@ class HTCondor(CommandScheduler):
     """The jobs of one schedd.
 
     Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its
-    PER_JOB_HISTORY_DIR); one is enough; with both, jobs are not counted twice. For `condor_q`:
-    `bin` (its directory), `conf` (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the
-    host), `timeout_seconds`. `cpu_model_attribute`: the attribute of machines that has their CPU
-    model, if ads of jobs have it as `MachineAttr…0`.
+    PER_JOB_HISTORY_DIR). One of them is enough; with both, no job is counted twice. For `condor_q`:
+    `bin` (its directory), `conf` (CONDOR_CONFIG), `schedd` and `pool` (names; default: those of the
+    host), `timeout_seconds`. `cpu_model_attribute`: the machine attribute with the CPU model, if job
+    ads have it as `MachineAttr…0`.
     """
 
     name = "htcondor"
     known_options = frozenset(
         {"history", "per_job_history", "conf", "schedd", "pool", "cpu_model_attribute"}
     )
-    #: Users choose their `AccountingGroup`: it does not prove that they belong to an experiment.
+    #: Users choose their `AccountingGroup`, so it does not prove that they belong to an experiment.
     accounts_are_enforced = False
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` also for an invalid name."""
+        """Raise `ValueError`, also for an invalid name."""
         super().__init__(cluster, options)
         self._schedd = self._options.get("schedd", "")
         self._pool = self._options.get("pool", "")
         if any(name.startswith("-") for name in (self._schedd, self._pool)):
-            raise ValueError("options schedd and pool are names")
+            raise ValueError("options schedd and pool must be names")
         self._commands = self._commands_with(
             inherits=("CONDOR_", "_CONDOR_", "X509_", "BEARER_TOKEN", "KRB5"),
             most_bytes=MOST_BYTES,
@@ -50,10 +50,9 @@ class HTCondor(CommandScheduler):
         return HTCondorSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
-        """Yield the last attempt of every job that ended in [since, until) and left the queue,
-        by time of end.
+        """Yield the last attempt of every job that ended in [since, until) and left the queue.
 
-        Ads that cannot be read come first.
+        Ads that cannot be parsed come first; the others are ordered by their end.
         """
         history = self._options.get("history")
         per_job = self._options.get("per_job_history")
@@ -90,8 +89,5 @@ class HTCondor(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths in the ad, where all macros are expanded.
-
-        None for a job that never started.
-        """
+        """Return the paths in the ad, where all macros are expanded; None if the job never started."""
         return record.known_paths() if record.started_at else None

@@ -1,4 +1,4 @@
-"""Find a job's script: in the spool as submitted or, most often, still in the user's directory."""
+"""Find a job's script, in the spool or, most often, still in the user's directory."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _ELF = b"\x7fELF"
 
 
 class Script(NamedTuple):
-    """A script, and why it may differ from the one that ran. Empty if there is none to keep."""
+    """A script, and why it may differ from the one that ran. Empty if none can be kept."""
 
     content: bytes
     caveat: str = ""
@@ -25,11 +25,11 @@ class Script(NamedTuple):
 def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: Patience) -> Script:
     """Return the executable of a job if it is a script.
 
-    Raises `SpoolError` if it may be readable later.
+    Raises `SpoolError` if a retry may succeed.
     """
     owner = text_of(ad, "Owner")
     os_user = text_of(ad, "OsUser").partition("@")[0]
-    # Older schedds let anyone set OsUser: it is ignored unless it equals the owner.
+    # In older schedds any user can set OsUser, so it is ignored unless it equals the owner.
     account = account_of(owner) if os_user in ("", owner) else Account()
     command = string_of(ad, "Cmd")
     directory = Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
@@ -37,12 +37,13 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: 
         spooled = spool / str(cluster % 10_000) / f"cluster{cluster}.ickpt.subproc0"
         return _kept(read_as(None, spooled, max_bytes=max_bytes)[0], "")
     except NotReadable:
-        pass  # the usual case: nothing is spooled
+        pass
+    # The usual case: the executable is not spooled.
     if not command:
         return Script(b"", "the job names no executable")
     if truth_of(ad, "TransferExecutable") is False:
         return Script(
-            b"", "the executable is not of this host: it lies on the execute host or in its image"
+            b"", "the executable is not of this host: it is on the execute host or in its image"
         )
     path = Path(os.path.normpath(directory / os.fsdecode(command)))
     try:

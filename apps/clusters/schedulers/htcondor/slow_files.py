@@ -1,4 +1,4 @@
-"""Read files on servers that may not answer, with a time limit."""
+"""Read files with a time limit, because their servers may not respond."""
 
 import os
 import re
@@ -9,25 +9,26 @@ from pathlib import Path
 from apps.clusters.schedulers.user_files import Account, NotNow, read_as
 
 SECONDS = 2.0
-MOST_HANGING = 200  # threads, each waiting for a file
+# Each waits in a thread of its own.
+MOST_HANGING = 200
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 _Read = tuple[bytes, os.stat_result]
 
 
 class Patience:
-    """Each read runs in a thread.
+    """Reads files in threads with a time limit.
 
-    While one hangs, no other starts on its file system; late results are kept.
+    While a read hangs, no other starts on the same file system. The result of a late read is kept.
     """
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        #: Account, path and result of hanging reads by mount point.
+        #: Account, path and result of hanging reads, by mount point.
         self._hanging: dict[Path, tuple[tuple[Account, Path], Future[_Read]]] = {}
 
     def read_as(self, account: Account, path: Path, *, max_bytes: int) -> _Read:
-        """Call `user_files.read_as`. Raises `NotReadable`, also `NotNow` if it takes too long."""
+        """Call `user_files.read_as`. Raises `NotReadable`; `NotNow` if it takes too long."""
         if self._hanging and (late := self._late(account, path)):
             return late
         reading = _begin(account, path, max_bytes)
@@ -64,13 +65,14 @@ class Patience:
 
 
 def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
-    """Read in a daemon thread."""
+    """Read a file in a daemon thread."""
     reading: Future[_Read] = Future()
 
     def read() -> None:
         try:
             reading.set_result(read_as(account, path, max_bytes=max_bytes))
-        except Exception as error:  # for the thread that waits
+        except Exception as error:
+            # Pass any error on to the waiting thread.
             reading.set_exception(error)
 
     threading.Thread(target=read, daemon=True, name=f"reads {path}").start()
@@ -78,8 +80,9 @@ def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
 
 
 def _place_of(path: Path) -> Path:
-    """Return the mount point of a path without touching it; on the root file system,
-    its directory.
+    """Return the mount point of a path without accessing it.
+
+    On the root file system, return the directory of the path.
     """
     try:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()

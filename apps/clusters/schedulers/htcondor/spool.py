@@ -34,10 +34,10 @@ _SPOOLING = 16
 
 
 class HTCondorSpool:
-    """The spool at `directory`, the schedd's SPOOL, on this host."""
+    """The spool at `directory`, the schedd's SPOOL on this host."""
 
     def __init__(self, directory: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        """Raises `SpoolError` if `directory` has no readable job queue."""
+        """Raise `SpoolError` if `directory` has no readable job queue."""
         self.directory = directory
         self.max_file_bytes = max_file_bytes
         self.patience = Patience()
@@ -50,7 +50,7 @@ class HTCondorSpool:
         return [self.directory]
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """Yield the clusters in the queue, and the latest that left it. Raises `SpoolError`."""
+        """Yield the clusters in the queue and those that left it recently. Raises `SpoolError`."""
         with self._guard:
             self._log.refresh()
             self._listed = self._log.changes
@@ -58,27 +58,26 @@ class HTCondorSpool:
         return (self._entry(number) for number in numbers)
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the cluster for a name from `scan`; no file has this name."""
+        """Return the cluster for an entry name from `scan`; no file has such a name."""
         match = _ENTRY.fullmatch(path.name)
         if not match or path.parent != self.directory:
             return None
         return self._entry(int(match[1]))
 
     def is_index(self, path: Path) -> bool:
-        """Whether `path` is the job queue log, and clusters have entered or left it since the
-        last scan.
-        """
+        """Return whether `path` is the job queue log and its clusters changed since the last scan."""
         if path.name != _LOG or path.parent != self.directory:
             return False
         with self._guard:
             try:
                 self._log.refresh()
             except SpoolError:
-                return True  # the scan reports it
+                return True
+            # The next scan reports the error.
             return self._log.changes != self._listed
 
     def identity(self, entry: SpoolEntry) -> Identity:
-        """Return number and time of submission: a recreated queue reuses numbers."""
+        """Return cluster number and submission time: a recreated queue reuses numbers."""
         with self._guard:
             cluster = self._log.find(int(entry.job_id))
         if cluster:
@@ -86,7 +85,7 @@ class HTCondorSpool:
         return Identity(0, 0)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read a cluster from the queue, and its script from its location."""
+        """Read a cluster from the queue, and its script from wherever it is."""
         with self._guard:
             self._log.refresh()
             number = int(entry.job_id)
@@ -110,7 +109,7 @@ class HTCondorSpool:
     def with_environment(
         self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
     ) -> SpooledJob:
-        """Return `job` with other values of variables, also in the description."""
+        """Return `job` with new values of variables, also in the description."""
         pairs = tuple(variables)
         return replace(
             job,
@@ -124,11 +123,11 @@ class HTCondorSpool:
     def _read(self, entry: SpoolEntry, cluster: Cluster, ad: Ad) -> SpooledJob:
         files = self._submit_files(cluster)
         if cluster.submitted() <= 0:
-            raise EntryUnreadable(f"{entry.path}: no QDate says when it was submitted")
+            raise EntryUnreadable(f"{entry.path}: it has no submission time (QDate)")
         try:
             submitted_at = datetime.fromtimestamp(cluster.submitted(), UTC)
         except (ValueError, OverflowError, OSError) as error:
-            raise EntryUnreadable(f"{entry.path}: QDate is no time: {error}") from error
+            raise EntryUnreadable(f"{entry.path}: QDate is not a time: {error}") from error
         try:
             variables = variables_of(ad)
         except ValueError as error:
@@ -154,7 +153,7 @@ class HTCondorSpool:
         )
 
     def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
-        """Return the submit description and its items, which the schedd keeps for late
+        """Return the submit description and item data, which the schedd keeps for late
         materialization.
         """
         if not value_of(cluster.common, "JobMaterializeDigestFile"):
@@ -166,5 +165,6 @@ class HTCondorSpool:
             try:
                 files[name], _ = read_as(None, directory / name, max_bytes=self.max_file_bytes)
             except NotReadable:
-                continue  # no items if all jobs are alike
+                continue
+        # There is no item data if all jobs are alike.
         return files

@@ -1,1 +1,1 @@
-"""Slurm, 22.05 and later: its spool, its accounting, and where its jobs write."""
+"""The adapter for Slurm 22.05 and later: spool, accounting, and output paths."""

@@ -1,7 +1,6 @@
-"""Finished jobs from Slurm's accounting: rows of sacct become records,
-with stable numbers of attempts.
+"""Convert rows of sacct to records of finished jobs, with stable attempt numbers.
 
-A row that cannot be read, or is wrong, is yielded flagged.
+A row that cannot be parsed or is implausible is yielded flagged.
 """
 
 import json
@@ -56,7 +55,7 @@ FIELDS = [
 
 _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")
 _NO_TEXT = {"None", "Unknown", "None assigned", "(null)"}
-# With states, sacct selects by time of end and includes jobs that never started.
+# With states given, sacct selects by end time and includes jobs that never started.
 _ENDED = (
     "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,"
     "PREEMPTED,REQUEUED,TIMEOUT"
@@ -76,21 +75,21 @@ Row = dict[str, str]
 
 
 class Attempt(NamedTuple):
-    """The number of an attempt, and the time when the job was first submitted."""
+    """The number of an attempt, and the time of the job's first submission."""
 
     number: int
     submitted_at: datetime
 
 
 class JobRows(NamedTuple):
-    """The row of an attempt, and those of its steps."""
+    """The row of an attempt and those of its steps."""
 
     job: Row
     steps: list[Row]
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Slurm's key of an attempt: requeuing sets a new time of submission."""
+        """Slurm's key of an attempt: requeuing sets a new submission time."""
         return self.job["JobID"], self.job["Submit"]
 
 
@@ -100,13 +99,13 @@ Attempts = dict[tuple[str, str], Attempt]
 def finished_jobs(
     sacct: Sacct, *, cluster: str, since: datetime, until: datetime, settled_before: datetime
 ) -> Iterator[JobRecord | Flagged]:
-    """Yield every attempt that ended in [since, until), and rows that cannot be read.
+    """Yield every attempt that ended in [since, until), and rows that cannot be parsed.
 
-    Raises `SchedulerError` if the jobs are those of a cluster that accounting calls otherwise than
-    `cluster`: under a mistyped name all jobs of another one would be collected again.
+    Raises `SchedulerError` if the jobs belong to a cluster with another name in accounting: under a
+    mistyped name, all jobs of another cluster would be collected again.
 
-    The end of a quick job may reach the database before its start does: for a while the row has
-    neither name, directory nor array. Such a row is held back until it is whole, or ended before
+    The end of a short job may reach the database before its start; until then the row lacks name,
+    directory and array. Such a row is held back until it is complete or ended before
     `settled_before`.
     """
     times = (f"--starttime={since:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}")
@@ -122,7 +121,8 @@ def finished_jobs(
                 "`manage.py cluster remove`, or,"
                 f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
             )
-        ended_at = read_time(rows.job["End"])  # a row without an end passes, to be reported
+        # A row without an end is passed on, to be flagged.
+        ended_at = read_time(rows.job["End"])
         if ended_at is None or (
             since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)
         ):
@@ -138,7 +138,7 @@ def finished_jobs(
 
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
-    """Query the history of these jobs, and number the attempts of each."""
+    """Query the history of these jobs and number their attempts."""
     ids = sorted({selector_of(rows.job) for rows in jobs})
     if not ids:
         return {}
@@ -148,8 +148,8 @@ def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
 def number_attempts(rows: Iterable[Row]) -> Attempts:
     """Number the attempts of each job from 1.
 
-    A row continues the previous one if that was interrupted and the submission is the same;
-    otherwise the job ID was reused, and this is another job.
+    A row continues the previous one if that was interrupted and the submission is the same.
+    Otherwise the job ID was reused, and the row starts another job.
     """
     numbered: Attempts = {}
     submissions = []
@@ -178,7 +178,7 @@ def selector_of(job: Row) -> str:
 
 
 def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
-    """Group each job with its steps, which follow it."""
+    """Group each job with the steps that follow it."""
     current: JobRows | None = None
     for row in rows:
         if current and row["JobID"].startswith(current.job["JobID"] + "."):
@@ -192,7 +192,7 @@ def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
 
 
 def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord | Flagged]:
-    """Yield the record of an attempt, or one per task if they never started."""
+    """Yield the record of an attempt, or one per task if the tasks never started."""
     job = rows.job
     try:
         record = _read_record(rows, attempt)
@@ -212,7 +212,7 @@ def _raw(rows: JobRows) -> str:
 
 
 def _unreadable(rows: JobRows) -> list[str]:
-    """Return a sentence for each figure that is given, but not as a number with its unit."""
+    """Return a sentence for each figure that is not a number with its unit."""
     doubts = []
     for name, reads in _FIGURES.items():
         values = [row[name] for row in (rows.job, *rows.steps)]
@@ -225,15 +225,18 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     job, steps = rows
     job_id = _JOB_ID.fullmatch(job["JobID"])
     if not job_id:
-        raise ValueError("no job id")
+        raise ValueError("no job ID")
     exit_code, _, signal = job["ExitCode"].partition(":")
     ended_at = read_time(job["End"])
     if not ended_at:
-        raise ValueError(f"no time of end: {job['End']!r}")
-    name, _, uid = job["State"].partition(" by ")  # `FAILED`, or `CANCELLED by UID`
+        raise ValueError(f"no end time: {job['End']!r}")
+    # The state is `FAILED`, or `CANCELLED by UID`.
+    name, _, uid = job["State"].partition(" by ")
     minutes = read_number(job["TimelimitRaw"])
     memory = [size for row in (job, *steps) if (size := read_size(row["MaxRSS"])) is not None]
     host = _text(job["NodeList"])
+    # A job that never started has no host, and may have its end as start.
+    # The user who cancelled is named only if it is the owner.
     record = JobRecord(
         job_id=job["JobID"],
         raw_id=int(job["JobIDRaw"]),
@@ -262,9 +265,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(
-            uid, uid
-        ),  # by name if the row has it
+        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(uid, uid),
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
         uid=read_number(job["UID"]),

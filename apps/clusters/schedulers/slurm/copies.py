@@ -1,8 +1,7 @@
-"""The copies of scripts and environments that slurmdbd keeps:
-`sacct --batch-script` and `--env-vars`.
+"""Read the scripts and environments that slurmdbd keeps: `sacct --batch-script`, `--env-vars`.
 
-sacct prints each below a heading and escapes nothing, so a script can contain such a heading. If
-there are more headings than jobs, the jobs are queried in smaller groups, down to one.
+sacct prints each one below a heading and escapes nothing, so a script can contain such a heading.
+If there are more headings than jobs, the jobs are queried in smaller groups, down to single jobs.
 """
 
 import logging
@@ -25,8 +24,7 @@ _HEADING = re.compile(
     rb"^(?:Batch Script for|Environment used for) (\S+)(?!\S)[^\n]*\n-{80}\n", re.MULTILINE
 )
 _NONE = {b"NONE", b"NONE\n"}
-# The first line of a variable or an exported bash function. Any other line continues the previous
-# one.
+# The first line of a variable or an exported bash function. Other lines continue the previous one.
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")
 _SPOOL_ID = re.compile(r"(\d+)_")
 _JOBS_A_QUERY = 200
@@ -51,7 +49,8 @@ def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCo
         rows = _rows(sacct, numeric[first : first + _JOBS_A_QUERY])
         if not rows:
             check_rights(sacct.commands)
-        # All tasks of an array share one script: one task, preferably started, is enough.
+        # All tasks of an array share one script, so one task is enough, preferably one that
+        # started.
         tasks: dict[tuple[str, str], Row] = {}
         for row in sorted(rows, key=lambda row: "[" in row["JobID"]):
             tasks.setdefault((_spool_id(row), row["Submit"]), row)
@@ -65,7 +64,8 @@ def _rows(sacct: Sacct, selectors: Sequence[str]) -> list[Row]:
 def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
     """Yield the copies of a group.
 
-    Ambiguous output is queried again in halves; a single job is skipped.
+    If the output is ambiguous, each half of the group is queried again; an ambiguous single job is
+    skipped.
     """
     if not selectors:
         return
@@ -79,7 +79,7 @@ def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
         yield from _copies(sacct, selectors[:middle])
         yield from _copies(sacct, selectors[middle:])
     else:
-        logger.error("sacct: the copies of job %s cannot be told apart: left out", selectors[0])
+        logger.error("sacct: the copies of job %s are ambiguous and were skipped", selectors[0])
 
 
 def _texts(
@@ -89,12 +89,14 @@ def _texts(
     output = sacct.commands.output(
         "sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}"
     )
-    if rows and not output.strip():  # jobs without a text have a heading too
+    # sacct prints a heading even for jobs without text.
+    if rows and not output.strip():
         raise SchedulerError(
             f"sacct {option} prints nothing of jobs that it knows: {_NO_OPERATOR.format(_user())}"
         )
     headings = list(_HEADING.finditer(output))
-    if len(rows) == 1:  # everything after the first heading is the text
+    # Everything after the first heading is the text.
+    if len(rows) == 1:
         del headings[1:]
     if [heading[1].decode(errors="replace") for heading in headings] != [
         row["JobID"] for row in rows
@@ -108,7 +110,7 @@ def _texts(
 
 
 def check_rights(commands: Commands) -> None:
-    """Raise `SchedulerError` if accounting may hide jobs (PrivateData) from the current user."""
+    """Raise `SchedulerError` if PrivateData may hide jobs from the current user."""
     user = _user()
     try:
         slurm_user = re.search(
@@ -123,7 +125,8 @@ def check_rights(commands: Commands) -> None:
             f"name={user}",
             "format=adminlevel",
         )
-    except SchedulerError:  # then this is not the reason
+    except SchedulerError:
+        # Rights cannot be checked, so they are not reported as the reason.
         return
     if user not in {"root", slurm_user and slurm_user[1]} and level.strip() not in {
         "Operator",
@@ -142,9 +145,7 @@ def _user() -> str:
 def _latest_attempts(
     rows: Sequence[Row], scripts: Sequence[bytes | None], environments: Sequence[bytes | None]
 ) -> Iterator[StoredCopy]:
-    """Yield one copy per submission: its attempts share it,
-    and that of the first may be missing.
-    """
+    """Yield one copy per submission: attempts share it, and that of the first may be missing."""
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):
@@ -174,7 +175,10 @@ def _latest_attempts(
 
 
 def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
-    """Group lines into variables. A line of a value that looks like a variable is taken for one."""
+    """Group lines into variables.
+
+    A line of a value that looks like a variable is taken for one.
+    """
     entries: list[list[bytes]] = []
     for line in text.removesuffix(b"\n").split(b"\n"):
         if entries and not _VARIABLE.match(line):

@@ -1,7 +1,6 @@
-"""Accounting of Slurm in files: `sacct --json`, answers of slurmrestd,
-and what jobcomp plugins write.
+"""Parse Slurm's accounting in files: `sacct --json`, slurmrestd, and jobcomp plugins.
 
-Each job becomes the row that `sacct` would print for it, so that there is one reader of values.
+Each job is converted to the row that `sacct` would print, so that only one parser handles values.
 Slurm 21.08 to 25.05: later versions write a number as `{"set": true, "number": 5}` and a state as a
 list.
 """
@@ -23,8 +22,8 @@ from apps.clusters.schedulers.slurm.accounting import (
     read_records,
 )
 
-#: A line of jobcomp/filetxt. It escapes nothing: text of users is what stands between the fields
-#: around it. RE2 takes linear time, whatever the text.
+#: A line of jobcomp/filetxt. It escapes nothing, so user text is whatever stands between the fields
+#: around it. RE2 takes linear time for any text.
 _FILETXT = re2.compile(
     r"(?s)JobId=(?P<JobIDRaw>\d+) UserId=(?P<User>\S*)\((?P<UID>\d+)\) GroupId=\S* "
     r"Name=(?P<JobName>.*?)"
@@ -42,9 +41,7 @@ _MEMORY = re.compile(r"(?:^|,)mem=(\d+[KMGTP]?)")
 
 
 def records_in_json(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of `sacct --json` or of slurmrestd's `/slurmdb/…/jobs`;
-    unfinished jobs have none.
-    """
+    """Yield the records of `sacct --json` or slurmrestd's `/slurmdb/…/jobs`, of finished jobs."""
     try:
         answer = json.loads(text, strict=False)
         jobs = answer["jobs"]
@@ -57,8 +54,9 @@ def records_in_json(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRe
 
 
 def records_of_jobcomp(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of jobcomp: lines of `jobcomp/filetxt`, in local time,
-    or documents for Elasticsearch.
+    """Yield the records of jobcomp.
+
+    These are lines of `jobcomp/filetxt`, in local time, or documents for Elasticsearch.
     """
     if text.lstrip().startswith("{"):
         yield from _records(text.splitlines(), lambda line: _rows_of_document(json.loads(line)))
@@ -67,7 +65,7 @@ def records_of_jobcomp(text: str, zone: tzinfo, newest: datetime) -> Iterator[Jo
 
 
 def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
-    """Yield the records of items; attempts are numbered within them."""
+    """Yield the records of items; attempts are numbered within the items."""
     jobs: list[JobRows] = []
     for item in items:
         if not item or (isinstance(item, str) and not item.strip()):
@@ -94,9 +92,7 @@ def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
 
 
 def _job_id(job: Mapping[str, Any], raw_id: str) -> str:
-    """Return the ID of a job as sacct shows it: of a task of an array,
-    or a component of a heterogeneous job.
-    """
+    """Return a job ID as sacct shows it, also for array tasks and heterogeneous components."""
     array = job.get("array") or {}
     array_id = _number(array.get("job_id"))
     task_id = _number(array.get("task_id"))
@@ -161,8 +157,9 @@ def _row_of_step(step: Mapping[str, Any], job_id: str) -> Row:
 
 
 def _rows_of_document(job: Mapping[str, Any]) -> JobRows:
-    """Read a document of jobcomp/elasticsearch or jobcomp/kafka: times in UTC,
-    the limit in seconds.
+    """Return the rows of a document of jobcomp/elasticsearch or jobcomp/kafka.
+
+    Its times are in UTC, its time limit is in seconds.
     """
     array = job.get("array_job_id")
     row = {
@@ -216,7 +213,7 @@ def _rows_of_line(line: str, zone: tzinfo) -> JobRows:
 
 
 def _seconds_since(text: str, zone: tzinfo) -> str:
-    """Read a time as seconds since 1970; empty for `Unknown`."""
+    """Return a time as seconds since 1970; "" for `Unknown`."""
     if text in {"Unknown", "None"}:
         return ""
     at = datetime.fromisoformat(text)
@@ -239,14 +236,14 @@ def _word(value: Any) -> str:
 
 
 def _count(tres: Any, kind: str) -> str:
-    """Return the largest count of a kind of resource; empty if there is none."""
+    """Return the largest count of a kind of resource; "" if there is none."""
     resources = [resource for resource in tres or () if resource["type"] == kind]
     counts = [resource["count"] for resource in resources if resource["count"] is not None]
     return str(max(counts)) if counts else ""
 
 
 def _seconds(time: Any) -> str:
-    """Write seconds and microseconds as sacct does; JSON of sacct may have -1 for unknown."""
+    """Format seconds and microseconds as sacct does; "" for -1, which means unknown."""
     if not time or int(_number(time["seconds"]) or 0) < 0:
         return ""
     minutes, seconds = divmod(int(_number(time["seconds"]) or 0), 60)

@@ -1,6 +1,6 @@
-"""Output paths of a job: from slurmctld, else from accounting, else derived from the submission.
+"""Find output paths of a job: from slurmctld, else from accounting, else from the submission.
 
-File name patterns such as `%j` are expanded like slurmstepd does for a batch script.
+File name patterns such as `%j` are expanded as slurmstepd does for a batch script.
 """
 
 import logging
@@ -19,11 +19,11 @@ DEFAULT_OUTPUT = "slurm-%j.out"
 DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a.out"
 
 _PATTERN = re.compile(r"%(?:(%)|(\d*)([A-Za-z]))")
-_NO_TASK = 4294967294  # %a of a job that is not an array
+# The value of %a for a job that is not an array.
+_NO_TASK = 4294967294
 _MOST_DIGITS = 10
-_FIRST_HOST = re.compile(
-    r"([^,\[.]*)(?:\[(\w+))?"
-)  # its short name, of a list such as `wn[03-07,12],gpu1`
+# The short name of the first host in a list such as `wn[03-07,12],gpu1`.
+_FIRST_HOST = re.compile(r"([^,\[.]*)(?:\[(\w+))?")
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^   (StdOut|StdErr)=(.*)$", re.MULTILINE)
 _SUBMITTED = re.compile(r"^   SubmitTime=(\d+) ", re.MULTILINE)
@@ -35,12 +35,14 @@ def log_paths(
 ) -> LogPaths | None:
     """Return the paths of a batch job; None for an interactive one."""
     leader, plus, offset = record.job_id.partition("+")
-    if plus and offset != "0":  # the first component of a heterogeneous job runs the script
+    # The first component of a heterogeneous job runs the script.
+    if plus and offset != "0":
         record = replace(record, job_id=f"{leader}+0", raw_id=int(leader), spool_id=leader)
     try:
         known = paths_shown(commands.run("scontrol", "show", "job", record.job_id), record)
     except SchedulerError as error:
-        if "Invalid job id" not in str(error):  # slurmctld has forgotten the job
+        # A job that slurmctld has forgotten is no reason for a warning.
+        if "Invalid job id" not in str(error):
             logger.warning("log paths of job %s: %s", record.job_id, error)
         known = None
     return (
@@ -53,7 +55,7 @@ def log_paths(
 def work_out_paths(
     record: JobRecord, *, script: bytes, environment: Mapping[str, str]
 ) -> LogPaths | None:
-    """Derive the paths of a batch job like sbatch and slurmstepd."""
+    """Derive the paths of a batch job as sbatch and slurmstepd do."""
     program = PurePosixPath(record.submit_line.split(" ")[0]).name
     if not record.work_dir or program in ("salloc", "srun"):
         return None
@@ -71,10 +73,10 @@ def work_out_paths(
 
 
 def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
-    """Read the output of `scontrol show job`; None if it is of another job or not usable.
+    """Parse the output of `scontrol show job`; None if it is of another job or unusable.
 
-    Free text may contain newlines and forge lines. The real ones come after all user text, so the
-    last one counts.
+    Free text may contain newlines and forge lines. The real lines come after all user text, so the
+    last match counts.
     """
     job = _FIRST_LINE.match(shown)
     if not job or int(job[1]) != record.raw_id:
@@ -84,25 +86,27 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     submitted = _SUBMITTED.search(shown)
     never_restarted = restarts and submitted and not int(restarts[1])
     if submitted and never_restarted and int(submitted[1]) != int(record.submitted_at.timestamp()):
-        return None  # a later job with the same id
+        return None
+    # It is a later job with the same ID.
 
     fields = dict(_PLAIN_LINE.findall(shown))
     stdout = fields.get("StdOut", "")
     stderr = fields.get("StdErr", "")
     if not stdout.startswith("/") or "\\" in stdout + stderr:
-        return None  # 22.05 expands patterns protected by a backslash, and so shows a wrong path
+        return None
+    # Slurm 22.05 expands patterns escaped by a backslash, and so shows a wrong path.
     return LogPaths(
         stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler"
     )
 
 
 def _path(shown: str, record: JobRecord) -> Path:
-    """Expand what scontrol leaves, such as `%J` and `%4j` in 22.05; a remaining `%b` is literal."""
+    """Expand patterns that scontrol leaves, such as `%J` and `%4j` in 22.05; `%b` is literal."""
     return Path(fill_in(shown.replace("%b", "%%b"), record))
 
 
 def fill_in(pattern: str, record: JobRecord) -> str:
-    """Expand the path `pattern` for a job. A backslash anywhere makes it a literal name."""
+    """Expand the path `pattern` for a job. A backslash anywhere makes the pattern literal."""
     if "\\" in pattern:
         return re.sub(r"\\(.)", r"\1", pattern)
     values = _values(record)
@@ -113,7 +117,8 @@ def fill_in(pattern: str, record: JobRecord) -> str:
             return "%"
         value = values.get(letter)
         if isinstance(value, int):
-            digits = width.lstrip("0")  # any number, as the pattern is user input
+            # The pattern is user input, so the width may be any number.
+            digits = width.lstrip("0")
             return str(value).zfill(_MOST_DIGITS if len(digits) > 1 else int(digits or 0))
         return value if value is not None else match[0]
 

@@ -1,8 +1,7 @@
 """List the hosts of a cluster with scontrol.
 
 The format is that of `slurm_sprint_node_table` (src/api/node_info.c), Slurm 20.11 to 24.05: one
-line per node. Slurm does not know CPU models: the option `cpu_models` says which features of nodes
-stand for which.
+line per node. Slurm does not know CPU models: the option `cpu_models` maps node features to models.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from apps.clusters.schedulers.base import HostFacts
 from apps.clusters.schedulers.commands import Commands
 
-#: The values of these have no spaces; free text, such as `Reason` and `Comment`, comes after them.
+#: Values of these fields have no spaces, and come before free text such as `Reason` and `Comment`.
 _FIELD = re.compile(r"(?:^|\s)(NodeName|NodeAddr|CPUTot|RealMemory|ActiveFeatures)=(\S*)")
 _MIB = 2**20
 
@@ -31,7 +30,7 @@ def read_cpu_models(option: str) -> dict[str, str]:
 
 
 def hosts(commands: Commands, cpu_models: Mapping[str, str]) -> Iterator[HostFacts]:
-    """Yield the hosts that slurmctld knows, with one command. Raises `SchedulerError`."""
+    """Yield the hosts known to slurmctld, with one command. Raises `SchedulerError`."""
     for line in commands.run("scontrol", "show", "nodes", "--oneliner").splitlines():
         fields: dict[str, str] = {}
         for name, value in _FIELD.findall(line):

@@ -1,8 +1,8 @@
-"""Output options of a submission, from the sbatch command, its environment and #SBATCH lines,
-in that order; and the arguments of its script.
+"""Parse the output options and script arguments of a submission.
 
-Accounting joins the words of the command by spaces and drops quotes, so words after a value with a
-space are skipped.
+Options come from the sbatch command, its environment and #SBATCH lines, in order of precedence.
+Accounting joins the words of the command with spaces and drops quotes, so words after a value with
+a space are skipped.
 """
 
 import re
@@ -13,9 +13,10 @@ from typing import NamedTuple
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _PIECE = re.compile(r"""\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'""")
 
-_MOST_BYTES = 200_000  # of a script, to look for options in
+# Only this much of a script is searched for options.
+_MOST_BYTES = 200_000
 
-# Short options without a value; any other takes the next word or the rest of its own.
+# Short options without a value. Any other takes the next word or the rest of its own.
 _SHORT_FLAGS = "HhOQVvW"
 _SHORT_OPTIONAL = "IkKs"
 # Long options that never take the next word.
@@ -47,7 +48,7 @@ _LONG_FLAGS = {
 
 
 class Output(NamedTuple):
-    """The requested patterns; empty if there are none."""
+    """The requested patterns; empty if not requested."""
 
     stdout: str = ""
     stderr: str = ""
@@ -58,7 +59,7 @@ class Output(NamedTuple):
 
 
 def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
-    """Return the patterns of a submission, in the order of precedence of sbatch."""
+    """Return the requested patterns, in sbatch's order of precedence."""
     from_environment = Output(
         environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", "")
     )
@@ -66,15 +67,17 @@ def requested_output(submit_line: str, environment: Mapping[str, str], script: b
 
 
 def output_of_command(submit_line: str) -> Output:
-    """Read the options of an sbatch command, up to its script or the next component of a
-    heterogeneous job.
+    """Parse the options of an sbatch command.
+
+    They end at its script or at the next component of a heterogeneous job.
     """
     return _output_of(submit_line.split(" ")[1:])
 
 
 def arguments_of_submission(submit_line: str, *, name: str) -> str:
-    """Return what follows the script in an sbatch command; nothing for `--wrap`,
-    `salloc` and `srun`.
+    """Return the arguments after the script in an sbatch command.
+
+    Return "" for `--wrap`, `salloc` and `srun`.
     """
     program, *arguments = submit_line.split(" ")
     if PurePosixPath(program).name != "sbatch":
@@ -94,14 +97,14 @@ def arguments_of_submission(submit_line: str, *, name: str) -> str:
 
 
 def arguments_of_command(command: str, *, name: str) -> str:
-    """Return what follows the script in the command that slurmctld keeps for a job."""
+    """Return the arguments after the script in the command that slurmctld keeps for a job."""
     return _after_script(command.split(" "), name)
 
 
 def _after_script(arguments: list[str], name: str) -> str:
-    """Return what follows the script: the argument with this name, or the first one.
+    """Return the arguments after the script, which is the argument with this name, or the first.
 
-    A job that was submitted without a name has that of its script.
+    A job submitted without a name has the name of its script.
     """
     script = 0
     if name:
@@ -111,8 +114,9 @@ def _after_script(arguments: list[str], name: str) -> str:
 
 
 def output_of_script(script: bytes) -> Output:
-    """Read the `#SBATCH` lines before the first command;
-    those after `hetjob` are of another component.
+    """Parse the `#SBATCH` lines before the first command.
+
+    Lines after `hetjob` belong to another component.
     """
     output = Output()
     for line in script[:_MOST_BYTES].splitlines():
@@ -129,14 +133,13 @@ def output_of_script(script: bytes) -> Output:
 
 
 def _output_of(arguments: list[str]) -> Output:
-    options = dict(_cut_options(arguments)[0])  # the last one counts if an option is repeated
+    # If an option is repeated, the last one counts.
+    options = dict(_cut_options(arguments)[0])
     return Output(options.get("output", ""), options.get("error", ""))
 
 
 def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the leading options of a command, and the arguments from its script,
-    `:` or `--wrap` on.
-    """
+    """Split a command into leading options and the arguments from its script, `:` or `--wrap` on."""
     options = []
     at = 0
     while at < len(arguments):

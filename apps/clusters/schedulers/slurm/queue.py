@@ -1,4 +1,4 @@
-"""List all jobs known to slurmctld with squeue: queued, running, and finished within MinJobAge."""
+"""List all jobs known to slurmctld: queued, running, and finished within MinJobAge."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_options import arguments_of_command
 from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, read_time, split_rows
 
-# ID of the array or job, time of submission, user, account, job name, command.
+# ID of the array or job, submission time, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
-# ID of the array or job, time of submission, account, state, reason.
+# ID of the array or job, submission time, account, state, reason.
 _CURRENT_FIELDS = ("%F", "%V", "%a", "%T", "%r")
-#: Not COMPLETING: such a job has ended, and accounting reports it.
+#: Without COMPLETING: such a job has ended, and accounting reports it.
 _NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
 _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
-    """Return the jobs that have not ended, with each task of an array, with one command.
+    """Yield the unfinished jobs, including each task of an array, with one command.
 
     Raises `SchedulerError`.
     """
@@ -43,7 +43,7 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
 
 
 def _current_state(state: str, reason: str) -> CurrentState:
-    """Return whether a job is queued, held or runs, from its state and reason in squeue."""
+    """Return the state of a job from its state and reason in squeue."""
     if "HOLD" in state:
         return CurrentState.HELD
     if state != "PENDING":
@@ -54,9 +54,9 @@ def _current_state(state: str, reason: str) -> CurrentState:
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:
-    """Yield every job, with one command.
+    """Yield every job with one command; a requeued job has its latest submission time.
 
-    A requeued job has its latest time of submission. Raises `SchedulerError`.
+    Raises `SchedulerError`.
     """
     for spool_id, submitted, user, account, name, command in _rows(
         commands, _FIELDS, "--states=all"
@@ -72,7 +72,7 @@ def known_submissions(commands: Commands) -> Iterator[Submission]:
 
 
 def _rows(commands: Commands, fields: Sequence[str], *options: str) -> Iterator[list[str]]:
-    """Names and arguments are free text, so fields are delimited as for `sacct`."""
+    """Yield rows of fields, delimited as for `sacct` because names and arguments are free text."""
     delimiter = new_delimiter()
     form = "".join(field + delimiter for field in fields)
     output = commands.run("squeue", "--all", *options, "--noheader", f"--format={form}")

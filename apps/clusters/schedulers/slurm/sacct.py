@@ -1,4 +1,4 @@
-"""Rows from sacct, and their values; free text cannot break them."""
+"""Read rows of sacct, whatever free text they contain, and parse their values."""
 
 import re
 import secrets
@@ -13,7 +13,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)[cn]?")
 _DURATION = re.compile(
     r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+(?:\.\d+)?)"
 )
-_MOST_TASKS = 4_000_001  # the highest MaxArraySize
+# The highest possible MaxArraySize.
+_MOST_TASKS = 4_000_001
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
@@ -24,10 +25,10 @@ class Sacct:
         self.commands = commands
 
     def rows(self, fields: Sequence[str], *selection: str) -> Iterator[dict[str, str]]:
-        """Return the rows of a selection. Fields unknown to this version of Slurm are empty.
+        """Return the rows of a selection; fields unknown to this version of Slurm are empty.
 
-        sacct escapes nothing, but ends each field with a delimiter of our choice. As it cannot be
-        guessed, no text in a comment can be taken for the end of a field or row.
+        sacct escapes nothing, but ends each field with a delimiter of our choice. The delimiter is
+        random, so that no user text can forge the end of a field or row.
         """
         available = [name for name in fields if name in self.known_fields]
         delimiter = new_delimiter()
@@ -56,10 +57,10 @@ def new_delimiter() -> str:
 
 
 def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
-    """Split sacct's output by counting fields: each ends with the delimiter,
-    each row also with a newline.
+    """Split sacct's output by counting fields.
 
-    Raises `SchedulerError` if the output does not end with a complete row.
+    Each field ends with the delimiter, each row also with a newline. Raises `SchedulerError` if the
+    output does not end with a complete row.
     """
     values = output.split(delimiter)
     if (len(values) - 1) % width or values[-1].strip("\n"):
@@ -70,7 +71,7 @@ def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
 
 
 def read_time(text: str) -> datetime | None:
-    """Read seconds since 1970; None for `None`, `Unknown` and zero."""
+    """Parse seconds since 1970; None for `None`, `Unknown` and zero."""
     if text.isascii() and text.isdigit() and int(text):
         return datetime.fromtimestamp(int(text), UTC)
     return None
@@ -85,7 +86,7 @@ def is_size(text: str) -> bool:
 
 
 def read_duration(text: str) -> float:
-    """Read `[[days-]hours:]minutes:seconds[.fraction]` as seconds; anything else is 0."""
+    """Parse `[[days-]hours:]minutes:seconds[.fraction]` as seconds; anything else is 0."""
     match = _DURATION.fullmatch(text)
     if not match:
         return 0.0
@@ -96,8 +97,9 @@ def read_duration(text: str) -> float:
 
 
 def read_size(text: str) -> int | None:
-    """Read bytes, or a number with a binary unit; older versions add `c` or `n` for per core or
-    per node.
+    """Parse bytes, or a number with a binary unit.
+
+    Older versions append `c` or `n` for per core or per node.
     """
     match = _SIZE.fullmatch(text)
     if not match:
@@ -108,12 +110,12 @@ def read_size(text: str) -> int | None:
 
 
 def read_number(text: str) -> int | None:
-    """Read an integer; None for words such as `UNLIMITED` and `Partition_Limit`."""
+    """Parse an integer; None for words such as `UNLIMITED` and `Partition_Limit`."""
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def read_task_ids(expression: str) -> list[int]:
-    """Read the tasks of a job array, as in `0-3,7,10-20:2%4`. Raises `ValueError`."""
+    """Parse the task IDs of a job array, as in `0-3,7,10-20:2%4`. Raises `ValueError`."""
     tasks: list[int] = []
     for part in expression.partition("%")[0].split(","):
         match = _TASKS.fullmatch(part)

@@ -24,16 +24,17 @@ from apps.clusters.schedulers.slurm.queue import current_jobs, known_submissions
 from apps.clusters.schedulers.slurm.sacct import Sacct
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
-SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a row
+# The longest time that accounting takes to complete a row.
+SETTLING = timedelta(minutes=10)
 
 
 class Slurm(CommandScheduler):
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands),
-    `timeout_seconds` of one command, `cluster_name` (Slurm's own ClusterName where the portal's
-    name differs), `cpu_models` (which feature of a node stands for which CPU model: `rome=AMD EPYC
-    7702, icelake=Xeon Gold 6330`), `owner_command` (how to submit as the owner of a job:
+    `timeout_seconds` of one command, `cluster_name` (Slurm's ClusterName if it differs from the name
+    in the portal), `cpu_models` (CPU models by node feature: `rome=AMD EPYC 7702, icelake=Xeon Gold
+    6330`), `owner_command` (the command to submit as the owner of a job:
     `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`).
     """
 
@@ -41,10 +42,10 @@ class Slurm(CommandScheduler):
     known_options = frozenset({"conf", "cluster_name", "cpu_models", "owner_command"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` for an option that is not understood."""
+        """Raise `ValueError` for an unknown or invalid option."""
         super().__init__(cluster, options)
         self._own_name = self._options.get("cluster_name", cluster)
-        # Times as seconds since 1970 and complete array expressions, whatever the caller's
+        # Request times as seconds since 1970 and complete array expressions, whatever the caller's
         # settings.
         self._commands = self._commands_with(
             inherits=("SLURM_CONF", "SLURM_JWT"),
@@ -73,11 +74,11 @@ class Slurm(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Query slurmctld, then accounting; else derive the paths. None for an interactive job."""
+        """Return the paths from slurmctld, else from accounting, else derived; None if interactive."""
         return log_paths(self._commands, record, script=script, environment=environment)
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
-        """Return them from the sbatch command, joined by spaces, as accounting drops quotes."""
+        """Return the arguments from the sbatch command, joined by spaces: accounting drops quotes."""
         return arguments_of_submission(submit_line, name=name)
 
     def submissions(self) -> Iterator[Submission]:
@@ -90,10 +91,7 @@ class Slurm(CommandScheduler):
         return nodes.hosts(self._commands, self._cpu_models)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield slurmdbd's copies, if AccountingStoreFlags enables them.
-
-        Raises `SchedulerError`.
-        """
+        """Yield slurmdbd's copies, if AccountingStoreFlags enables them. Raises `SchedulerError`."""
         return stored_copies(self._sacct, spool_ids)
 
     def submit(self, job: BatchJob) -> str:
@@ -107,9 +105,9 @@ class Slurm(CommandScheduler):
         return submission.submit_as_owner(self._commands, self._owner_command, job)
 
     def find_submitted(self, name: str) -> str | None:
-        """Query slurmctld, then accounting.
+        """Return the ID of the job with this name, from slurmctld, else from accounting.
 
-        Raises `SchedulerError` unless both answer or one knows the job.
+        Raises `SchedulerError` unless both respond or one knows the job.
         """
         return submission.find_submitted(self._commands, name)
 

@@ -1,7 +1,7 @@
 """Slurm's spool: StateSaveLocation/hash.N/job.ID/{environment,script}, as slurmctld writes it.
 
-The files grow in place under their final names, so their format shows whether they are complete: a
-script ends with a NUL, and an environment has as many NULs as its count says.
+Files grow in place under their final names; their format shows whether they are complete. A script
+ends with a NUL, and an environment has as many NULs as its count says.
 """
 
 import os
@@ -31,7 +31,7 @@ _EVENT = re.compile(r"(hash\.[0-9]/job\.([1-9][0-9]*))(/(?:script|environment))?
 
 
 class SlurmSpool(DirectorySpool):
-    """The spool at `directory`, slurmctld's StateSaveLocation, on this host."""
+    """The spool at `directory`, slurmctld's StateSaveLocation on this host."""
 
     scheduler = "Slurm"
     subdirectory = re.compile(r"hash\.[0-9]")
@@ -42,8 +42,8 @@ class SlurmSpool(DirectorySpool):
         self._prefix = f"{directory}/"
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
-        """Include each `hash.N` that is not a directory, such as a symlink,
-        so that it is reported.
+        """Return every `hash.N`, including those that are not directories, so that they are
+        reported.
         """
         return ((name,) for name in self._subdirectories(any_type=True))
 
@@ -52,7 +52,8 @@ class SlurmSpool(DirectorySpool):
             yield SpoolEntry(job_id=job[1], path=directory / job[0])
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        text = str(path)  # called for each event: text is faster than paths
+        # Called for every event: text is faster than paths.
+        text = str(path)
         match = None
         if text.startswith(self._prefix):
             match = _EVENT.fullmatch(text, len(self._prefix))
@@ -72,9 +73,9 @@ class SlurmSpool(DirectorySpool):
             environment, _ = self._read_file(directory, entry.path, "environment")
             script, submitted_at = self._read_file(directory, entry.path, "script")
         if not script.endswith(b"\0"):
-            raise EntryIncomplete(f"{entry.path}/script: not written to its end yet")
+            raise EntryIncomplete(f"{entry.path}/script: not completely written yet")
         if len(environment) < COUNT.size:
-            raise EntryIncomplete(f"{entry.path}/environment: its count is not written yet")
+            raise EntryIncomplete(f"{entry.path}/environment: the count is not written yet")
         count = count_of(environment)
         written = environment.count(b"\0", COUNT.size)
         if written < count:
@@ -91,7 +92,7 @@ class SlurmSpool(DirectorySpool):
     def with_environment(
         self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
     ) -> SpooledJob:
-        """Return `job` with other variables. An entry without `=` stays without."""
+        """Return `job` with new variables; an entry without `=` keeps its form."""
         bare = {text for text in texts_in(job.environment) if b"=" not in text}
         texts = []
         for name, value in variables:
@@ -104,4 +105,4 @@ class SlurmSpool(DirectorySpool):
         except EntryVanished as error:
             if os.fstat(directory).st_nlink == 0:
                 raise
-            raise EntryIncomplete(f"{parent / name}: not there yet") from error
+            raise EntryIncomplete(f"{parent / name}: does not exist yet") from error

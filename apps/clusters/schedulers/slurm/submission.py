@@ -1,4 +1,4 @@
-"""Submit jobs to Slurm with sbatch, find, hold and cancel them."""
+"""Submit jobs to Slurm with sbatch; find, hold and cancel them."""
 
 import math
 import re
@@ -12,30 +12,30 @@ from apps.core.domain.tar import TarMember, write_tar
 LOOK_BACK = "now-30days"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MIB = 2**20
-#: Errors of slurmctld that mean the job was rejected. After any other, it may have been submitted.
+#: Errors of slurmctld that mean the job was rejected. After any other error it may have been
+#: submitted.
 _REFUSED = re.compile(
     r"Batch job submission failed: "
     r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More "
     r"processors|Unspecified)"
 )
-#: A name of an account as it may stand in a command that runs as that account.
+#: Account names that are safe in a command that runs as that account.
 _OWNER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 #: Errors of scontrol for a finished job, and for one that slurmctld has purged.
 _ENDED = re.compile(r"already finished|Invalid job id specified")
 
 
 def submit(commands: Commands, job: BatchJob) -> str:
-    """Submit a script on the standard input of sbatch, and return the job ID.
+    """Submit a script through the standard input of sbatch, and return the job ID.
 
     Raises `SubmissionRefused`, or `SchedulerError` if slurmctld may have accepted the job.
     """
     check_name(job.name)
     if any("\0" in text for text in (job.script, *job.environment.values())):
-        raise SubmissionRefused("sbatch: a script and its variables cannot hold a NUL")
+        raise SubmissionRefused("sbatch: a script and its variables cannot contain a NUL")
     try:
-        with (
-            tempfile.TemporaryFile() as script
-        ):  # not a pipe: if this process were killed, half a script would run
+        # A file, not a pipe: if this process were killed, sbatch would submit half a script.
+        with tempfile.TemporaryFile() as script:
             script.write(job.script.encode())
             script.seek(0)
             said = commands.submit(
@@ -83,23 +83,23 @@ def options_of(job: BatchJob) -> list[str]:
 
 
 def read_owner_command(text: str) -> list[str]:
-    """Return the words of an `owner_command`, none if it is empty. Raises `ValueError`."""
+    """Return the words of an `owner_command`; none if it is empty. Raises `ValueError`."""
     try:
         command = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"option owner_command: {error}") from error
     if command and not (command[0].startswith("/") and "{user}" in command):
         raise ValueError(
-            "option owner_command: a program with its whole path, and {user} as a word of its own"
+            "option owner_command: an absolute path of a program, and {user} as a separate word"
         )
     return command
 
 
 def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> str:
-    """Submit a job as its owner by the site's command, and return its ID. Raises as `submit`.
+    """Submit a job as its owner with the site's command, and return its ID. Raises as `submit`.
 
-    Refused while the first job is queued or runs, as it may have been requeued. Other tasks of its
-    array may run.
+    Refused while the first job is queued or running, because it may have been requeued. Other tasks
+    of its array may be running.
     """
     check_name(job.name)
     if not _OWNER.fullmatch(job.owner) or job.owner == "root":
@@ -154,7 +154,7 @@ def _is_there(commands: Commands, job_id: str) -> bool:
 
 
 def find_submitted(commands: Commands, name: str) -> str | None:
-    """Return the ID of the job of this name. Raises `SchedulerError` if squeue or sacct fails."""
+    """Return the ID of the job with this name. Raises `SchedulerError` if squeue or sacct fails."""
     check_name(name)
     listed = commands.run(
         "squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F"
@@ -175,12 +175,12 @@ def find_submitted(commands: Commands, name: str) -> str | None:
 
 
 def control(commands: Commands, program: str, word: str, *, spool_id: str) -> None:
-    """Cancel, hold or release all tasks of a job; no effect on a finished job.
+    """Cancel, hold or release all tasks of a job; does nothing for a finished job.
 
     Raises `SchedulerError`.
     """
     if not spool_id.isdigit():
-        raise SchedulerError(f"{program}: {spool_id!r} is no id of a job")
+        raise SchedulerError(f"{program}: {spool_id!r} is not a job ID")
     try:
         commands.run(program, word, spool_id)
     except CommandFailed as error:
@@ -189,6 +189,6 @@ def control(commands: Commands, program: str, word: str, *, spool_id: str) -> No
 
 
 def check_name(name: str) -> None:
-    """Raises `SubmissionRefused` for a name that sbatch, squeue or sacct would not accept."""
+    """Raise `SubmissionRefused` for a name that sbatch, squeue or sacct would not accept."""
     if not _NAME.fullmatch(name):
-        raise SubmissionRefused(f"sbatch: {name!r} is no name for a job")
+        raise SubmissionRefused(f"sbatch: {name!r} is not a valid job name")

@@ -1,1 +1,1 @@
-"""The Torque adapter, also for its relatives that keep `server_priv/jobs` and accounting files."""
+"""The adapter for Torque and related systems with `server_priv/jobs` and accounting files."""

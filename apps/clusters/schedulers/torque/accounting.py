@@ -1,4 +1,4 @@
-"""Torque's accounting files: `server_priv/accounting/YYYYMMDD`, a line per event, in local time."""
+"""Torque's accounting files `server_priv/accounting/YYYYMMDD`: a line per event, in local time."""
 
 import re
 from collections import defaultdict
@@ -19,8 +19,10 @@ from apps.clusters.schedulers.torque.records import (
 )
 from apps.core.domain.masking import text
 
-SETTLING = timedelta(minutes=10)  # how long after its deletion a job may end
-LOOKBACK_DAYS = 60  # how far back the first event of a job is searched
+# How long after its deletion a job may end.
+SETTLING = timedelta(minutes=10)
+# How many days back the first event of a job is searched for.
+LOOKBACK_DAYS = 60
 
 _ENDS = frozenset((b"E", b"D", b"A", b"R"))
 _TIME = re.compile(rb"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)", re.ASCII)
@@ -44,12 +46,10 @@ class Accounting:
     def finished_jobs(
         self, *, since: datetime, until: datetime, settled_before: datetime
     ) -> Iterator[JobRecord | Flagged]:
-        """Yield every attempt that ended in [since, until), and what cannot be read.
+        """Yield every attempt that ended in [since, until), and lines that cannot be parsed.
 
-        Raises `SchedulerError`.
-
-        The files of the interval name the jobs; earlier ones are read back to the first event of
-        each.
+        Raises `SchedulerError`. The files of the interval name the jobs; earlier files are read
+        back to the first event of each job.
         """
         self._bad_lines = []
         days = self._days()
@@ -88,7 +88,7 @@ class Accounting:
                     yield checked(record, raw, unreadable_figures(of_job))
 
     def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
-        """Prepend the earlier events of each job, back to the one that queued it."""
+        """Prepend the earlier events of each job, back to the event that queued it."""
         incomplete = {job_id for job_id, job_events in events.items() if job_events[0].kind != "Q"}
         for day in reversed(days):
             if not incomplete:
@@ -120,9 +120,9 @@ class Accounting:
                 events[line.job_id].append(event)
 
     def _is_end(self, line: _Line, since: datetime) -> bool:
-        """Whether a line may be an end at `since` or later; it is written after the end.
+        """Return whether a line may record an end at `since` or later.
 
-        Bad times pass.
+        A line is written after the end it records. Lines with an invalid time pass.
         """
         if line.kind not in _ENDS:
             return False
@@ -140,7 +140,8 @@ class Accounting:
             return []
         except OSError as error:
             raise SchedulerError(f"{path}: {error.strerror}") from error
-        whole = content.split(b"\n")[:-1]  # a line without newline is incomplete
+        # A last line without a newline is incomplete.
+        whole = content.split(b"\n")[:-1]
         split = [line.split(b";", 3) for line in whole]
         for parts in split:
             if parts[0] and len(parts) < 4:

@@ -1,4 +1,4 @@
-"""Torque's `.JB`: XML with the attributes of a job."""
+"""Parse Torque's `.JB`: XML with the attributes of a job."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from apps.clusters.schedulers.environment import name_and_value
 Variable = tuple[bytes, bytes]
 
 _LIST = re.compile(rb"(<Variable_List\b[^>]*>)([^<]*)(</Variable_List>)")
-# The cookie is a secret of Torque's daemons; the arguments are archived separately, with secrets
+# The cookie is a secret of Torque's daemons. The arguments are archived separately, with secrets
 # masked.
 _KEPT_ELSEWHERE = re.compile(rb"(<(?:submit_args|cookie)\b[^>]*>)[^<]*")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
@@ -22,12 +22,12 @@ _NEXT_NAME = re.compile(rb",(?=[A-Za-z_][^\s,=]*=)")
 
 
 class BadDescription(ValueError):
-    """The content is not XML of a job."""
+    """The content is not the XML of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A `.JB`: text attributes by name, variables, and whether the job is still incoming."""
+    """A `.JB`: text attributes by name, variables, and whether the job is still being received."""
 
     attributes: dict[str, str]
     variables: tuple[Variable, ...]
@@ -35,7 +35,7 @@ class Description:
 
 
 def read_description(content: bytes) -> Description:
-    """Read a `.JB`. Raises `BadDescription`, also for a DTD or entity."""
+    """Parse a `.JB`. Raises `BadDescription`, also for a DTD or entity."""
     job, codec = _parse(content)
     attributes = job.find("attributes")
     if job.tag != "job" or attributes is None:
@@ -49,14 +49,15 @@ def read_description(content: bytes) -> Description:
 
 
 def without_secrets_of_torque(content: bytes) -> bytes:
-    """Return the description without cookie and `submit_args`."""
+    """Return the description without `cookie` and `submit_args`."""
     return _KEPT_ELSEWHERE.sub(rb"\1", content)
 
 
 def with_variables(content: bytes, variables: Iterable[Variable]) -> bytes:
-    """Return the description with other variables, in the same format.
+    """Return the description with new variables, in the same format.
 
-    Empty if it does not contain them as pbs_server writes them: it could contain unmasked secrets.
+    Return "" if it does not contain variables in pbs_server's format: it might contain unmasked
+    secrets.
     """
     pairs = tuple(variables)
     changed, count = _LIST.subn(lambda match: match[1] + _join(match[2], pairs) + match[3], content)
@@ -67,8 +68,8 @@ def split_variables(text: bytes) -> tuple[Variable, ...]:
     """Split a `Variable_List`.
 
     Up to Torque 5, each variable ends with a newline, and `" ' , \\` and newlines are escaped by a
-    backslash. Torque 6 joins them by commas without escapes: a comma separates variables if `NAME=`
-    follows.
+    backslash. Torque 6 joins variables with commas and escapes nothing: a comma separates variables
+    if `NAME=` follows.
     """
     if _has_escaped_lines(text):
         texts = [_ESCAPED.sub(rb"\1", line) for line in _LINE.findall(text)]
@@ -94,7 +95,7 @@ def _has_escaped_lines(text: bytes) -> bool:
 
 
 def _parse(content: bytes) -> tuple[Element, str]:
-    """Return the root, and the encoding that restores its bytes, which may not be UTF-8."""
+    """Return the root element, and the encoding that restores its bytes, which may not be UTF-8."""
     fault = ""
     for encoding in ("utf-8", "iso-8859-1"):
         parser = DefusedXMLParser(encoding=encoding, forbid_dtd=True)

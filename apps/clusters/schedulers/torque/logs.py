@@ -1,4 +1,4 @@
-"""Output paths of a Torque job: from its `.JB` while that exists, else derived like qsub does."""
+"""Find output paths of a Torque job: from its `.JB` while it exists, else derived as qsub does."""
 
 import getopt
 import re
@@ -13,15 +13,16 @@ from apps.clusters.schedulers.torque.description import BadDescription, read_des
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
 _HOST = re.compile(r"[^/:]*:(?=[/~$])")
+# Limits of the search for directives: shlex and getopt take quadratic time per line.
 _MOST_BYTES, _LONGEST_LINE = (
     40_000,
     2_000,
-)  # to search for directives: shlex and getopt take quadratic time per line
+)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
-    """Return the paths in the `.JB` of a job or task in the spool `jobs`; None if there is none."""
+    """Return the paths in the `.JB` of a job or task in the spool `jobs`; None without a `.JB`."""
     match = _JOB_ID.fullmatch(record.job_id)
     if not match:
         return None
@@ -76,9 +77,7 @@ def derived_paths(
 
 
 def directives(script: bytes) -> dict[str, str]:
-    """Return the qsub options in `#PBS` lines before the first command;
-    unreadable ones are skipped.
-    """
+    """Return the qsub options in `#PBS` lines before the first command; invalid lines are skipped."""
     options: dict[str, str] = {}
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
@@ -93,7 +92,7 @@ def directives(script: bytes) -> dict[str, str]:
 
 
 def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
-    """Return the paths, joined into one if requested: `oe` the output's, `eo` the errors'."""
+    """Return the paths of both streams, joined as requested: `oe` to stdout, `eo` to stderr."""
     match joined[:2]:
         case "oe":
             return LogPaths(Path(stdout), Path(stdout), source)
@@ -103,8 +102,9 @@ def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
 
 
 def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str, str]) -> str:
-    """Return a path without host and with variables expanded;
-    a directory gets Torque's default name.
+    """Return a path without host and with variables expanded.
+
+    A directory gets Torque's default file name.
     """
     task = re.search(r"\[([0-9]+)\]", record.job_id)
     known = {

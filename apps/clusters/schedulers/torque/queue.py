@@ -1,9 +1,9 @@
 """List all jobs of pbs_server with `qstat -x -t`; the XML is parsed as a stream.
 
-The format is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version
-4.2 to 6.1: `Data` holds a `Job` for each job, with `Job_Id` and its attributes as elements, times
-as seconds since 1970. The letters of `job_state` are those of qstat(1B); `Hold_Types` are written
-by `attr_fn_hold.c`. With `-t` each task of an array is a job of its own.
+The format is that of Torque's `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, versions 4.2
+to 6.1: `Data` has a `Job` for each job, with `Job_Id` and its attributes as elements, and times as
+seconds since 1970. The letters of `job_state` are those of qstat(1B); `Hold_Types` are written by
+`attr_fn_hold.c`. With `-t`, each task of an array is a separate job.
 """
 
 import codecs
@@ -27,7 +27,7 @@ from apps.clusters.schedulers.torque.records import spool_id_of
 
 _FIELDS = frozenset({"Job_Id", "job_state", "ctime", "Account_Name", "Hold_Types", "depend"})
 _MOST_TEXT = 1_000
-# User bytes are passed on unchanged; an invalid one must not hide all other jobs.
+# Torque passes user bytes on unchanged; an invalid byte must not hide all other jobs.
 _NOT_OF_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STATES = {
     "Q": CurrentState.QUEUED,
@@ -37,13 +37,13 @@ _STATES = {
     "E": CurrentState.RUNNING,  # exiting
     "S": CurrentState.RUNNING,  # suspended
 }
-# Not the array itself: its tasks are counted.
+# Excludes the array itself, whose tasks are counted.
 _JOB_ID = re.compile(r"[0-9]+(\[[0-9]+\])?(\..*)?")
 _EPOCH = re.compile(r"[1-9][0-9]{0,10}")
 
 
 def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
-    """Return the jobs that have not ended, with each task of an array, with one command.
+    """Yield the unfinished jobs, including each task of an array, with one command.
 
     Raises `SchedulerError`.
     """
@@ -52,9 +52,9 @@ def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
 
 
 def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
-    """Count the jobs in an answer.
+    """Count the jobs in a response.
 
-    Raises `SchedulerError` if it is incomplete or not XML, and for a DTD.
+    Raises `SchedulerError` if it is incomplete or not XML, or has a DTD.
     """
     jobs = _Jobs()
     parser = DefusedXMLParser(encoding="utf-8", forbid_dtd=True, target=jobs)
@@ -65,15 +65,16 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
             text = _NOT_OF_XML.sub("", decoder.decode(piece))
             is_empty = is_empty and not text.strip()
             parser.feed(text.encode())
-        if not is_empty:  # a server without jobs may print nothing
+        # A server without jobs may print nothing.
+        if not is_empty:
             parser.close()
     except (ParseError, DefusedXmlException) as error:
-        raise SchedulerError(f"qstat: its answer cannot be read: {error}") from error
+        raise SchedulerError(f"qstat: the response cannot be parsed: {error}") from error
     return jobs.counts
 
 
 class _Jobs:
-    """Parser target that counts each `Job` at its end."""
+    """Parser target that counts each `Job` at its end tag."""
 
     def __init__(self) -> None:
         self.counts: QueueCounts = Counter()
@@ -101,14 +102,14 @@ class _Jobs:
         self._path.pop()
 
     def close(self) -> None:
-        """Nothing is built."""
+        """Return nothing: this target only counts."""
 
 
 def _state(job: dict[str, str]) -> CurrentState | None:
     """Return the state of a job; None if it has completed (C).
 
-    A hold (H) by user, operator or system counts as one. Torque also holds jobs that wait for
-    others, and tasks over the slot limit of their array, without a type: those are queued.
+    A hold (H) by user, operator or system counts as held. Torque also holds jobs that wait for
+    other jobs, and tasks over the slot limit of their array, without a hold type: those are queued.
     """
     letter = job.get("job_state", "").strip()
     if letter != "H":

@@ -1,4 +1,4 @@
-"""Job records from events in Torque's accounting."""
+"""Convert events in Torque's accounting to job records."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -43,10 +43,10 @@ class _Submission:
 
 
 def read_facts(text: str) -> dict[str, str]:
-    """Read `name=value name=value …`.
+    """Parse `name=value name=value …`.
 
-    Some values are free text. Torque writes user and account before the job name, all others after
-    it, and its own times last, so that no fact in user text hides them.
+    Some values are free text. Torque writes user and account before the job name, all other facts
+    after it, and its own times last, so that user text cannot hide them.
     """
     facts: dict[str, str] = {}
     matches = list(_FACT.finditer(text))
@@ -63,14 +63,15 @@ def read_facts(text: str) -> dict[str, str]:
 
 
 def spool_id_of(job_id: str) -> str:
-    """Return the ID of the script in the spool: `12[].server` for the task `12[3].server`."""
+    """Return the spool ID of a job: `12[].server` for the task `12[3].server`."""
     return re.sub(r"\[[0-9]+\]", "[]", job_id, count=1)
 
 
 def attempts_of(events: Iterable[Event], *, settled_before: datetime) -> Iterator[JobRecord]:
-    """Yield the ended attempts of a job ID from its events in order. Raises `ValueError`.
+    """Yield the ended attempts of a job from its events in order. Raises `ValueError`.
 
-    A deletion ends a queued job. For a running one, the end or `settled_before` is awaited.
+    A deletion ends a queued job. A running job that is deleted ends with its end event, or at the
+    latest when `settled_before` passes.
     """
     job: _Submission | None = None
     for event in events:
@@ -114,7 +115,7 @@ def _deleted(job: _Submission, settled_before: datetime) -> Iterator[JobRecord]:
 def _ended(job: _Submission, event: Event) -> JobRecord:
     """Return the record of a job that ran.
 
-    A status from 256 is a signal, a negative one a reason of Torque.
+    A status of 256 or more is a signal; a negative one is one of Torque's own reasons.
     """
     status = int(event.facts.get("Exit_status", "0"))
     record = _record(job, event, JobState.COMPLETED)
@@ -139,7 +140,7 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     facts = job.facts
     match = _JOB_ID.fullmatch(event.job_id)
     if not match:
-        raise ValueError(f"no job id: {event.job_id!r}")
+        raise ValueError(f"no job ID: {event.job_id!r}")
 
     started_at, ended_at = _times(job, event)
     hosts: list[tuple[str, str, str]] = []
@@ -184,8 +185,9 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
 
 
 def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
-    """Return start and end of an attempt; the last event of a job that ended has both,
-    others only their own time.
+    """Return start and end of an attempt.
+
+    The end event has both times; other events have only their own time.
     """
     started_at = None
     if job.start:
@@ -199,7 +201,7 @@ def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
 
 
 def unreadable_figures(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each figure that is given, but not as a time, duration or size."""
+    """Return a sentence for each figure that is not a time, duration or size."""
     unreadable = set()
     for event in events:
         for name, read in _FIGURES.items():
@@ -210,14 +212,14 @@ def unreadable_figures(events: Iterable[Event]) -> list[str]:
 
 
 def read_time(text: str) -> datetime | None:
-    """Read seconds since 1970."""
+    """Parse seconds since 1970."""
     if not re.fullmatch(r"[1-9][0-9]{0,10}", text):
         return None
     return datetime.fromtimestamp(int(text), UTC)
 
 
 def _duration(text: str) -> int | None:
-    """Read `[[[days:]hours:]minutes:]seconds` as seconds; None for anything else."""
+    """Parse `[[[days:]hours:]minutes:]seconds` as seconds; None for anything else."""
     if not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}", text):
         return None
     weights = (1, 60, 3600, 86400)
@@ -227,9 +229,7 @@ def _duration(text: str) -> int | None:
 
 
 def _size(text: str) -> int | None:
-    """Read bytes, with or without a unit; None for words of eight bytes,
-    which are practically unused.
-    """
+    """Parse bytes, with or without a unit; None for 8-byte words, which are practically unused."""
     lowered = text.lower()
     match = _SIZE.fullmatch(lowered)
     if not match or lowered.endswith("w"):
@@ -239,7 +239,7 @@ def _size(text: str) -> int | None:
 
 
 def _slots(text: str) -> int:
-    """Count the processors of `0-3,5`; one if none are named."""
+    """Count the processors of `0-3,5`; one if none are listed."""
     count = 0
     for part in text.split(","):
         first, dash, last = part.partition("-")

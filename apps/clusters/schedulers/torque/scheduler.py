@@ -17,9 +17,9 @@ from apps.clusters.schedulers.torque.spool import TorqueSpool
 class Torque(CommandScheduler):
     """One Torque server.
 
-    Options: `accounting` (directory of its accounting files), `jobs` (its spool, where log paths
-    are read), `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this
-    host); for `qstat`: `bin` (its directory), `server` (a name; else the default one),
+    Options: `accounting` (directory of its accounting files), `jobs` (its spool, for log paths),
+    `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this host). For
+    `qstat`: `bin` (its directory), `server` (a name; default: the default server),
     `timeout_seconds`.
     """
 
@@ -27,13 +27,13 @@ class Torque(CommandScheduler):
     known_options = frozenset({"accounting", "jobs", "time_zone", "server"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` also for an invalid time zone or server name."""
+        """Raise `ValueError`, also for an invalid time zone or server name."""
         super().__init__(cluster, options)
         self._server = self._options.get("server", "")
         directory = self._options.get("accounting")
         if self._server and not re.fullmatch(r"[A-Za-z0-9][\w.:-]*", self._server):
-            raise ValueError(f"no name of a server: {self._server!r}")
-        # Finished jobs are excluded if the version supports it; the queues remain.
+            raise ValueError(f"invalid server name: {self._server!r}")
+        # Exclude finished jobs if this version of Torque can; the parser ignores them otherwise.
         self._commands = self._commands_with(inherits=("PBS_DEFAULT",), PBS_QSTAT_NO_COMPLETE="1")
         zone = _zone(self._options.get("time_zone", ""))
         self._accounting = None
@@ -60,9 +60,9 @@ class Torque(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths in the job's description while it exists, else derive them.
+        """Return the paths from the job's description while it exists, else derived paths.
 
-        None if it never ran.
+        Return None if the job never ran.
         """
         if record.started_at is None:
             return None
@@ -75,4 +75,4 @@ def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"no time zone: {name!r}") from error
+        raise ValueError(f"invalid time zone: {name!r}") from error

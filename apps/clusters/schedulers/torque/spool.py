@@ -1,9 +1,9 @@
 """Torque's spool: `server_priv/jobs`, flat or in `0` to `9`, as pbs_server writes it.
 
-An empty `.JB` reserves the name; the script grows in `.SC`; then the `.JB` is saved, and again at
-every change of state, by a swap during which it is briefly absent. So a script is complete if its
-`.JB`, or the `.TA` of an array, exists and is not empty; only the `.SC`, which is never rewritten,
-identifies the job.
+An empty `.JB` reserves the name, the script grows in `.SC`, and then the `.JB` is saved. Every
+change of state saves the `.JB` again by a swap, during which it is briefly absent. A script is
+therefore complete if its `.JB`, or the `.TA` of an array, exists and is not empty. Only the `.SC`
+identifies the job, because it is never rewritten.
 """
 
 import os
@@ -32,7 +32,8 @@ from apps.clusters.schedulers.torque.description import (
 )
 from apps.clusters.schedulers.torque.records import read_time
 
-ALONE_SECONDS = 60.0  # how long to wait for a description before the script is captured without
+# How long to wait for a description before the script is captured without it.
+ALONE_SECONDS = 60.0
 MAX_DESCRIPTION_BYTES = 8 * 1024 * 1024
 
 _SCRIPT = re.compile(r"(?P<number>[0-9]+)(?P<server>(?:\.[A-Za-z0-9_.:-]+)?)\.SC")
@@ -40,9 +41,9 @@ _EMPTY = Description(attributes={}, variables=(), is_incoming=False)
 
 
 class TorqueSpool(DirectorySpool):
-    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host.
+    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs` on this host.
 
-    Its layout may change at run time.
+    Its layout may change while it is open.
     """
 
     scheduler = "Torque"
@@ -51,7 +52,8 @@ class TorqueSpool(DirectorySpool):
     def __init__(self, directory: Path, *, alone_seconds: float = ALONE_SECONDS) -> None:
         self.alone_seconds = alone_seconds
         self._alone_since: dict[Path, float] = {}
-        self._arrays: set[Path] = set()  # keeps IDs stable while a `.TA` is swapped
+        # Remembering arrays keeps their IDs stable while a `.TA` is swapped.
+        self._arrays: set[Path] = set()
         super().__init__(directory)
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
@@ -80,7 +82,7 @@ class TorqueSpool(DirectorySpool):
         return SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read the description, then the script, which is complete if there is a description."""
+        """Read the description, then the script, which is complete once there is a description."""
         script = _SCRIPT.fullmatch(entry.path.name)
         names = self._names_to(entry.path.parent)
         if script is None or names is None:
@@ -98,12 +100,13 @@ class TorqueSpool(DirectorySpool):
             )
         try:
             description = read_description(content)
-        except BadDescription:  # left out, because its secrets cannot be masked
+        except BadDescription:
+            # Left out, because secrets in it cannot be masked.
             return _described(
                 job_id, text, written_at, _EMPTY, caveat=f"Its {suffix} is not the XML of a job."
             )
         if description.is_incoming:
-            raise EntryIncomplete(f"{entry.path}: still coming in")
+            raise EntryIncomplete(f"{entry.path}: still being received")
         return _described(
             job_id, text, written_at, description, content=without_secrets_of_torque(content)
         )
@@ -111,7 +114,7 @@ class TorqueSpool(DirectorySpool):
     def with_environment(
         self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]
     ) -> SpooledJob:
-        """Return `job` with other variables, also in its description."""
+        """Return `job` with new variables, also in its description."""
         pairs = tuple(variables)
         if pairs == job.variables:
             return job
@@ -125,9 +128,7 @@ class TorqueSpool(DirectorySpool):
         return (directory.name,) if is_ours else None
 
     def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
-        """Return suffix and content of the description;
-        both empty if it has been missing for long.
-        """
+        """Return suffix and content of the description; both empty after it was missing for long."""
         for suffix in (".TA", ".JB"):
             try:
                 content, _ = read_file(
@@ -149,7 +150,7 @@ class TorqueSpool(DirectorySpool):
 
 
 def _job_id(script: re.Match[str], *, is_array: bool) -> str:
-    """Return the ID as Torque writes it: with empty brackets for an array."""
+    """Return the ID as Torque writes it, with empty brackets for an array."""
     return f"{script['number']}{'[]' if is_array else ''}{script['server']}"
 
 
@@ -165,7 +166,7 @@ def _described(
     attributes = description.attributes
     return SpooledJob(
         job_id=job_id,
-        # The creation time never changes; the queue time does when the job is moved.
+        # The creation time never changes; the queue time changes when the job is moved.
         submitted_at=read_time(attributes.get("ctime", "")) or written_at,
         script=script,
         environment=pack(description.variables),
