@@ -1,4 +1,5 @@
-"""Copies jobs from a scheduler's spool to the portal: a program of its own, for the scheduler's host.
+"""Copies jobs from a scheduler's spool to the portal: a program of its own,
+for the scheduler's host.
 
 It knows neither Django nor the portal's servers, and hands over by HTTPS with a token. In the order
 of a job's way: `main` starts the program from its `configuration`; `capture` scans the spool and

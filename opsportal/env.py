@@ -364,7 +364,8 @@ class Environment(BaseModel):
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
         description=(
-            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`. "
+            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host "
+            "add`. "
             "Default: where the environment has `DATABASE_URL`, one that `manage.py capture` makes "
             "at its first start."
         ),
@@ -621,7 +622,8 @@ def settings_page() -> str:
         "be given as `NAME_FILE`, the path of a\n"
         "file that holds the value. A bad or missing value stops the start with the "
         "variable's name. `manage.py capture`\n"
-        "needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and the token of a capture host.\n"
+        "needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and "
+        "the token of a capture host.\n"
         "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning "
         "|\n| --- | --- | --- |\n"
     )

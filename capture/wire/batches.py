@@ -23,8 +23,8 @@ LEVEL = 3
 BATCH_JOBS = 1000  # at most
 
 MEDIA_TYPE = "application/vnd.opsportal.jobs"
-# Limits of a batch that comes from elsewhere: one job whose script and environment are each as large
-# as a spool's reader takes (64 MB) must pass.
+# Limits of a batch that comes from elsewhere: one job whose script and environment are each as
+# large as a spool's reader takes (64 MB) must pass.
 MOST_JOBS = 5_000
 MOST_BYTES = 144 * 1024 * 1024  # decompressed
 MOST_HEAD_BYTES = 8 * 1024 * 1024

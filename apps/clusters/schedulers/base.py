@@ -36,7 +36,10 @@ class JobState(StrEnum):
 
 
 class SchedulerError(Exception):
-    """The scheduler did not respond, or its response cannot be parsed. A later attempt may succeed."""
+    """The scheduler did not respond, or its response cannot be parsed.
+
+    A later attempt may succeed.
+    """
 
 
 class SubmissionRefused(SchedulerError):
@@ -136,7 +139,9 @@ class Spool(Protocol):
         """Return the job entry that a file event at `path` concerns, or None."""
 
     def is_index(self, path: Path) -> bool:
-        """Return whether a file event at `path` changes the list of jobs, so that `scan` must run."""
+        """Return whether a file event at `path` changes the list of jobs,
+        so that `scan` must run.
+        """
 
     def identity(self, entry: SpoolEntry) -> Identity:
         """Return the identity of an entry without reading it; all zeros if the entry is gone.
@@ -175,13 +180,13 @@ class LogPaths:
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
-    `job_id`: the ID that users see (`86_3`, `87+1`); `raw_id`: the scheduler's own number; `spool_id`:
-    the ID of the script in the spool, shared by all tasks of an array. `attempt` counts from 1.
-    `submitted_at`: the first submission, the same for all attempts, and equal to that of the spool to
-    the second. `stdout_path` and `stderr_path`: patterns expanded; empty if unknown. `uid`: the user's
-    ID on the cluster, if known. `site`: the computing centre where the job ran, if a record can name
-    another one than the cluster's. `cpu_model`: empty unless the record itself has it. `files_*` and
-    `bytes_*`: what the job transferred.
+    `job_id`: the ID that users see (`86_3`, `87+1`); `raw_id`: the scheduler's own number;
+    `spool_id`: the ID of the script in the spool, shared by all tasks of an array. `attempt` counts
+    from 1. `submitted_at`: the first submission, the same for all attempts, and equal to that of
+    the spool to the second. `stdout_path` and `stderr_path`: patterns expanded; empty if unknown.
+    `uid`: the user's ID on the cluster, if known. `site`: the computing centre where the job ran,
+    if a record can name another one than the cluster's. `cpu_model`: empty unless the record itself
+    has it. `files_*` and `bytes_*`: what the job transferred.
     """
 
     job_id: str

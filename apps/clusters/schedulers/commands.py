@@ -1,4 +1,6 @@
-"""Run scheduler commands without a shell, with few variables, and with limits on time and output."""
+"""Run scheduler commands without a shell, with few variables,
+and with limits on time and output.
+"""
 
 import os
 import selectors

@@ -119,7 +119,7 @@ class Outcome:
     harvest: LogHarvest
     state: HarvestState
     last_error: str = ""
-    wait_seconds: int = 0
+    wait_seconds: float = 0.0
     content: Content | None = None
     decision: Decision | None = None
     needs_survey: bool = False

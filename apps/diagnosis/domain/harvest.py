@@ -203,7 +203,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
     for outcome in outcomes:
         if outcome.needs_survey:
             enqueue("diagnosis.survey_log", harvest_id=outcome.harvest.pk)
-    for seconds in {outcome.wait_seconds for outcome in outcomes} - {0}:
+    for seconds in {outcome.wait_seconds for outcome in outcomes} - {0.0}:
         wake_workers(countdown=seconds)
     return {outcome.harvest.pk: outcome.state for outcome in outcomes}
 

@@ -1,4 +1,6 @@
-"""Import job records from any system: check each record, store good ones, keep bad ones unchanged."""
+"""Import job records from any system: check each record, store good ones,
+keep bad ones unchanged.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

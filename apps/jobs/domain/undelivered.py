@@ -56,7 +56,9 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Jobs of a stage that are not production: completed attempts, completed jobs, finished jobs."""
+    """Jobs of a stage that are not production: completed attempts, completed jobs,
+    finished jobs.
+    """
 
     completed: int = 0
     tests: int = 0

@@ -1,4 +1,6 @@
-"""The description archived with a script: the job ads, and the submit description if there is one."""
+"""The description archived with a script: the job ads,
+and the submit description if there is one.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -163,7 +163,9 @@ def _time(ad: Ad, name: str) -> datetime | None:
 
 
 def _max_memory(ad: Ad) -> int | None:
-    """Return the peak memory; `MemoryUsage` is usually an expression of the other two attributes."""
+    """Return the peak memory; `MemoryUsage` is usually an expression of the other two
+    attributes.
+    """
     megabytes = integer_of(ad, "MemoryUsage")
     if megabytes is not None:
         return megabytes * _MEGABYTE

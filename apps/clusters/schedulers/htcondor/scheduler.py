@@ -22,8 +22,8 @@ class HTCondor(CommandScheduler):
     Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its
     PER_JOB_HISTORY_DIR). One of them is enough; with both, no job is counted twice. For `condor_q`:
     `bin` (its directory), `conf` (CONDOR_CONFIG), `schedd` and `pool` (names; default: those of the
-    host), `timeout_seconds`. `cpu_model_attribute`: the machine attribute with the CPU model, if job
-    ads have it as `MachineAttr…0`.
+    host), `timeout_seconds`. `cpu_model_attribute`: the machine attribute with the CPU model, if
+    job ads have it as `MachineAttr…0`.
     """
 
     name = "htcondor"
@@ -89,5 +89,7 @@ class HTCondor(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths in the ad, where all macros are expanded; None if the job never started."""
+        """Return the paths in the ad, where all macros are expanded;
+        None if the job never started.
+        """
         return record.known_paths() if record.started_at else None

@@ -32,10 +32,10 @@ class Slurm(CommandScheduler):
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands),
-    `timeout_seconds` of one command, `cluster_name` (Slurm's ClusterName if it differs from the name
-    in the portal), `cpu_models` (CPU models by node feature: `rome=AMD EPYC 7702, icelake=Xeon Gold
-    6330`), `owner_command` (the command to submit as the owner of a job:
-    `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`).
+    `timeout_seconds` of one command, `cluster_name` (Slurm's ClusterName if it differs from the
+    name in the portal), `cpu_models` (CPU models by node feature: `rome=AMD EPYC 7702, icelake=Xeon
+    Gold 6330`), `owner_command` (the command to submit as the owner of a job: `/usr/bin/sudo -n -u
+    {user} /opt/opsportal/bin/submit-as-owner`).
     """
 
     name = "slurm"
@@ -74,11 +74,15 @@ class Slurm(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths from slurmctld, else from accounting, else derived; None if interactive."""
+        """Return the paths from slurmctld, else from accounting, else derived;
+        None if interactive.
+        """
         return log_paths(self._commands, record, script=script, environment=environment)
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
-        """Return the arguments from the sbatch command, joined by spaces: accounting drops quotes."""
+        """Return the arguments from the sbatch command, joined by spaces:
+        accounting drops quotes.
+        """
         return arguments_of_submission(submit_line, name=name)
 
     def submissions(self) -> Iterator[Submission]:
@@ -91,7 +95,10 @@ class Slurm(CommandScheduler):
         return nodes.hosts(self._commands, self._cpu_models)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield slurmdbd's copies, if AccountingStoreFlags enables them. Raises `SchedulerError`."""
+        """Yield slurmdbd's copies, if AccountingStoreFlags enables them.
+
+        Raises `SchedulerError`.
+        """
         return stored_copies(self._sacct, spool_ids)
 
     def submit(self, job: BatchJob) -> str:

@@ -208,7 +208,9 @@ def archived_job(pk: int, *, user: User) -> JobInArchive | None:
 
 @contextmanager
 def _loaded(table: Table, path: Path) -> Iterator[str]:
-    """Yield the name of a temporary table with the rows of a file; new columns have their defaults."""
+    """Yield the name of a temporary table with the rows of a file;
+    new columns have their defaults.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON '

@@ -140,7 +140,9 @@ def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
 
 
 def _check_token(token: PhaseToken, job_id: str) -> None:
-    """Raise `NotAllowed` if another array uses the token, or its experiment or cluster was deleted."""
+    """Raise `NotAllowed` if another array uses the token,
+    or its experiment or cluster was deleted.
+    """
     if not Cluster.objects.filter(
         Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster
     ).exists():

@@ -88,7 +88,9 @@ class Explorer:
     def series(
         self, question: Question, *, step_hours: int, dimension: str
     ) -> dict[int, list[Row]]:
-        """Return the rows of each step by the values of a dimension; steps are in hours since 1970."""
+        """Return the rows of each step by the values of a dimension;
+        steps are in hours since 1970.
+        """
         by = (TIME, dimension) if dimension else (TIME,)
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
@@ -105,7 +107,9 @@ class Explorer:
         return steps
 
     def figures(self, question: Question) -> np.ndarray:
-        """Return the measure of each single job, in seconds or as a share of 1; -1 where unknown."""
+        """Return the measure of each single job, in seconds or as a share of 1;
+        -1 where unknown.
+        """
         name = question.measure.figure
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
@@ -121,13 +125,17 @@ class Explorer:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def median(self, question: Question) -> float | None:
-        """Return the median of a measure over all jobs, in seconds; None if it is known for no job."""
+        """Return the median of a measure over all jobs, in seconds;
+        None if it is known for no job.
+        """
         values = self.figures(question)
         known = values[values >= 0]
         return float(np.median(known)) if len(known) else None
 
     def medians(self, question: Question) -> dict[int, float]:
-        """Return the median of a measure in seconds, by hour of the job's end in hours since 1970."""
+        """Return the median of a measure in seconds, by hour of the job's end in hours
+        since 1970.
+        """
         name = question.measure.figure
         parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
         if not parts:

@@ -203,7 +203,9 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def job_list_query(question: Question, row: Row | None = None, *, failed: bool = False) -> str:
-    """Return the query string of the job list for the jobs of a row, optionally only failed ones."""
+    """Return the query string of the job list for the jobs of a row,
+    optionally only failed ones.
+    """
     filters: dict[str, list[str]] = {name: list(texts) for name, texts in question.filters.items()}
     if row is not None:
         filters |= {name: [text] for name, text in row.key.items()}

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('diagnosis', '0003_posted_logs_of_a_day'),
+        ('diagnosis', '0004_harvest_work'),
     ]
 
     operations = [
