@@ -42,8 +42,7 @@ def main():
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)
     ]
     try:
-        spool = make_spool(base / "spool")
-        environment = os.environ | SETTINGS | {"VAR_DIR": str(base / "var")}
+        spool, environment = prepare(base)
         rounds = [
             (import_program(), *start(environment, spool, number))
             for number in range(1, arguments.rounds + 1)
@@ -70,6 +69,18 @@ def import_program():
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import capture.main"], check=True, cwd=ROOT)
     return time.monotonic() - began
+
+
+def prepare(base):
+    """Make a spool, and return it with the environment of a capture."""
+    spool = make_spool(base / "spool")
+    return spool, os.environ | SETTINGS | {"VAR_DIR": str(base / "var")}
+
+
+def first_start(base):
+    """Return the seconds of one start to the first watch and to the first job."""
+    spool, environment = prepare(base)
+    return start(environment, spool, 1)
 
 
 def run_capture(environment, spool):

@@ -70,7 +70,7 @@ def one_round(base):
     seconds = {}
     with portal(checkout, environment) as first_page:
         seconds["first start"] = first_page
-        seconds["first start of capture, beside the demo"], _ = capture_start.first_start(
+        seconds["start of capture, beside the demo"], _ = capture_start.first_start(
             base / "capture"
         )
     with portal(checkout, environment) as first_page:

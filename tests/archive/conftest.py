@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
@@ -61,14 +62,14 @@ class Portal:
         if cluster not in self._tokens:
             token = add_local_token(name="here", cluster=cluster, by="test", at=START)
             self._tokens[cluster] = token
-        settings = {
+        variables = {
             "ARCHIVE_PORTAL_TOKEN": self._tokens[cluster],
             "CAPTURE_JOURNAL": f"{self.environment['VAR_DIR']}/journal",
             "CAPTURE_PORTAL": self.environment["PORTAL_URL"],
-            "MASKING_KEY": "k" * 50,
+            "MASKING_KEY": settings.MASKING_KEY,
         }
         command = ("-m", "capture", *capture_arguments(spool, *arguments, cluster=cluster))
-        return start_process(*command, env=settings | environment)
+        return start_process(*command, env=variables | environment)
 
     def capture_to_intake(self, spool, *arguments, cluster="alps"):
         """Capture what is in the spool, for workers to archive;

@@ -24,6 +24,7 @@ from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from tests.archive.conftest import ROOT
 from tests.factories.archive import START
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.slurm,
@@ -35,7 +36,11 @@ pytestmark = [
 #: the packages.
 ELSEWHERE = ("apt-get ", "bin/slurm-up ", "DIR/<cluster>/", "LOG_ROOTS=")
 #: What runs without end, and what it says once it works.
-ENDLESS = {r"manage\.py capture( |$)": "capturing the jobs of ", r"\bcelery\b": ".> archive"}
+ENDLESS = {
+    r"manage\.py capture( |$)": "capturing the jobs of ",
+    r"\bcelery\b": ".> archive",
+    r"\bgunicorn\b": "Listening at",
+}
 PROGRAM = re.compile(r"(?:\.venv/bin/python )?\bmanage\.py\b")
 #: What need not be a process.
 COMMAND = re.compile(rf"{PROGRAM.pattern} (?!capture\b)([^|&;]*)$")
@@ -159,7 +164,7 @@ def test_commands_of_the_slurm_page(shell, slurm):
 
 def test_commands_of_the_archive_page(shell, slurm, job, tmp_path, live_server):
     token = tmp_path / "token"
-    _, given = create_capture_host(name="here", clusters=[slurm.cluster], by=None, at=START)
+    _, given = create_capture_host(name="elsewhere", clusters=[slurm.cluster], by=None, at=START)
     token.write_text(given)
     shell.environment["ARCHIVE_PORTAL_TOKEN_FILE"] = str(token)
     SinkState.objects.create(name="files:///removed", url="files:///removed")
@@ -184,6 +189,8 @@ def test_commands_of_the_archive_page(shell, slurm, job, tmp_path, live_server):
         "redis://localhost/0": shell.environment["REDIS_URL"],
         "files:///archive": f"files://{tmp_path}/archive",
         ".venv/bin/celery": f"{sys.executable} -m celery",
+        ".venv/bin/gunicorn": f"{sys.executable} -m gunicorn",
+        "127.0.0.1:8000": f"127.0.0.1:{free_port()}",
     }
     commands = [with_options(command) for command in commands_of("archive.md")]
     assert len(commands) >= 15

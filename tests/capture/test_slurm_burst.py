@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from .conftest import archived, wait_for
+from tests.archive.conftest import archived, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 

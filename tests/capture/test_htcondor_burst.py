@@ -24,11 +24,11 @@ from apps.clusters.schedulers.htcondor.script import COPIED
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.models import Job
-from tests.capture.capturing import MemoryPortal, capture_of, running
+from tests.archive.conftest import archived, wait_for
 from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
-from .conftest import archived, wait_for
+from .capturing import MemoryPortal, capture_of, running
 
 
 @pytest.fixture

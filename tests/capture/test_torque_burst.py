@@ -10,9 +10,8 @@ from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
+from tests.archive.conftest import archived, wait_for
 from tests.torque_spool import TorqueJob, TorqueServer, do
-
-from .conftest import archived, wait_for
 
 JOBS = 800
 WRITERS = 4

@@ -16,9 +16,8 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
+from tests.archive.conftest import archived, wait_for
 from tests.slurm_server import BIN, running_slurm
-
-from .conftest import archived, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
