@@ -15,6 +15,7 @@ from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
 from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind
 from apps.clusters.models import Cluster
+from apps.core.models import Work
 from apps.jobs.enums import FAILED_STATES, MaskedPart
 from apps.jobs.models import MaskingRule
 
@@ -404,18 +405,17 @@ class SinkState(models.Model):
         return self.name
 
 
-class SinkDelivery(models.Model):
+class SinkDelivery(Work):
     """A batch that a sink lacks.
 
-    `attempts` are those that did not come to an end: their worker died.
+    `attempts` are those that did not come to an end: their worker died. Until the first one, it is
+    due since the batch was captured.
     """
 
     batch = models.ForeignKey(IntakeBatch, on_delete=models.CASCADE, related_name="deliveries")
     sink = models.ForeignKey(
         SinkState, on_delete=models.CASCADE, related_name="deliveries", db_index=False
     )
-    attempts = models.IntegerField(default=0)
-    claimed_at = models.DateTimeField(null=True)
 
     class Meta:
         verbose_name_plural = "sink deliveries"

@@ -123,7 +123,7 @@ def test_job_of_a_batch_taken_apart_has_its_capture_host(send, at):
     send_jobs(send, a_job(1), a_job(2))
     IntakeBatch.objects.update(data=pack([a_job(1), a_job(2)]))
     delivery.route_batches()
-    SinkDelivery.objects.update(attempts=delivery.MOST_DEATHS)
+    SinkDelivery.objects.update(attempts=delivery.MOST_DEATHS, due_at=at)
     delivery.deliver(sink=SinkState.objects.get(), at=at)
     senders = [batches.unpack([bytes(batch.data)])[0].sender for batch in IntakeBatch.objects.all()]
     assert senders == ["scheduler-1", "scheduler-1"]

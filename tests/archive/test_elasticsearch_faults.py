@@ -11,6 +11,7 @@ from django.db import connection
 
 from apps.archive.sinks import delivery
 from apps.archive.sinks.elasticsearch import sink as sink_module
+from apps.core.domain.work import BackOff
 from tests.archive.conftest import AWAY_SECONDS, wait_for
 from tests.archive.delivering import delivering
 from tests.archive.elasticsearch_reading import job_of
@@ -71,7 +72,7 @@ def variables(number):
 
 @pytest.fixture
 def sink(server, settings, transactional_db, monkeypatch):
-    monkeypatch.setattr(delivery, "LONGEST_DELAY_SECONDS", 2.0)
+    monkeypatch.setattr(delivery, "BACK_OFF", BackOff((0.5, 1, 2)))
     with delivering(settings, f"elasticsearch://{server.host}/jobs?replicas=0") as sink:
         yield sink
 

@@ -2,21 +2,31 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, Exists, F, Func, IntegerField, Min, OuterRef, Sum
+from django.db.models import Count, Exists, F, Func, IntegerField, Min, OuterRef, Q, Sum
 
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import wake_workers
 from apps.archive.domain.store import backfill
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.core.domain.events import publish
+from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidTransition
 from capture.wire.batches import pack
 
+#: A worker holds the batches that it has claimed within seconds, and for as long as the sink takes.
+DELIVERIES = Queue(
+    name="sinks",
+    title="Batches for archive sinks",
+    model=SinkDelivery,
+    unfinished_rows=Q(),
+    back_off=BackOff((3,)),
+    lease=timedelta(seconds=3),
+)
 #: So many of the jobs that a sink refused last are named.
 NAMED = 3
 
@@ -91,7 +101,9 @@ def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:
     for batch in batches:
         batch.routed = True
     IntakeBatch.objects.bulk_create(batches)
-    SinkDelivery.objects.bulk_create(SinkDelivery(batch=batch, sink=sink) for batch in batches)
+    SinkDelivery.objects.bulk_create(
+        SinkDelivery(batch=batch, sink=sink, due_at=batch.captured_at) for batch in batches
+    )
 
 
 @transaction.atomic

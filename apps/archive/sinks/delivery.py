@@ -31,8 +31,8 @@ from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY_SECONDS = 0.5
-LONGEST_DELAY_SECONDS = 30.0
+#: A sink that fails is left alone for so long.
+BACK_OFF = BackOff((0.5, 1, 2, 4, 8, 16, 30))
 #: What is written at once; of one batch, as much as it has.
 MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 #: So many attempts end with the death of a worker until a batch is taken apart, and until a job
@@ -40,7 +40,6 @@ MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 #: sink meets several.
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
-_TAKEN = timedelta(seconds=3)  # from the claim of batches until their rows are held, at most
 _SILENT = timedelta(
     seconds=3
 )  # a sink that has taken nothing for so long keeps one worker busy, no more
@@ -75,7 +74,7 @@ def route_batches() -> None:
     and those that came with the batch.
     """
     new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
-    batches = list(new.only("sinks").order_by("pk")[:_ROUTED_AT_ONCE])
+    batches = list(new.only("sinks", "captured_at").order_by("pk")[:_ROUTED_AT_ONCE])
     if not batches:
         return
 
@@ -84,13 +83,12 @@ def route_batches() -> None:
         urls.update(batch.sinks)
     states = {url: _state(url) for url in urls}
 
-    lacking = set()
+    deliveries = []
     for batch in batches:
-        for url in [*settings.ARCHIVE_SINKS, *batch.sinks]:
-            lacking.add((batch.pk, states[url].pk))
-    SinkDelivery.objects.bulk_create(
-        SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(lacking)
-    )
+        sinks = {states[url] for url in [*settings.ARCHIVE_SINKS, *batch.sinks]}
+        for sink in sorted(sinks, key=lambda sink: sink.pk):
+            deliveries.append(SinkDelivery(batch=batch, sink=sink, due_at=batch.captured_at))
+    SinkDelivery.objects.bulk_create(deliveries)
     IntakeBatch.objects.filter(pk__in=[batch.pk for batch in batches]).update(routed=True)
 
 
@@ -109,7 +107,7 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
     if not claimed:
         return False
     try:
-        if claimed[0].attempts >= _most_deaths(claimed[0].batch):
+        if claimed[0].attempts > _most_deaths(claimed[0].batch):
             _isolate(sink, claimed[0], at)
         else:
             _write(sink, claimed, at)
@@ -144,26 +142,25 @@ def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
         return []
-    waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related(
-        "batch"
-    )
-    waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer(
-        "batch__data"
-    )
-    claimed: list[SinkDelivery] = []
+    # What no worker has is due, also where the clock of the host that captured it is ahead.
+    due = DELIVERIES.unfinished().filter(Q(attempts=0) | Q(due_at__lte=at), sink=sink)
+    batches = due.select_related("batch").defer("batch__data").order_by("batch_id")
+    return DELIVERIES.claim(batches[:MOST_BATCHES], at=at, select=_written_together)
+
+
+def _written_together(deliveries: list[SinkDelivery]) -> list[SinkDelivery]:
+    """Return the first of these that are written at once; one that a worker died of is alone."""
+    together: list[SinkDelivery] = []
     jobs = 0
     size_bytes = 0
-    for delivery in waiting.order_by("batch_id")[:MOST_BATCHES]:
+    for delivery in deliveries:
         jobs += delivery.batch.jobs
         size_bytes += delivery.batch.size_bytes
-        if claimed and (
-            delivery.attempts or claimed[0].attempts or jobs > MOST_JOBS or size_bytes > MOST_BYTES
-        ):
+        is_too_much = jobs > MOST_JOBS or size_bytes > MOST_BYTES
+        if together and (delivery.attempts or together[0].attempts or is_too_much):
             break
-        claimed.append(delivery)
-    keys = [delivery.pk for delivery in claimed]
-    SinkDelivery.objects.filter(pk__in=keys).update(attempts=F("attempts") + 1, claimed_at=at)
-    return claimed
+        together.append(delivery)
+    return together
 
 
 def _is_free(sink: SinkState) -> bool:
@@ -183,7 +180,7 @@ def _commit_without_waiting() -> None:
 
 @transaction.atomic
 def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
-    """Write what is still claimed at that time.
+    """Write what is still claimed.
 
     Raises what the sink raises, and then all stays as it was.
     """
@@ -194,7 +191,7 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
     ):  # what it writes and that it was written are lost together, and then done again
         _commit_without_waiting()
     _is_free(sink)
-    batches = _held(claimed, at)
+    batches = _held(claimed)
     capture_hosts = _capture_hosts(batches)
     jobs: list[CapturedJob] = []
     refused: list[RefusedJob] = []
@@ -220,11 +217,11 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
     """Take a batch apart of which workers died, so that each job is tried alone;
     refuse the job that it is.
     """
-    batches = _held([delivery], at)
+    batches = _held([delivery])
     capture_hosts = _capture_hosts(batches)
     for batch in batches:
         refused = []
-        if delivery.attempts > _most_deaths(batch) + 1:  # unpacking it is what kills
+        if delivery.attempts > _most_deaths(batch) + 2:  # unpacking it is what kills
             refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
         elif len(jobs := _jobs(batch, capture_hosts)) == 1:
             refused.append(
@@ -268,15 +265,12 @@ def _most_deaths(batch: IntakeBatch) -> int:
     return MOST_DEATHS if batch.jobs > 1 else MOST_DEATHS_ALONE
 
 
-def _held(claimed: Sequence[SinkDelivery], at: datetime) -> list[IntakeBatch]:
-    """Hold what was claimed at that time, and return its batches:
+def _held(claimed: Sequence[SinkDelivery]) -> list[IntakeBatch]:
+    """Hold what was claimed, and return its batches:
     a worker that was slow may have lost some.
     """
-    # Not `skip_locked`: a claim of another worker, which looked for the same rows, may lock them
-    # for a moment.
-    held = SinkDelivery.objects.select_for_update(of=("self",)).select_related("batch")
-    held = held.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
-    return [delivery.batch for delivery in held.order_by("batch_id")]
+    held = [delivery.batch_id for delivery in DELIVERIES.hold(claimed)]
+    return list(IntakeBatch.objects.filter(pk__in=held).order_by("pk"))
 
 
 def _finish(
@@ -322,15 +316,14 @@ def _note_failure(
 
 
 def _let_go(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: datetime) -> None:
-    ours = SinkDelivery.objects.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
-    ours.update(attempts=F("attempts") - 1, claimed_at=None)
-    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(sink.failures, 10), LONGEST_DELAY_SECONDS)
+    DELIVERIES.release(claimed, due_at=at, last_error=reason)
+    delay = BACK_OFF.after(sink.failures + 1)
     same = SinkState.objects.filter(
         pk=sink.pk, failures=sink.failures
     )  # what several workers met counts once
-    retry_at = timezone.now() + timedelta(seconds=delay)
+    retry_at = timezone.now() + delay
     if same.update(failures=F("failures") + 1, retry_at=retry_at, last_error=reason):
-        wake_workers(queue_of(sink.url), countdown=delay)
+        wake_workers(queue_of(sink.url), countdown=delay.total_seconds())
 
 
 def _refused_job(job: CapturedJob, reason: str) -> RefusedJob:

@@ -3,12 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
 from apps.diagnosis.domain.harvest import HARVESTS
 from apps.notifications.domain.delivery import CALLS, MAIL
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS)
+QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:
