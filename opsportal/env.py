@@ -557,10 +557,9 @@ class Environment(BaseModel):
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
         missing = [name for name in REQUIRED if not (name in bad or _given(name))]
         if bad or missing:
-            told = [f"{name} is not set." for name in missing] + [
-                f"{name}: {why}." for name, why in bad.items()
-            ]
-            raise BadEnvironment("\n".join(told))
+            problems = [f"{name} is not set." for name in missing]
+            problems += [f"{name}: {why}." for name, why in bad.items()]
+            raise BadEnvironment("\n".join(problems))
         return environment
 
 

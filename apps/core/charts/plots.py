@@ -66,19 +66,17 @@ def bars(
         scale = _Scale(axis(max(heights, default=0), least=1 if is_count else 0)[1])
     panel = 64 if rate else 0
     foot = height + panel
-    drawn = [
-        _wash(bands, len(bins), height),
-        _grid(scale, height),
-        *(
-            _bar(number, point, series, len(bins), scale, height, foot)
-            for number, point in enumerate(bins)
-        ),
-        _rate_panel(bins, height) if rate else "",
-        _ticks(ticks, len(bins), foot),
-        format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height),
-        *(_band(band, len(bins), foot + _AXIS + band.row * _BAND) for band in bands),
-    ]
-    rows = 1 + max((band.row for band in bands), default=-1)
+    drawn = [_wash(bands, len(bins), height), _grid(scale, height)]
+    for number, point in enumerate(bins):
+        drawn.append(_bar(number, point, series, len(bins), scale, height, foot))
+    if rate:
+        drawn.append(_rate_panel(bins, height))
+    drawn.append(_ticks(ticks, len(bins), foot))
+    drawn.append(format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height))
+    rows = 0
+    for band in bands:
+        drawn.append(_band(band, len(bins), foot + _AXIS + band.row * _BAND))
+        rows = max(rows, band.row + 1)
     table = ""
     if with_table:
         table = _table(bins, [entry.name for entry in series], heading, rate)

@@ -21,7 +21,7 @@ def copy_rows(
     for column, field in by_column.items():
         if column not in columns and not field.primary_key:
             others.append(field)
-    fields = [*(by_column[column] for column in columns), *others]
+    fields = [by_column[column] for column in columns] + others
     defaults = tuple(field.get_default() for field in others)
     names = ", ".join(f'"{field.column}"' for field in fields)
     with connection.cursor() as cursor:

@@ -251,11 +251,27 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     errors = [result.error for result in read if result.error]
     if _has_evidence_before_excerpts(harvest, read):
         return Outcome(harvest, HarvestState.DONE, _joined(errors), is_read=False)
-    blocks = [result.block for result in read if result.block]
-    problems = [
-        *(str(error) for error in errors),
-        *(result.change for result in read if result.change),
-    ]
+
+    changes = []
+    blocks = []
+    fresh_blocks = []
+    excerpts = []
+    needs_survey = False
+    for result in read:
+        if result.change:
+            changes.append(result.change)
+        if result.block is None:
+            continue
+        blocks.append(result.block)
+        if result.before and not result.before.reaches(result.block):
+            needs_survey = True
+        if result.excerpt:
+            excerpts.append(result.excerpt)
+        else:
+            fresh_blocks.append(result.block)
+            excerpts.append(excerpt_of(harvest, result.path, result.block))
+
+    problems = [*map(str, errors), *changes]
     reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
     if not read:
         if job.started_at:
@@ -273,14 +289,6 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         surveys={result.stream: result.before for result in read if result.before},
     )
     diagnosis = with_novel_lines(diagnosis, job, blocks)
-    excerpts = []
-    for result in read:
-        if result.block:
-            excerpts.append(result.excerpt or excerpt_of(harvest, result.path, result.block))
-    fresh_blocks = []
-    for result in read:
-        if result.block and not result.excerpt:
-            fresh_blocks.append(result.block)
     phases = None
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
@@ -296,10 +304,7 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
             excerpts, evidence_of(harvest, diagnosis), phases, omitted=diagnosis.omitted
         ),
         decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
-        needs_survey=any(
-            result.block and result.before and not result.before.reaches(result.block)
-            for result in read
-        ),
+        needs_survey=needs_survey,
         is_read=bool(fresh_blocks) or not blocks,
     )
 

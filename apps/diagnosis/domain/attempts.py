@@ -87,13 +87,19 @@ def own_part(
     """Return the part of a log that one attempt wrote, by times, sizes at the time,
     and the scheduler's markers.
     """
-    others = []
+    earlier = []
+    later = []
+    next_starts = []
     for other in attempts:
-        if other.pk != job.pk and other.started_at and job.started_at:
-            others.append(other)
-    others = [other for other in others if path in _paths(other) or not _paths(other)]
-    earlier = [other for other in others if other.attempt < job.attempt]
-    later = [other for other in others if other.attempt > job.attempt]
+        if not other.started_at or not job.started_at:
+            continue
+        if _paths(other) and path not in _paths(other):
+            continue
+        if other.attempt < job.attempt:
+            earlier.append(other)
+        elif other.attempt > job.attempt:
+            later.append(other)
+            next_starts.append(other.started_at - SKEW)
     if not earlier and not later and job.state not in RESTARTED:
         return LogPart()
     markers = _markers(descriptor)
@@ -101,10 +107,6 @@ def own_part(
         start = _start(job, earlier[-1], stream, path, descriptor, markers)
     else:
         start = 0
-    next_starts = []
-    for other in later:
-        if other.started_at:
-            next_starts.append(other.started_at - SKEW)
     next_start = min(next_starts, default=job.ended_at + SETTLED)
     written_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
     if written_at < next_start or not (later or job.state in RESTARTED):

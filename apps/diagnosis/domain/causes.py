@@ -186,15 +186,17 @@ def wrong_hours() -> list[datetime]:
     waiting = set(DirtyHour.objects.filter(counts=Counted.CAUSES).values_list("hour", flat=True))
     hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())
     hours |= set(DailyCauseTotals.objects.values_list("day", flat=True).distinct())
-    hours |= {
-        hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)
-    }
+    for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC):
+        hours.add(hour.astimezone(UTC))
+
     wrong = set()
     for hour in hours - waiting:
         if _figures(counted_totals(hour)) != _figures(_stored(hour)):
             wrong.add(hour)
-    days = {day_of(hour) for hour in hours} - {day_of(hour) for hour in wrong}
-    return sorted(wrong | {day for day in days if _is_wrong(day)})
+    for day in set(map(day_of, hours)) - set(map(day_of, wrong)):
+        if _is_wrong(day):
+            wrong.add(day)
+    return sorted(wrong)
 
 
 def _stored(hour: datetime) -> QuerySet[CauseTotals]:

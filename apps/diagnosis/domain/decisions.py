@@ -91,11 +91,11 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
         verdicts, update_conflicts=True, unique_fields=["job"], update_fields=_STORED
     )
     mark_dirty(hour_of(row.ended_at) for row in (*verdicts, *before.values()))
-    publish_all(
-        events=[
-            _event(row, before.get(row.job_id), at) for row in verdicts if _differs(row, before)
-        ]
-    )
+    events = []
+    for row in verdicts:
+        if _differs(row, before):
+            events.append(_event(row, before.get(row.job_id), at))
+    publish_all(events=events)
 
 
 def _verdict(

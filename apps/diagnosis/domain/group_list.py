@@ -113,10 +113,15 @@ def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section
     for section in GroupSection:
         rows_on_page = [row for row in shown if row.section is section]
         if rows_on_page:
-            all_rows = [row for row in rows if row.section is section]
-            jobs = sum(row.jobs for row in all_rows)
-            core_seconds = sum(row.core_seconds for row in all_rows)
-            sections.append(Section(section.label, rows_on_page, len(all_rows), jobs, core_seconds))
+            groups = 0
+            jobs = 0
+            core_seconds = 0
+            for row in rows:
+                if row.section is section:
+                    groups += 1
+                    jobs += row.jobs
+                    core_seconds += row.core_seconds
+            sections.append(Section(section.label, rows_on_page, groups, jobs, core_seconds))
     return sections
 
 

@@ -268,7 +268,7 @@ def _other_reasons(
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
     out.sort(key=lambda outage: outage.service != decision.service)
-    yield from (_outage_reason(outage) for outage in out)
+    yield from map(_outage_reason, out)
     yield _end_state(facts)
     for fact in (
         facts_of.deciding_state(facts),
@@ -277,9 +277,11 @@ def _other_reasons(
     ):
         if fact:
             yield Reason(fact.kind, fact.wording.reason)
-    yield from (_hit_reason(hit) for hit in _further_hits(decision, ranked))
+    yield from map(_hit_reason, _further_hits(decision, ranked))
     if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
         yield Reason(ReasonKind.CATALOGUE, wording.catalogue_advice(decision.cause))
     if decision.cause and decision.cause.pattern.instructions:
         yield Reason(ReasonKind.CATALOGUE, wording.instructions(decision.cause))
-    yield from (_outage_reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)
+    for outage in outages:
+        if outage.overlap is Overlap.UNKNOWN:
+            yield _outage_reason(outage)

@@ -48,11 +48,12 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
         group.oldest_submitted_at = min(group.oldest_submitted_at, current.submitted_at)
 
     known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
-    gone = [row.pk for key, row in known.items() if key not in groups]
     new = [row for key, row in groups.items() if key not in known]
+    gone = []
     changed = []
     for key, row in known.items():
         if key not in groups:
+            gone.append(row.pk)
             continue
         group = groups[key]
         if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):

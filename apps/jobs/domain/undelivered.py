@@ -70,13 +70,14 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
     if not requests:
         return {}
     begins = _begins(requests)
-    values: dict[str, Any] = {
-        "keys": [request.key for request in requests],
-        "experiments": [request.experiment_id for request in requests],
-        "begins": [begins.get(request.pk, (None, None))[0] for request in requests],
-        "tested": [begins.get(request.pk, (None, None))[1] for request in requests],
-        "completed": JobState.COMPLETED.value,
-    }
+    values: dict[str, Any] = {"keys": [], "experiments": [], "begins": [], "tested": []}
+    for request in requests:
+        begin, tested = begins.get(request.pk, (None, None))
+        values["keys"].append(request.key)
+        values["experiments"].append(request.experiment_id)
+        values["begins"].append(begin)
+        values["tested"].append(tested)
+    values["completed"] = JobState.COMPLETED.value
     sums: dict[tuple[str, str], LeftOut] = {}
     with connection.cursor() as cursor:
         cursor.execute(_LEFT_OUT, values)

@@ -121,13 +121,15 @@ def _bin(
     question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int
 ) -> Bin:
     values = {line.name: 0.0 for line in series}
+    jobs = 0
+    failed = 0
     for row in rows:
+        jobs += row.jobs
+        failed += row.failed
         name = _name(row)
         values[name if name in values else "other"] += _plotted(
             row.value(question.measure), question.measure
         )
-    jobs = sum(row.jobs for row in rows)
-    failed = sum(row.failed for row in rows)
     end = start + timedelta(hours=step)
     part = Question(
         question.measure, (), max(start, question.since), min(end, question.until), question.filters

@@ -40,11 +40,16 @@ def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_cor
         measure_name = measure
 
     parts = [part.strip() for part in ",".join(values.getlist("by")).split(",")]
-    names = list(dict.fromkeys(filter(None, parts)))
-    known = [name for name in names if name in DIMENSIONS]
-    if unknown := [name for name in names if name not in DIMENSIONS]:
+    known = []
+    unknown = []
+    for name in dict.fromkeys(filter(None, parts)):
+        if name in DIMENSIONS:
+            known.append(name)
+        else:
+            unknown.append(name)
+    if unknown:
         problems["by"] = f"{unknown[0][:64]!r} is not one of {', '.join(DIMENSIONS)}."
-    elif len(names) > MOST_BY:
+    elif len(known) > MOST_BY:
         problems["by"] = f"Choose at most {MOST_BY} dimensions."
     by = tuple(known[:MOST_BY]) or ("verdict",)
 

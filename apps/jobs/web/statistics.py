@@ -74,6 +74,10 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         top = 0.5
     else:
         top = 1.0
+    presets = []
+    for name, measure, by, period in PRESETS:
+        is_shown = (measure, by) == (question.measure.name, question.by)
+        presets.append((name, charts.address_of(measure, by, period=period), is_shown))
     context = {
         "asked": asked,
         "question": question,
@@ -91,14 +95,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "portal_zone": portal_zone(),
         "periods": PERIOD_LABELS,
         "chips": list(_chips(request.GET, question)),
-        "presets": [
-            (
-                name,
-                charts.address_of(measure, by, period=period),
-                (measure, by) == (question.measure.name, question.by),
-            )
-            for name, measure, by, period in PRESETS
-        ],
+        "presets": presets,
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
     return render(request, "jobs/statistics.html", context, status=400 if asked.problems else 200)

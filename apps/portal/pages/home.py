@@ -71,10 +71,17 @@ class ServiceRow:
 def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page."""
     services = services_today(user=user, at=at)
-    monitored = [entry for entry in services if entry.row.has_own_state]
     sick = []
-    for entry in monitored:
-        if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED:
+    well = []
+    unmonitored = []
+    for entry in services:
+        if not entry.row.has_own_state:
+            continue
+        if entry.row.own == State.UP:
+            well.append(entry)
+        elif entry.row.cause == BoardCause.NOT_MONITORED:
+            unmonitored.append(entry)
+        else:
             sick.append(entry)
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
@@ -83,10 +90,8 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "at": at,
         "services": services,
         "sick": [(entry, hours[entry.row.service.pk]) for entry in sick],
-        "well": [entry for entry in monitored if entry.row.own == State.UP],
-        "unmonitored": [
-            entry for entry in monitored if entry not in sick and entry.row.own != State.UP
-        ],
+        "well": well,
+        "unmonitored": unmonitored,
         "can_run": can_run(user=user, at=at),
         "broken": broken,
         "offer": retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,

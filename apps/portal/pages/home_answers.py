@@ -141,10 +141,13 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
         .values("impact__incident")
         .annotate(victims=Sum("confirmed"), left=Sum(left))
     )
-    figures = list(sums.values_list("impact__incident", "victims", "left"))
-    victims = {pk: confirmed for pk, confirmed, _ in figures}
+    victims = {}
+    not_retried = set()
+    for pk, confirmed, open_jobs in sums.values_list("impact__incident", "victims", "left"):
+        victims[pk] = confirmed
+        if open_jobs:
+            not_retried.add(pk)
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
-    not_retried = {pk for pk, _, left in figures if left}
     to_retry = next((row for row in rows if row.pk in not_retried), None)
     is_counted = all(row.is_counted for row in rows)
     return Broken(since, rows, sum(victims.values()), to_retry, is_counted)

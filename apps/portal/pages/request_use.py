@@ -84,10 +84,7 @@ def uses_of(
     """Return the use of a request whose jobs have finished or that has output, else nothing."""
     requested = [stage for stage in progress.stages if stage.row.asked]
     used = sum(stage.core_hours_used for stage in requested) * 3600
-    sizes = []
-    for output in outputs:
-        if output.size is not None:
-            sizes.append(output.size)
+    sizes = [output.size for output in outputs if output.size is not None]
     if not used and not outputs:
         return []
 

@@ -67,12 +67,19 @@ class Found:
 
     def single_url(self) -> str:
         """Return the URL of the result if there is exactly one, else an empty text."""
-        urls = [job.get_absolute_url() for job in self.jobs]
-        urls += [request.get_absolute_url() for request in self.requests]
-        urls += [service.get_absolute_url() for service in self.services]
-        urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
-        urls += [error.url for error in self.errors]
-        urls += [reverse("archive:job", args=[job.pk]) for job, _ in self.scripts]
+        urls = []
+        for job in self.jobs:
+            urls.append(job.get_absolute_url())
+        for request in self.requests:
+            urls.append(request.get_absolute_url())
+        for service in self.services:
+            urls.append(service.get_absolute_url())
+        for cluster in self.clusters:
+            urls.append(_jobs_url(cluster=cluster.name))
+        for error in self.errors:
+            urls.append(error.url)
+        for archived, _ in self.scripts:
+            urls.append(reverse("archive:job", args=[archived.pk]))
         return urls[0] if len(urls) == 1 else ""
 
 

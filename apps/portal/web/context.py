@@ -130,19 +130,23 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return {}
     path = request.path
+    place = None
     places = []
     for name, url, prefixes in PLACES:
-        places.append(
-            (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
-        )
-    place = next(((name, url) for name, url, is_current in places if is_current), None)
-    tabs = SECTIONS.get(place[1] if place else "", [])
+        is_current = path.startswith(prefixes) or (url == "portal:home" and path == "/")
+        places.append((name, url, is_current))
+        if is_current and place is None:
+            place = (name, url)
+
+    has_current_section = False
     sections = []
-    for name, url in tabs:
-        sections.append((name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}))
+    for name, url in SECTIONS.get(place[1] if place else "", []):
+        is_current = path in {reverse(url), reverse(PART_OF.get(url, url))}
+        sections.append((name, url, is_current))
+        has_current_section |= is_current
     return {
         "places": places,
-        "sections": sections if any(is_current for _, _, is_current in sections) else [],
+        "sections": sections if has_current_section else [],
         "help": next(document for start, document in HELP if path.startswith(start)),
         "actions": SimpleLazyObject(
             lambda: [

@@ -136,10 +136,12 @@ class LinkRoutes(RequestRoutes):
 
     def _named(self, keys: list[str]) -> list[Request]:
         requests = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
-        if unknown := [key for key in keys if key not in requests]:
-            raise InvalidFields(
-                {"others": [f"{key}: not found, or you do not have access." for key in unknown]}
-            )
+        problems = []
+        for key in keys:
+            if key not in requests:
+                problems.append(f"{key}: not found, or you do not have access.")
+        if problems:
+            raise InvalidFields({"others": problems})
         return [requests[key] for key in dict.fromkeys(keys)]
 
     def _allowed(self, production_request: Request) -> Request:

@@ -124,12 +124,14 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
         if not settled or any(_may_be_retried(array, at) for array in failed):
             failed = []
 
-        failed_jobs = sum(
-            array.ended - array.completed - again.get(array.pk, 0) for array in failed
-        )
-        refused_jobs = sum(array.tasks for array in refused)
+        failed_jobs = 0
+        refused_jobs = 0
         moments = []
-        for array in (*failed, *refused):
+        for array in failed:
+            failed_jobs += array.ended - array.completed - again.get(array.pk, 0)
+            moments.append(array.settled_at or array.sending_at or array.created_at)
+        for array in refused:
+            refused_jobs += array.tasks
             moments.append(array.settled_at or array.sending_at or array.created_at)
         if moments:
             failed_before, refused_before, since = totals.get(request_pk, (0, 0, moments[0]))

@@ -37,11 +37,8 @@ class _Percentile(Aggregate):
 def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     """Return the report as of now, as plain JSON values, in a fixed number of queries."""
     jobs = Job.objects.filter(request=request).order_by()
-    chain = {}
-    for place, name in enumerate(
-        request.stages.order_by("position").values_list("name", flat=True)
-    ):
-        chain[name] = place
+    names = request.stages.order_by("position").values_list("name", flat=True)
+    chain = {name: place for place, name in enumerate(names)}
     stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
     stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
     again = sent_again([request.pk])
@@ -53,6 +50,16 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         dict(row) for row in jobs.values("site__name").annotate(**_sums())
     ]
     sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
+    as_they_are = []
+    for acceptance in acceptances_of([request]).values():
+        as_they_are.append(
+            {
+                "stage": acceptance.stage.name,
+                "by": acceptance.by,
+                "reason": acceptance.reason,
+                "jobs_missing": acceptance.jobs_missing,
+            }
+        )
     return {
         "request": request.key,
         "title": request.title,
@@ -63,15 +70,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "stages": [{"stage": row["stage"], **_figures(row)} for row in stages],
         "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
         "causes": _causes(request),
-        "taken_as_they_are": [
-            {
-                "stage": row.stage.name,
-                "by": row.by,
-                "reason": row.reason,
-                "jobs_missing": row.jobs_missing,
-            }
-            for row in acceptances_of([request]).values()
-        ],
+        "taken_as_they_are": as_they_are,
         "slowest": _slowest(jobs),
     }
 

@@ -126,15 +126,14 @@ class RequestNow:
         """Return when the last stage is expected to end,
         or which stage prevents an estimate and why.
         """
-        unfinished = []
+        ends = []
         for stage in self.stages:
-            if stage.row.asked and not is_done(stage.row, stage.acceptance):
-                unfinished.append(stage)
-        for stage in unfinished:
+            if not stage.row.asked or is_done(stage.row, stage.acceptance):
+                continue
             if stage.expected.at is None:
                 return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
+            ends.append(stage.expected)
 
-        ends = [stage.expected for stage in unfinished]
         return Expected(
             max((end.at for end in ends if end.at), default=None),
             "",

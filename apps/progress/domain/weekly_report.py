@@ -120,16 +120,24 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
 
 
 def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
-    parts = list(rows)
-    jobs = sum(row.jobs for row in parts)
-    failed = sum(row.failed for row in parts)
+    jobs = 0
+    completed = 0
+    failed = 0
+    core_seconds = 0
+    wasted_core_seconds = 0
+    for row in rows:
+        jobs += row.jobs
+        completed += row.completed
+        failed += row.failed
+        core_seconds += row.core_seconds
+        wasted_core_seconds += row.wasted_core_seconds
     return {
         "jobs": jobs,
-        "completed": sum(row.completed for row in parts),
+        "completed": completed,
         "failed": failed,
         "failure_rate": round(failed / jobs, 4) if jobs else None,
-        "core_hours": round(sum(row.core_seconds for row in parts) / 3600, 2),
-        "wasted_core_hours": round(sum(row.wasted_core_seconds for row in parts) / 3600, 2),
+        "core_hours": round(core_seconds / 3600, 2),
+        "wasted_core_hours": round(wasted_core_seconds / 3600, 2),
     }
 
 

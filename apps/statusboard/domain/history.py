@@ -44,7 +44,10 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
         {service.source_id for service in services if service.source_id}
     )
     stored = _stored(services, since)
-    begins = {s.pk: stored[s.pk][0].started_at if stored[s.pk] else BEGINNING for s in services}
+    begins = {}
+    for service in services:
+        rows = stored[service.pk]
+        begins[service.pk] = rows[0].started_at if rows else BEGINNING
     claims = _claims(services, sources, min(begins.values(), default=BEGINNING))
     stale: list[int] = []
     fresh: list[StateInterval] = []
@@ -53,8 +56,11 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
             claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk]
         )
         expected = {_key(row): row for row in _rows(service, timeline)}
-        present = {_key(row): row.pk for row in stored[service.pk]}
-        stale += [pk for key, pk in present.items() if key not in expected]
+        present = set()
+        for row in stored[service.pk]:
+            present.add(_key(row))
+            if _key(row) not in expected:
+                stale.append(row.pk)
         fresh += [row for key, row in expected.items() if key not in present]
     StateInterval.objects.filter(pk__in=stale).delete()
     StateInterval.objects.bulk_create(fresh)

@@ -115,21 +115,25 @@ def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime)
 
 def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     rows = list(MonitoringGap.objects.filter(source=source).overlapping(covered.started_at, None))
+    known = [Span(row.started_at, row.ended_at) for row in rows]
     before = source.covered_until
-    spans, source.covered_until = add_heartbeat(
-        [Span(row.started_at, row.ended_at) for row in rows], before, covered
-    )
-    gaps = set(spans)
+    left, source.covered_until = add_heartbeat(known, before, covered)
+    gaps = set(left)
     if source.covered_until == before:  # a late heartbeat of long ago does not end the current gap
-        gaps |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
-    stale = [row for row in rows if Span(row.started_at, row.ended_at) not in gaps]
-    MonitoringGap.objects.filter(pk__in=[row.pk for row in stale]).delete()
-    known = {Span(row.started_at, row.ended_at) for row in rows}
+        gaps |= {span for span in known if span.ended_at is None}
+
+    stale = []
+    has_recovered = False
+    for row, span in zip(rows, known, strict=True):
+        if span not in gaps:
+            stale.append(row.pk)
+            has_recovered |= span.ended_at is None
+    MonitoringGap.objects.filter(pk__in=stale).delete()
     MonitoringGap.objects.bulk_create(
         MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at)
-        for span in gaps - known
+        for span in gaps.difference(known)
     )
-    if any(row.ended_at is None for row in stale) and source.covered_until > at:
+    if has_recovered and source.covered_until > at:
         publish(kind="source.recovered", target=source, by=str(source), at=at)
 
 

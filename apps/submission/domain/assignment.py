@@ -160,13 +160,20 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     if not submissions:
         raise InvalidTransition(f"{request} has no jobs in a scheduler.")
 
-    request.submissions.filter(pk__in=[submission.pk for submission in submissions]).update(
-        cancel_asked_at=at
-    )
-    jobs = sum(submission.tasks - submission.ended for submission in submissions)
-    data = {"jobs": jobs, "submissions": [submission.number for submission in submissions]}
+    jobs = 0
+    ids = []
+    numbers = []
+    clusters = set()
+    for submission in submissions:
+        jobs += submission.tasks - submission.ended
+        ids.append(submission.pk)
+        numbers.append(submission.number)
+        clusters.add(submission.cluster_id)
+
+    request.submissions.filter(pk__in=ids).update(cancel_asked_at=at)
+    data = {"jobs": jobs, "submissions": numbers}
     publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
-    for cluster_id in {submission.cluster_id for submission in submissions}:
+    for cluster_id in clusters:
         enqueue("submission.send_to", cluster_id=cluster_id)
     return jobs
 

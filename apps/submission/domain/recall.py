@@ -107,12 +107,18 @@ def flight_of(request: Request) -> Flight:
     submissions = list(
         request.submissions.filter(cancellable()).select_related("cluster").defer("script")
     )
+    jobs = 0
+    held = 0
+    for submission in submissions:
+        unfinished = submission.tasks - submission.ended
+        jobs += unfinished
+        if submission.held_at:
+            held += unfinished
+
     clusters = {submission.cluster for submission in submissions}
     return Flight(
-        jobs=sum(submission.tasks - submission.ended for submission in submissions),
+        jobs=jobs,
         clusters=tuple(sorted(cluster.name for cluster in clusters)),
         can_hold=all(holds_in_queue(cluster) for cluster in clusters),
-        held=sum(
-            submission.tasks - submission.ended for submission in submissions if submission.held_at
-        ),
+        held=held,
     )

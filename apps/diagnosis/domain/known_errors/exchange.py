@@ -167,9 +167,8 @@ def _check(
     changed_row, problems = read_row(known_error, before | known, experiments=experiments)
     for name, messages in problems.items():
         line = parsed.line(f"{path}.{name}")
-        done.faults.extend(
-            Fault(line, f"{known_error}, {name}: {message}", path) for message in messages
-        )
+        for message in messages:
+            done.faults.append(Fault(line, f"{known_error}, {name}: {message}", path))
     if problems:
         return expression_of(changed_row, problems)
     if values_of(changed_row) == before:

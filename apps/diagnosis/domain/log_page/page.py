@@ -432,11 +432,10 @@ def _sections(
             current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
         by_phase.setdefault(current, []).append(row)
     counts: dict[int | None, Counter[str]] = {}
-    for at, level in [
-        *events.levels.items(),
-        *((at, "known") for at in _serious(dict(events.marks))),
-    ]:
+    for at, level in events.levels.items():
         counts.setdefault(phase_at(phases, at), Counter())[level] += 1
+    for at in _serious(dict(events.marks)):
+        counts.setdefault(phase_at(phases, at), Counter())["known"] += 1
     numbers = {line.offset: line.number for line in lines}
     ends = {line.end: line.number for line in lines}
     sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]

@@ -52,9 +52,9 @@ def effect_of(pack: Pack) -> PackEffect:
         elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
             changed.append(_words(new))
     removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
-    removed += [
-        _words(row) for code, row in codes.items() if code not in pack.exit_codes and row.pack
-    ]
+    for code, known in codes.items():
+        if code not in pack.exit_codes and known.pack:
+            removed.append(_words(known))
     return PackEffect(added, changed, removed, len(pack.phases), len(pack.levels))
 
 

@@ -108,9 +108,10 @@ def _with_sums(columns: Columns) -> Columns:
 def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
     """Return block columns of jobs: dimensions as IDs of their values, and figures."""
     facts: dict[int, dict[str, str]] = {}
-    unfinished = [
-        pk for pk, state in zip(jobs["pk"], jobs["state"], strict=True) if state != _COMPLETED
-    ]
+    unfinished = []
+    for pk, state in zip(jobs["pk"], jobs["state"], strict=True):
+        if state != _COMPLETED:
+            unfinished.append(pk)
     for plugin in FACTS.working().values():
         for pk, known in plugin(unfinished).items():
             facts.setdefault(pk, {}).update(known)
@@ -124,7 +125,8 @@ def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
     texts["reason"]["None"] = ""
     pairs: set[tuple[str, str]] = set()
     for name, by_value in texts.items():
-        pairs.update((name, text) for text in by_value.values())
+        for text in by_value.values():
+            pairs.add((name, text))
     ids = _ids(pairs)
 
     columns = {}

@@ -322,6 +322,7 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     failed, interrupted = (np.isin(parts["state"], list(states)) for states in query.outcomes)
     parts["outcome"] = failed + 2 * interrupted.astype(np.int64)
     of_kind = [name for name in query.by if name in OF_KIND]
+    others = [name for name in query.by if name not in OF_KIND]
     part_columns = [parts[name] for name in ("outcome", *of_kind)]
     kinds, codes = np.unique(np.stack(part_columns, 1), axis=0, return_inverse=True)
     table = np.zeros(int(ids.max(initial=0)) + 1, np.int64)
@@ -329,7 +330,6 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     keys = table[columns[KIND]]
     size = len(kinds)
 
-    others = [name for name in query.by if name not in OF_KIND]
     present = {}
     for name in others:
         most = int(columns[name].max(initial=0)) + 1
@@ -349,10 +349,10 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     jobs = np.bincount(keys, columns.get("jobs"), minlength=size)
     at = np.flatnonzero(jobs)
     result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
-    for name in (name for name in sums if name != "jobs"):
-        result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(
-            np.int64
-        )
+    for name in sums:
+        if name != "jobs":
+            totals = np.bincount(keys, columns[name], minlength=size)[at]
+            result[name] = np.rint(totals).astype(np.int64)
     if query.rates is not None:
         result["expected"] = np.bincount(
             keys, _expected(query.rates, query.kinds, columns), minlength=size
@@ -362,7 +362,8 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     # combinations before it. Decode it.
     remaining = at if cells is None else cells[at]
     kind = kinds[remaining % max(len(kinds), 1)]
-    result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
+    for number, name in enumerate(("outcome", *of_kind)):
+        result[name] = kind[:, number]
     remaining = remaining // max(len(kinds), 1)
     for name in others:
         result[name] = present[name][remaining % max(len(present[name]), 1)]

@@ -1,6 +1,6 @@
 """Run the queries of the statistics explorer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,13 +56,9 @@ class Explorer:
         labels = self._labels(rows, by, order)
         largest = []
         for at in order:
-            key = {name: labels[name][int(rows[name][at])] for name in by}
-            row = Row(
-                {name: value for name, (value, _) in key.items()},
-                [label for _, label in key.values()],
-                {name: int(rows[name][at]) for name in sums},
-                float(rows["expected"][at] / rows["jobs"][at]) if compare else None,
-            )
+            row = _row(rows, at, by, labels, sums)
+            if compare:
+                row = replace(row, expected=float(rows["expected"][at] / rows["jobs"][at]))
             largest.append(row)
         return Answer(question, largest, len(rows["jobs"]), total)
 
@@ -97,12 +93,7 @@ class Explorer:
         labels = self._labels(rows, by[1:], range(len(rows[TIME])))
         steps: dict[int, list[Row]] = {}
         for at in range(len(rows[TIME])):
-            key = {name: labels[name][int(rows[name][at])] for name in by[1:]}
-            row = Row(
-                {name: value for name, (value, _) in key.items()},
-                [label for _, label in key.values()],
-                {name: int(rows[name][at]) for name in sums},
-            )
+            row = _row(rows, at, by[1:], labels, sums)
             steps.setdefault(int(rows[TIME][at]), []).append(row)
         return steps
 
@@ -246,6 +237,22 @@ def _ids_of_stages(names: Iterable[str]) -> frozenset[int]:
         stages = StatisticsValue.objects.filter(dimension="stage", text__iexact=name)
         ids.update(stages.values_list("pk", flat=True))
     return frozenset(ids)
+
+
+def _row(
+    rows: Columns,
+    at: int,
+    by: Iterable[str],
+    labels: Mapping[str, Mapping[int, tuple[str, str]]],
+    sums: Iterable[str],
+) -> Row:
+    key = {}
+    shown = []
+    for name in by:
+        value, label = labels[name][int(rows[name][at])]
+        key[name] = value
+        shown.append(label)
+    return Row(key, shown, {name: int(rows[name][at]) for name in sums})
 
 
 def _keys(cells: Columns) -> list[tuple[int, ...]]:

@@ -33,11 +33,14 @@ def sign(
         raise NotAllowed(f"You are not a member of {slots[0].name}, which must sign.")
     free = [slot for slot in mine if slot.signature is None]
     if missing and not free:
-        existing = "; ".join(
-            f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature
-        )
+        existing = []
+        for slot in mine:
+            if slot.signature:
+                existing.append(f"{slot.signature.by} signed for {slot.name}")
         lacking = ", ".join(slot.name for slot in missing)
-        raise InvalidTransition(f"{request} is already signed: {existing}. Missing: {lacking}.")
+        raise InvalidTransition(
+            f"{request} is already signed: {'; '.join(existing)}. Missing: {lacking}."
+        )
     made = []
     for slot in free:
         made.append(

@@ -5,7 +5,7 @@ jobs. Texts of a stage name a parameter as `{energy}`, and each point puts its v
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -102,11 +102,14 @@ def read_scan(text: str) -> Scan:
         faults.append("This gives one point. List several values, or leave the scan empty.")
     if faults or not parameters:
         return Scan(parameters, faults=tuple(faults))
-    combinations = enumerate(product(*parameters.values()))
-    return Scan(
-        parameters,
-        tuple(Point(i, dict(zip(parameters, values, strict=True))) for i, values in combinations),
-    )
+    return Scan(parameters, _points(parameters))
+
+
+def _points(parameters: Mapping[str, Sequence[str]]) -> tuple[Point, ...]:
+    points = []
+    for number, values in enumerate(product(*parameters.values())):
+        points.append(Point(number, dict(zip(parameters, values, strict=True))))
+    return tuple(points)
 
 
 def scan_of(content: RequestContent) -> Scan:

@@ -401,10 +401,12 @@ def _range(points: Sequence[tuple[float, float]]) -> Range | None:
 
 
 def _sum(parts: Iterable[Range | None]) -> Range | None:
-    known = list(parts)
-    ranges = [part for part in known if part is not None]
-    if not ranges or len(ranges) < len(known):
-        return None
-    return Range(
-        sum(r.low for r in ranges), sum(r.mid for r in ranges), sum(r.high for r in ranges)
-    )
+    total: Range | None = None
+    for part in parts:
+        if part is None:
+            return None
+        if total is None:
+            total = part
+        else:
+            total = Range(total.low + part.low, total.mid + part.mid, total.high + part.high)
+    return total

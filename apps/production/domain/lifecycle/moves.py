@@ -309,20 +309,23 @@ def moves_for(
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
     steps = []
-    for t in TRANSITIONS:
-        if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON:
-            steps.append(t)
-    asked = {t.actor for t in steps}
+    for step in TRANSITIONS:
+        if step.old == request.state and step.verb not in VERBS_WITHOUT_BUTTON:
+            steps.append(step)
+    actors = {step.actor for step in steps}
     allowed = {}
-    for actor in asked - {Actor.SIGNER, Actor.DECIDER}:
+    for actor in actors - {Actor.SIGNER, Actor.DECIDER}:
         allowed[actor] = may(user, actor, request, at)
-    if asked & {Actor.SIGNER, Actor.DECIDER}:
+    if actors & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
         signs = any(slot.mine for slot in slots)
-        misses = has_to_sign(slots)
-        allowed |= {
-            Actor.SIGNER: signs,
-            Actor.DECIDER: signs or PREDICATES[Actor.APPROVER](user, request),
-        }
-        steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
-    return [t for t in steps if allowed[t.actor] and not refusal_of(t, request, offered=True)]
+        allowed[Actor.SIGNER] = signs
+        allowed[Actor.DECIDER] = signs or PREDICATES[Actor.APPROVER](user, request)
+        if not has_to_sign(slots):
+            steps = [step for step in steps if step.verb is not Verb.APPROVE]
+
+    moves = []
+    for step in steps:
+        if allowed[step.actor] and not refusal_of(step, request, offered=True):
+            moves.append(step)
+    return moves

@@ -191,7 +191,11 @@ def _name(names: Sequence[str]) -> str:
 def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageContent:
     """Return the combined stage of those at the same position."""
     arguments = {name: value for name, value in alike[0].arguments.items() if name != FILES}
-    files = _sum(int(count) if (count := number(stage, FILES)) else None for stage in alike)
+    counts = []
+    for stage in alike:
+        count = number(stage, FILES)
+        counts.append(int(count) if count else None)
+    files = _sum(counts)
     if files:
         arguments[FILES] = files
     return replace(
@@ -200,15 +204,16 @@ def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageConten
         output_dataset=output,
         events=_sum(stage.events for stage in alike),
         jobs=_sum(stage.jobs for stage in alike),
-        memory_bytes=max(
-            (stage.memory_bytes for stage in alike if stage.memory_bytes is not None), default=None
-        ),
-        wall_seconds=max(
-            (stage.wall_seconds for stage in alike if stage.wall_seconds is not None), default=None
-        ),
+        memory_bytes=_largest([stage.memory_bytes for stage in alike]),
+        wall_seconds=_largest([stage.wall_seconds for stage in alike]),
         services=tuple(dict.fromkeys(chain.from_iterable(stage.services for stage in alike))),
         arguments=arguments,
     )
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    """Return the largest of the known values; None if there are none."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
@@ -272,11 +277,11 @@ def _joined(name: str, contents: Sequence[RequestContent]) -> str:
 
 
 def _notes(contents: Sequence[RequestContent]) -> Iterator[str]:
-    in_order = []
+    seeds = []
     for content in contents:
         if seed := number(content, SEED):
-            in_order.append((int(seed), content.stages[0].jobs or 0))
-    seeds = sorted(in_order)
+            seeds.append((int(seed), content.stages[0].jobs or 0))
+    seeds.sort()
     if any(first + jobs != after for (first, jobs), (after, _) in pairwise(seeds)):
         yield (
             f"Seeds are consecutive from {seeds[0][0]:,}; the seeds of the other requests are not "

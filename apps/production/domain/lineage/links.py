@@ -324,20 +324,18 @@ def related_to(request: Request) -> list[Related]:
 
     linked = {row.request.pk for row in related}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
-    related += [
-        Related(label, other)
-        for label, other in fields
-        if other is not None and other.pk not in linked
-    ]
+    for label, origin in fields:
+        if origin is not None and origin.pk not in linked:
+            related.append(Related(label, origin))
 
     rows_naming_it = Request.objects.filter(
         Q(superseded_by=request) | Q(cloned_from=request)
     ).exclude(pk__in=linked)
     followers = list(rows_naming_it.order_by("pk")[: 2 * MOST_SHOWN])
-    related += [
-        Related("Supersedes", other) for other in followers if other.superseded_by_id == request.pk
-    ]
-    related += [
-        Related("Cloned as", other) for other in followers if other.cloned_from_id == request.pk
-    ]
+    for follower in followers:
+        if follower.superseded_by_id == request.pk:
+            related.append(Related("Supersedes", follower))
+    for follower in followers:
+        if follower.cloned_from_id == request.pk:
+            related.append(Related("Cloned as", follower))
     return related

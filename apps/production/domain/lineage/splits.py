@@ -63,11 +63,15 @@ class Split:
 
 def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
     """Return the units by which a request can be split, with how many of each it has."""
-    files = [number(stage, FILES) for stage in content.stages]
+    files = 0
+    events = 0
+    for stage in content.stages:
+        files = files or int(number(stage, FILES) or 0)
+        events = events or stage.events or 0
     counts = {
         SplitUnit.RUNS: count_runs(runs(content, _runs_argument(content))),
-        SplitUnit.FILES: next((int(count) for count in files if count), 0),
-        SplitUnit.EVENTS: next((stage.events for stage in content.stages if stage.events), 0),
+        SplitUnit.FILES: files,
+        SplitUnit.EVENTS: events,
     }
     return {unit: count for unit, count in counts.items() if count > 1}
 

@@ -167,7 +167,10 @@ class FileCatalogue:
             raise CatalogueError(f"{whole} has no file {missing[0]}")
         listed = []
         for file in files:
-            listed.append({"name": file} | ({} if runs[file] is None else {"run": runs[file]}))
+            entry: dict[str, Any] = {"name": file}
+            if runs[file] is not None:
+                entry["run"] = runs[file]
+            listed.append(entry)
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
             raise CatalogueError(f"another dataset is named {name}")

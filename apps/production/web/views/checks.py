@@ -193,13 +193,15 @@ def panel_context(
 
     shown = without_untouched(forms, report, touched)
     empty = [finding for finding in report.findings if is_untouched(forms, finding, touched)]
-    by_severity = [(severity, shown.of(severity)) for severity in Severity]
+    groups = []
+    for severity in Severity:
+        rows = shown.of(severity)
+        if rows:
+            groups.append((severity, len(rows), _lines(forms, rows)))
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
-        "groups": [
-            (severity, len(rows), _lines(forms, rows)) for severity, rows in by_severity if rows
-        ],
+        "groups": groups,
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": report.estimate,
         "advice": request_advice(

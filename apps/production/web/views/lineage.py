@@ -145,22 +145,16 @@ def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     """
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
     requests: dict[str, Request] = {row.key: row for row in rows}
-    if unknown := [key for key in keys if key not in requests]:
-        raise InvalidFields(
-            {
-                "others": [
-                    f"{key[:24]}: not found, or you do not have access." for key in unknown[:5]
-                ]
-            }
-        )
-    if drafts := [key for key in keys if not links.may_rearrange(request.user, requests[key])]:
-        raise InvalidFields(
-            {
-                "others": [
-                    f"{key} is a draft. Only its liaisons can combine it." for key in drafts[:5]
-                ]
-            }
-        )
+    problems = []
+    for key in keys:
+        if key not in requests:
+            problems.append(f"{key[:24]}: not found, or you do not have access.")
+    if not problems:
+        for key in keys:
+            if not links.may_rearrange(request.user, requests[key]):
+                problems.append(f"{key} is a draft. Only its liaisons can combine it.")
+    if problems:
+        raise InvalidFields({"others": problems[:5]})
     return [requests[key] for key in keys]
 
 
