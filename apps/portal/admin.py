@@ -1,9 +1,7 @@
 """Experiments in the admin: adding one is a guided page that sets up all that belongs to it."""
 
 import hashlib
-from functools import reduce
 from itertools import chain
-from operator import or_
 from typing import Any, cast
 
 from django import forms
@@ -216,16 +214,10 @@ def _is_used(experiment: Experiment) -> bool:
     """Return whether rows refer to the experiment, cached on the object for one page."""
     known = vars(experiment)
     if "_is_used" not in known:
-        uses = (
-            Exists(
-                relation.related_model._default_manager.filter(
-                    **{relation.field.name: OuterRef("pk")}
-                )
-            )
-            for relation in Experiment._meta.related_objects
-            if relation.related_model not in _OWN
-        )
-        known["_is_used"] = Experiment.objects.filter(
-            reduce(or_, uses, Q()), pk=experiment.pk
-        ).exists()
+        is_used: Any = Q()
+        for relation in Experiment._meta.related_objects:
+            if relation.related_model not in _OWN:
+                rows = relation.related_model._default_manager
+                is_used |= Exists(rows.filter(**{relation.field.name: OuterRef("pk")}))
+        known["_is_used"] = Experiment.objects.filter(is_used, pk=experiment.pk).exists()
     return bool(known["_is_used"])

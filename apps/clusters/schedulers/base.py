@@ -234,10 +234,8 @@ class JobRecord:
         """
         if not self.stdout_path:
             return None
-        stdout, stderr = (
-            Path(self.work_dir, path)
-            for path in (self.stdout_path, self.stderr_path or self.stdout_path)
-        )
+        stdout = Path(self.work_dir, self.stdout_path)
+        stderr = Path(self.work_dir, self.stderr_path or self.stdout_path)
         return LogPaths(stdout, stderr, "accounting")
 
 

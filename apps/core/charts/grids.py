@@ -20,10 +20,13 @@ def heat_map(
     """Return a table of cells that are darker the nearer a value is to `top`;
     cells may show their values.
     """
-    head = joined(
-        format_html('<th scope="col">{}</th>', name) if name else SafeString("<td></td>")
-        for name in columns
-    )
+    heads = []
+    for name in columns:
+        if name:
+            heads.append(format_html('<th scope="col">{}</th>', name))
+        else:
+            heads.append(SafeString("<td></td>"))
+    head = joined(heads)
     lines = []
     for name, cells in rows:
         inner = joined(_cell(cell, top, with_values) for cell in cells)

@@ -38,15 +38,16 @@ def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) ->
     """
     least, low, mid, high, most = quantiles
     top = max(most, value or 0) * 1.15 or 1
-    marks = [
-        format_html(
-            '<rect class="{}" x="{}%" width="{}%" y="5" height="6"/>',
-            kind,
-            share(start, top),
-            share(end - start, top),
+    marks = []
+    for kind, start, end in (("all", 0, top), ("most", least, most), ("half", low, high)):
+        marks.append(
+            format_html(
+                '<rect class="{}" x="{}%" width="{}%" y="5" height="6"/>',
+                kind,
+                share(start, top),
+                share(end - start, top),
+            )
         )
-        for kind, start, end in (("all", 0, top), ("most", least, most), ("half", low, high))
-    ]
     marks.append(
         format_html('<rect class="mid" x="{}%" width="1" y="4" height="8"/>', share(mid, top))
     )
@@ -68,11 +69,11 @@ def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) ->
 def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeString:
     """Return one thin bar per value, four pixels apart, of the height of a line of text."""
     most = max(values, default=0) or 1
-    path = "".join(
-        f"M{number * 4},{height}v{-max(1.5, value / most * (height - 1)):.1f}h3V{height}z"
-        for number, value in enumerate(values)
-        if value
-    )
+    path = ""
+    for number, value in enumerate(values):
+        if value:
+            size = max(1.5, value / most * (height - 1))
+            path += f"M{number * 4},{height}v{-size:.1f}h3V{height}z"
     return format_html(
         '<svg class="spark" width="{0}" height="{1}" role="img" '
         'aria-label="{2}"><title>{2}</title><path d="{3}"/>'

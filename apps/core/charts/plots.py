@@ -240,9 +240,9 @@ def _bar(
 
 
 def _path(values: Iterable[float], top: float, height: float) -> str:
-    points = (
-        f"{number + 0.5},{height - value / top * height:.1f}" for number, value in enumerate(values)
-    )
+    points = []
+    for number, value in enumerate(values):
+        points.append(f"{number + 0.5},{height - value / top * height:.1f}")
     return "M" + "L".join(points)
 
 
@@ -272,34 +272,35 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
     """
     major = [tick for tick in ticks if not tick.is_minor and tick.at <= 0.84 * count]
     on_phone = major[:: max(ceil(len(major) / 5), 1)]
+    marks = []
+    for tick in ticks:
+        styles = "day" if tick.is_day else ""
+        if tick not in on_phone:
+            styles += " wide"
+        mark = (
+            per_cent(100 * tick.at / count),
+            foot,
+            foot + (18 if tick.is_day else 4),
+            styles,
+            4 if tick.is_day else 2,
+            foot + 15,
+            tick.label if tick.at <= 0.95 * count else "",  # it would be cut
+        )
+        marks.append(mark)
     return format_html_join(
         "",
         '<line class="ax" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
         '<text class="{3}" x="{0}%" dx="{4}" y="{5}">{6}</text>',
-        (
-            (
-                per_cent(100 * tick.at / count),
-                foot,
-                foot + (18 if tick.is_day else 4),
-                ("day" if tick.is_day else "") + ("" if tick in on_phone else " wide"),
-                4 if tick.is_day else 2,
-                foot + 15,
-                tick.label if tick.at <= 0.95 * count else "",  # it would be cut
-            )
-            for tick in ticks
-        ),
+        marks,
     )
 
 
 def _wash(bands: Sequence[Band], count: int, height: int) -> SafeString:
-    return format_html_join(
-        "",
-        '<rect class="wash" x="{}%" width="{}%" height="{}"/>',
-        (
-            (per_cent(100 * b.start / count), per_cent(100 * (b.end - b.start) / count), height)
-            for b in bands
-        ),
-    )
+    washes = []
+    for band in bands:
+        width = per_cent(100 * (band.end - band.start) / count)
+        washes.append((per_cent(100 * band.start / count), width, height))
+    return format_html_join("", '<rect class="wash" x="{}%" width="{}%" height="{}"/>', washes)
 
 
 def _band(band: Band, count: int, y: int) -> SafeString:

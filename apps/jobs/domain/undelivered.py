@@ -101,9 +101,11 @@ def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime |
         target_id__in=[str(request.pk) for request in requests],
     )
     moves = moves.order_by("target_id", "-pk").distinct("target_id")
-    return {
-        int(move.target_id): (_NOT_YET, None)
-        if move.new == RequestState.TESTING
-        else (move.at - SKEW, move.at if move.old == RequestState.TESTING else None)
-        for move in moves
-    }
+    begins: dict[int, tuple[datetime, datetime | None]] = {}
+    for move in moves:
+        if move.new == RequestState.TESTING:
+            begins[int(move.target_id)] = (_NOT_YET, None)
+        else:
+            tested = move.at if move.old == RequestState.TESTING else None
+            begins[int(move.target_id)] = (move.at - SKEW, tested)
+    return begins

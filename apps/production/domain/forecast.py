@@ -42,13 +42,10 @@ class Expected:
 
     def as_data(self) -> list[str | None]:
         """Return it as JSON stores it: three times, then the basis."""
-        return [
-            *(
-                moment.isoformat() if moment else None
-                for moment in (self.at, self.early, self.late)
-            ),
-            self.basis,
-        ]
+        data = []
+        for moment in (self.at, self.early, self.late):
+            data.append(moment.isoformat() if moment else None)
+        return [*data, self.basis]
 
     @classmethod
     def from_data(cls, data: list[str | None]) -> "Expected":

@@ -1,5 +1,6 @@
 """Progress of a request by stage, from the hourly totals and the last reading of the queues."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -135,10 +136,10 @@ class RequestNow:
             ends.append(stage.expected)
 
         return Expected(
-            max((end.at for end in ends if end.at), default=None),
+            _latest([end.at for end in ends]),
             "",
-            max((end.early for end in ends if end.early), default=None),
-            max((end.late for end in ends if end.late), default=None),
+            _latest([end.early for end in ends]),
+            _latest([end.late for end in ends]),
         )
 
     @property
@@ -149,6 +150,10 @@ class RequestNow:
         return forecast_of(self.request) or Forecast(
             basis="it is being computed", part_done=self.part_done
         )
+
+
+def _latest(moments: Iterable[datetime | None]) -> datetime | None:
+    return max((moment for moment in moments if moment), default=None)
 
 
 def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:

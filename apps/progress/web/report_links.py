@@ -15,32 +15,38 @@ from apps.production.models import Request
 def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]:
     """Return the report with `links` in `total` and in each table row, by what they list."""
     of_request = {"request": request.key, "experiment": request.experiment.key}
+    stages = []
+    for row in report["stages"]:
+        links = _to_jobs({**of_request, "stage": row["stage"] or NONE})
+        stages.append({**row, "links": links})
+    sites = []
+    for row in report["sites"]:
+        links = _to_jobs({**of_request, "site": row["site"] or NONE})
+        sites.append({**row, "links": links})
+    causes = []
+    for row in report["causes"]:
+        links = {"jobs": _to_verdicts(of_request, row)}
+        causes.append({**row, "links": links})
+    slowest = []
+    for row in report["slowest"]:
+        slowest.append({**row, "url": Job(pk=row["id"]).get_absolute_url()})
     return {
         **report,
         "total": {**report["total"], "links": _to_jobs(of_request)},
-        "stages": [
-            {**row, "links": _to_jobs({**of_request, "stage": row["stage"] or NONE})}
-            for row in report["stages"]
-        ],
-        "sites": [
-            {**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})}
-            for row in report["sites"]
-        ],
-        "causes": [
-            {**row, "links": {"jobs": _to_verdicts(of_request, row)}} for row in report["causes"]
-        ],
-        "slowest": [
-            {**row, "url": Job(pk=row["id"]).get_absolute_url()} for row in report["slowest"]
-        ],
+        "stages": stages,
+        "sites": sites,
+        "causes": causes,
+        "slowest": slowest,
     }
 
 
 def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
     jobs = reverse("jobs:list")
     states = {"completed": JobState.COMPLETED.value, "failed": ANY_FAILURE, "wasted": NOT_COMPLETED}
-    return {"jobs": f"{jobs}?{urlencode(query)}"} | {
-        name: f"{jobs}?{urlencode({'state': state, **query})}" for name, state in states.items()
-    }
+    links = {"jobs": f"{jobs}?{urlencode(query)}"}
+    for name, state in states.items():
+        links[name] = f"{jobs}?{urlencode({'state': state, **query})}"
+    return links
 
 
 def _to_verdicts(query: Mapping[str, str], row: Mapping[str, str]) -> str:

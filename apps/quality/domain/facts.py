@@ -13,6 +13,7 @@ from django.urls import reverse
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.facts import UNCLAIMED
+from apps.production.domain.content.model import values_of
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, counts_of
@@ -100,15 +101,15 @@ def gather(
         counted = counts.get(stage.pk, StageCounts())
         stages.append(
             StageFacts(
-                **{
-                    name: getattr(stage, name)
-                    for name in ("position", "name", "kind", "input_dataset")
-                },
+                position=stage.position,
+                name=stage.name,
+                kind=stage.kind,
+                input_dataset=stage.input_dataset,
                 jobs_asked=stage.jobs,
                 events_asked=stage.events,
                 output_dataset=stage.output_dataset,
                 arguments=dict(stage.arguments),
-                **{name: getattr(counted, name) for name in (*QUANTITIES, "reports")},
+                **values_of(counted, (*QUANTITIES, "reports")),
                 jobs=JobSums(
                     ended=row.sums.jobs,
                     completed=row.sums.completed,
@@ -240,7 +241,7 @@ def _histograms(request: Request) -> Mapping[int, list[Histogram]]:
     rows = HistogramPair.objects.filter(stage__request=request).order_by("stage", "name")
     for row in rows:
         fields = ("name", "edges", "reference", "observed", "link", "by")
-        histograms[row.stage_id].append(Histogram(**{name: getattr(row, name) for name in fields}))
+        histograms[row.stage_id].append(Histogram(**values_of(row, fields)))
     return histograms
 
 
@@ -248,9 +249,7 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     posted: dict[int | None, list[Posted]] = defaultdict(list)
     rows = ExternalResult.objects.filter(request=request).order_by("name")
     for row in rows:
-        values = {}
-        for name in ("name", "why", "value", "threshold", "link", "by"):
-            values[name] = getattr(row, name)
+        values = values_of(row, ("name", "why", "value", "threshold", "link", "by"))
         posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
     return posted
 

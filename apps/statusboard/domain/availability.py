@@ -59,15 +59,14 @@ class Slot:
 @lru_cache(maxsize=8_000)  # a board has a thousand slots, mostly as they were last time
 def _summary(local: datetime, is_hour: bool, seconds: tuple[tuple[State, float], ...]) -> str:
     seconds_by_state = dict(seconds)
-    lengths = ", ".join(
-        f"{state} {_length(seconds_by_state[state], is_hour)}"
-        for state in State
-        if seconds_by_state.get(state)
-    )
+    lengths = []
+    for state in State:
+        if seconds_by_state.get(state):
+            lengths.append(f"{state} {_length(seconds_by_state[state], is_hour)}")
     day = f"{local:%a} {local.day} {local:%b}"
     if is_hour:
         day += f" {local:%H:%M}"
-    return f"{day}: {lengths or 'unknown'}"
+    return f"{day}: {', '.join(lengths) or 'unknown'}"
 
 
 def _length(seconds: float, is_hour: bool) -> str:

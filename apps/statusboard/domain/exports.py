@@ -68,15 +68,9 @@ def statuspage_summary(at: datetime) -> dict[str, Any]:
     state, description = headline(rows)
     incidents = open_incidents().prefetch_related("notes")
     windows = windows_ahead(at)
-    return {
-        "page": {
-            "id": "opsportal",
-            "name": "opsportal",
-            "time_zone": "Etc/UTC",
-            "updated_at": at.isoformat(),
-        },
-        "status": {"indicator": _INDICATORS[state][0], "description": description},
-        "components": [
+    components = []
+    for row in rows:
+        components.append(
             {
                 "id": row.service.slug,
                 "name": row.service.name,
@@ -85,14 +79,28 @@ def statuspage_summary(at: datetime) -> dict[str, Any]:
                 "description": row.service.kind or None,
                 "group": False,
             }
-            for row in rows
-        ],
+        )
+    return {
+        "page": {
+            "id": "opsportal",
+            "name": "opsportal",
+            "time_zone": "Etc/UTC",
+            "updated_at": at.isoformat(),
+        },
+        "status": {"indicator": _INDICATORS[state][0], "description": description},
+        "components": components,
         "incidents": [_incident(row) for row in incidents[:100]],
         "scheduled_maintenances": [_maintenance(row, at) for row in windows[:100]],
     }
 
 
 def _incident(row: Incident) -> dict[str, Any]:
+    updates = []
+    for note in reversed(row.notes.all()):
+        if note.kind == NoteKind.UPDATE:
+            updates.append(
+                {"id": str(note.pk), "body": note.text, "created_at": note.at.isoformat()}
+            )
     return {
         "id": str(row.pk),
         "name": row.title,
@@ -101,11 +109,7 @@ def _incident(row: Incident) -> dict[str, Any]:
         "started_at": row.started_at.isoformat(),
         "resolved_at": None,
         "components": [{"id": row.service.slug, "name": row.service.name}],
-        "incident_updates": [
-            {"id": str(note.pk), "body": note.text, "created_at": note.at.isoformat()}
-            for note in reversed(row.notes.all())
-            if note.kind == NoteKind.UPDATE
-        ],
+        "incident_updates": updates,
     }
 
 

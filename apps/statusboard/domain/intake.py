@@ -128,20 +128,18 @@ def _store(entries: list[_Entry]) -> None:
     """Store payloads once each; those of sources that were deleted are dropped."""
     source_ids = {entry.source_id for entry in entries}
     there = set(MonitoringSource.objects.filter(pk__in=source_ids).values_list("pk", flat=True))
-    RawPayload.objects.bulk_create(
-        [
-            RawPayload(
+    payloads = []
+    for entry in entries:
+        if entry.source_id in there:
+            payload = RawPayload(
                 source_id=entry.source_id,
                 received_at=entry.at,
                 receipt=entry.receipt,
                 sha256=hashlib.sha256(entry.body).hexdigest(),
                 body=entry.body,
             )
-            for entry in entries
-            if entry.source_id in there
-        ],
-        ignore_conflicts=True,
-    )
+            payloads.append(payload)
+    RawPayload.objects.bulk_create(payloads, ignore_conflicts=True)
     enqueue("statusboard.parse_waiting")
 
 

@@ -93,9 +93,13 @@ def _incident(row: Incident, base: str) -> dict[str, Any]:
     phases = _phases(row)
     # Its own text is what monitoring sent, such as names and addresses of hosts: only its updates
     # are for everybody.
-    updates = "\n".join(note.text for note in row.notes.all() if note.kind == NoteKind.UPDATE)
+    updates = []
+    for note in row.notes.all():
+        if note.kind == NoteKind.UPDATE:
+            updates.append(note.text)
+    text = "\n".join(updates)
     return {
-        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, updates, phases[-1][0]),
+        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, text, phases[-1][0]),
         "status": row.state,
         "type": "unplanned",
         "resolution": "unresolved" if row.is_open else "completed",

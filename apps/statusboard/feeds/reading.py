@@ -61,17 +61,21 @@ def variables(body: bytes, prefix: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
         pairs: Mapping[str, Any] = json_of(body, "variables")
     else:
-        lines = (
-            line.partition("=")
-            for line in text.splitlines()
-            if "=" in line and not line.startswith("#")
-        )
-        pairs = {name.strip(): value.strip() for name, _, value in lines}
+        pairs = _assignments(text)
     named = {}
     for name, value in pairs.items():
         if value is not None:
             named[name.upper().removeprefix(prefix)] = text_of(value)
     return named
+
+
+def _assignments(text: str) -> dict[str, str]:
+    values = {}
+    for line in text.splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            values[name.strip()] = value.strip()
+    return values
 
 
 def text_of(value: object) -> str:

@@ -90,9 +90,10 @@ def read_duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if not match:
         return 0.0
-    days, hours, minutes, seconds = (
-        float(match[name] or 0) for name in ("days", "hours", "minutes", "seconds")
-    )
+    days = float(match["days"] or 0)
+    hours = float(match["hours"] or 0)
+    minutes = float(match["minutes"] or 0)
+    seconds = float(match["seconds"] or 0)
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 

@@ -206,9 +206,10 @@ def job_list_query(question: Question, row: Row | None = None, *, failed: bool =
     """Return the query string of the job list for the jobs of a row,
     optionally only failed ones.
     """
-    filters: dict[str, list[str]] = {name: list(texts) for name, texts in question.filters.items()}
+    filters: dict[str, Sequence[str]] = dict(question.filters)
     if row is not None:
-        filters |= {name: [text] for name, text in row.key.items()}
+        for name, text in row.key.items():
+            filters[name] = [text]
     if failed:
         filters["state"] = [ANY_FAILURE]
     # Use the shortest form: a page has a thousand such links.

@@ -299,13 +299,11 @@ def approval_of(
         .order_by("pk")
     )
     if request.state in SIGNED:
-        return Approval(
-            [
-                Slot(signature.group, signature)
-                for signature in signatures
-                if signature.withdrawn_at is None
-            ]
-        )
+        signed = []
+        for signature in signatures:
+            if signature.withdrawn_at is None:
+                signed.append(Slot(signature.group, signature))
+        return Approval(signed)
     if request.state in {
         RequestState.DRAFT,
         RequestState.CANCELLED,

@@ -255,17 +255,15 @@ def _union(runs_of_all: Iterable[Runs]) -> Runs:
 def _fields(contents: Sequence[RequestContent]) -> dict[str, Any]:
     """Return title, earliest deadline, highest priority, and all purposes and reasons."""
     order = list(RequestedPriority.values)
+    deadlines = [content.deadline for content in contents if content.deadline]
+    priorities = [str(content.requested_priority) for content in contents]
     return {
         "title": _TITLE.sub("", contents[0].title),
         "campaign": contents[0].campaign,
         "purpose": _joined("purpose", contents),
         "priority_reason": _joined("priority_reason", contents),
-        "deadline": min(
-            (content.deadline for content in contents if content.deadline), default=None
-        ),
-        "requested_priority": max(
-            (str(content.requested_priority) for content in contents), key=order.index
-        ),
+        "deadline": min(deadlines, default=None),
+        "requested_priority": max(priorities, key=order.index),
     }
 
 

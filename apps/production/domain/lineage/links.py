@@ -128,9 +128,11 @@ def plan_combined(*, requests: Sequence[Request]) -> Combination:
     """
     if len({request.experiment_id for request in requests}) > 1:
         raise InvalidFields({"requests": ["Choose requests of one experiment."]})
-    if problems := [
-        f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))
-    ]:
+    problems = []
+    for request in requests:
+        if why := refusal_to_rearrange(request):
+            problems.append(f"{request}: {why}")
+    if problems:
         raise InvalidTransition(" ".join(problems[:5]))
     return combine([KeyedContent(request.key, content_of(request)) for request in requests])
 

@@ -87,9 +87,8 @@ def expected_start(
     turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
         return Start(basis="Unknown: more than 1,000 days away at the current pace.", is_far=True)
-    early, likely, late = (
-        timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns
-    )
+    dates = [timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns]
+    early, likely, late = dates
     basis = (
         f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "
         f"{'is' if ahead == 1 else 'are'} ahead of it. 80% of requests start between the two dates."

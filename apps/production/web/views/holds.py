@@ -69,12 +69,13 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
             return redirect("production:holds")
     visible = holds.visible_holds(user)
     page = newest_first(visible, by="at", query=request.GET)
+    rows = []
+    for hold in page.rows:
+        rows.append((hold, holds.hold_subject(hold), holds.may_lift(user, hold)))
     context = {
         "page": page,
         "count": visible.count(),
-        "rows": [
-            (hold, holds.hold_subject(hold), holds.may_lift(user, hold)) for hold in page.rows
-        ],
+        "rows": rows,
         "requests": Request.objects.visible_to(user)
         .filter(state=RequestState.ON_HOLD)
         .order_by("-pk")[:PAGE_SIZE],

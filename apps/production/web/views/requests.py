@@ -119,10 +119,9 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get
-    old, new = (
-        read_query(request, name, by_number, expected="a version of this request")
-        for name in ("old", "new")
-    )
+    expected = "a version of this request"
+    old = read_query(request, "old", by_number, expected=expected)
+    new = read_query(request, "new", by_number, expected=expected)
     old = old or last_reviewed(production_request)
     context = {
         "object": production_request,

@@ -11,15 +11,13 @@ from apps.production.web.forms.request import workflow_choices, writable_experim
 
 @require_safe
 def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
-    context = {
-        "types": [
-            (version, workflow_of(version))
-            for version in newest_versions(visible_types(request.user))
-        ],
-        "writable": dict(workflow_choices(request.user))
-        if writable_experiments(request.user).exists()
-        else {},
-    }
+    types = []
+    for version in newest_versions(visible_types(request.user)):
+        types.append((version, workflow_of(version)))
+    writable = {}
+    if writable_experiments(request.user).exists():
+        writable = dict(workflow_choices(request.user))
+    context = {"types": types, "writable": writable}
     return render(request, "production/catalogue/workflows.html", context)
 
 

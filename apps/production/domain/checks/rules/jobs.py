@@ -111,15 +111,20 @@ def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """At least one cluster accepts jobs with this memory and wall time."""
     memory = stage.memory_bytes or 0
     wall = stage.wall_seconds or 0
-    roomy = [o for o in facts.offers if memory <= (o.memory_bytes or memory)]
+    roomy = []
+    most = 0
+    longest = 0
+    for offer in facts.offers:
+        most = max(most, offer.memory_bytes or 0)
+        if memory <= (offer.memory_bytes or memory):
+            roomy.append(offer)
+            longest = max(longest, offer.wall_seconds or 0)
     if facts.offers and not roomy:
-        most = max(o.memory_bytes or 0 for o in facts.offers)
         fix = Fix(f"Use {round_size(most)}", {"memory_bytes": most})
         yield Problem(
             "memory_bytes", f"No cluster offers more than {round_size(most)} per job.", fix
         )
-    elif roomy and all(wall > (o.wall_seconds or wall) for o in roomy):
-        longest = max(o.wall_seconds or 0 for o in roomy)
+    elif roomy and all(wall > (offer.wall_seconds or wall) for offer in roomy):
         size = field_text("memory_bytes", memory) or "this memory"
         fix = Fix(f"Use {round_duration(longest)}", {"wall_seconds": longest})
         yield Problem(
