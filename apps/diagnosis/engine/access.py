@@ -1,5 +1,6 @@
-"""Which files may be read as logs of a job: its user chooses the path,
-and may name the file of another.
+"""Decide which files may be read as logs of a job.
+
+The user of the job chooses the path and may name another user's file.
 """
 
 import os
@@ -13,12 +14,12 @@ from apps.clusters.schedulers.user_files import Account
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
-    """Who may own the logs of one job: its user, and the accounts whose logs every job of the
-    cluster may show.
+    """The accounts that may own the logs of one job: its user,
+    and accounts allowed for the cluster.
 
-    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is
-    known here. With a `reader`, this account must have the right to search each directory of the
-    path and to read the file.
+    Paths must be below one of `roots`. `uid` is None if the job has no ordinary user known on this
+    host. A `reader` is an account that must have the right to search each directory of the path and
+    to read the file.
     """
 
     roots: tuple[Path, ...]
@@ -28,7 +29,7 @@ class LogAccess:
     reader: Account | None = None
 
     def file_problem(self, status: os.stat_result) -> str:
-        """Return why a file may not be read for this job; empty if it may."""
+        """Return why a file may not be read for this job; "" if it may."""
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
         if status.st_nlink > 1:
@@ -48,10 +49,10 @@ class LogAccess:
         return f"{who}, and its cluster does not allow logs owned by {owner}"
 
     def directory_problem(self, status: os.stat_result) -> str:
-        """Return why a directory on the way to a log cannot be trusted; empty if it can.
+        """Return why a directory on the way to a log cannot be trusted; "" if it can.
 
-        Without the sticky bit, who may write to a directory may also replace what others have put
-        there.
+        Without the sticky bit, an account that may write to a directory may replace files of
+        others.
         """
         if status.st_mode & stat.S_ISVTX:
             return ""

@@ -25,10 +25,10 @@ from apps.diagnosis.enums import (
 
 @dataclass(frozen=True, slots=True)
 class ExitCode:
-    """What a number means that jobs end with; `name` is that of the experiment,
-    the scheduler or the program.
+    """The meaning of a number that jobs end with.
 
-    A `certain` one is evidence: no other program of the job uses the number for something else.
+    `name` is the experiment, scheduler or program, depending on `scope`. A `certain` meaning is
+    evidence: no other program of the job uses the number for something else.
     """
 
     kind: CodeKind
@@ -50,9 +50,9 @@ class ExitCode:
 class JobFacts:
     """The scheduler's facts about one attempt of a job. None and "" mean unknown.
 
-    `exit_codes` are the meanings to choose from; None: those shipped. `levels` are the experiment's
-    own formats: level (`error`, `warning`, `debug`) and expression of lines that have it; the first
-    that matches counts.
+    `exit_codes` are the meanings to choose from; None means the shipped ones. `levels` are the
+    experiment's own log levels: pairs of level (`error`, `warning`, `debug`) and expression; the
+    first expression that matches a line sets its level.
     """
 
     scheduler: str = ""
@@ -95,8 +95,8 @@ class Block:
 class Pattern:
     """A known error: one row of the catalogue.
 
-    A passive one marks lines but decides nothing. One with an `experiment` applies to that
-    experiment's jobs only.
+    A passive pattern marks lines but decides nothing. A pattern with an `experiment` applies only
+    to jobs of that experiment.
     """
 
     id: str
@@ -139,8 +139,8 @@ class Outage:
 class Reason:
     """One reason of a verdict, as a short sentence.
 
-    `target` is what it links to: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or
-    "".
+    `target` is the place that it links to: `stdout:OFFSET` or `stderr:OFFSET` in the logs,
+    `service:SLUG`, or "".
     """
 
     kind: ReasonKind
@@ -153,8 +153,8 @@ class Verdict:
     """Why a job failed, what to do, and the reasons; `cause` is the known error that decided,
     if any.
 
-    `novel_line` is the most telling line that no successful job of the stage writes, "" if none was
-    looked for.
+    `novel_line` is the most relevant line that no successful job of the stage writes; "" if none
+    was searched.
     """
 
     verdict: VerdictKind
@@ -170,10 +170,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Result of a classifier: known errors, which are ranked with all others,
-    and reasons to show.
+    """Result of a classifier: known errors, to be ranked with all others, and reasons to show.
 
-    `omitted` are the IDs of the known errors that were too slow to search for in all of the block.
+    `omitted` are the IDs of known errors that were too slow to search in the whole block.
     """
 
     hits: tuple[Hit, ...] = ()

@@ -1,6 +1,6 @@
 """The catalogue of known errors: patterns, validated on load, matched in linear time by RE2.
 
-Shipped ones are a CSV.
+The shipped patterns are a CSV file.
 """
 
 import csv
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
-#: So many characters an expression has at most.
+#: Maximum length of an expression, in characters.
 LONGEST_REGEX = 2000
 TEXT_BYTES = 1000
-#: So many hits of a pattern are kept from the beginning of a log, and as many from its end.
+#: Hits of a pattern kept from the beginning of a log, and the same number from its end.
 HITS_PER_END = 10
-#: So large a log is worth the fastest matcher, which takes longer to compile.
+#: From this size on, a log is matched with the fastest matcher, which takes longer to compile.
 LARGE_BYTES = 1024 * 1024
-#: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50
-#: ms.
+#: Patterns that still lack hits get a matcher of their own if this much of the log is left:
+#: compiling it takes 50 ms.
 REBUILD_BYTES = 8 * 1024 * 1024
-#: The last hits of common patterns are looked for so far back.
+#: How far back from the end of a log the last hits of common patterns are searched.
 BACK_BYTES = 4 * 1024 * 1024
 Choice = TypeVar("Choice", bound=TextChoices)
 
@@ -54,7 +54,7 @@ def compile_pattern(regex: str) -> re2._Regexp:
 
 
 def regex_fault(regex: str, example: str | None) -> str:
-    """Return why a known error or a marker cannot have this expression, "" if it can.
+    """Return why a known error or a marker cannot use this expression, "" if it can.
 
     A marker has no example.
     """
@@ -74,12 +74,12 @@ def regex_fault(regex: str, example: str | None) -> str:
 
 
 def regex_faults(expressions: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return the fault of each expression with its example."""
+    """Return the fault of each expression, checked against its example."""
     return [regex_fault(regex, example) for regex, example in expressions]
 
 
 def set_fault(regexes: Sequence[str]) -> str:
-    """Return why valid expressions do not compile together, "" if they do."""
+    """Return why expressions that are each valid do not compile together, "" if they do."""
     try:
         Re2Matcher(regexes)
     except re2.error as error:
@@ -88,7 +88,7 @@ def set_fault(regexes: Sequence[str]) -> str:
 
 
 def first_lines(regex: str, data: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Return start and text of the first lines that a valid expression matches."""
+    """Return start and text of the first `count` lines that a valid expression matches."""
     return list(islice(matching_lines(compile_pattern(regex), data), count))
 
 
@@ -145,8 +145,8 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
     return tuple(patterns.values())
 
 
-class Found:
-    """The hits of one block."""
+class BlockHits:
+    """The hits in one block."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -165,9 +165,9 @@ class Catalogue:
     name = "catalogue"
 
     def __init__(self, patterns: Sequence[Pattern], version: str, *, fast: bool = True) -> None:
-        """Compile valid patterns; `fast`: large logs are for Hyperscan, where it is installed.
+        """Compile valid patterns. With `fast`, large logs use Hyperscan if it is installed.
 
-        Raises `CatalogueError` if they need too much memory together.
+        Raises `CatalogueError` if the patterns together need too much memory.
         """
         self.patterns = tuple(patterns)
         self.version = version
@@ -197,15 +197,13 @@ class Catalogue:
             self._large = self._set
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the known errors in `block`, in log order:
-        of each pattern the first ten and the last ten.
+        """Return the known errors in `block` in log order: of each pattern the first and last ten.
 
-        Only lines in which a pattern of their chunk matches are looked at one by one: a log may be
-        all short lines. Patterns that use up the budget of time are left out from there on, which a
-        reason says.
+        The block is matched in chunks; single lines are examined only for patterns that match their
+        chunk. Patterns that use up the time budget are not searched further; a reason reports this.
         """
         budget = ScanBudget()
-        hits = Found(block.stream)
+        hits = BlockHits(block.stream)
         matcher: Matcher = self._set
         if len(block.data) >= LARGE_BYTES:
             matcher = self._large
@@ -226,12 +224,12 @@ class Catalogue:
         return Findings(hits=hits.in_order(), reasons=(reason,), omitted=omitted)
 
     def _scan(
-        self, facts: JobFacts, block: Block, hits: Found, matcher: Matcher, budget: ScanBudget
+        self, facts: JobFacts, block: Block, hits: BlockHits, matcher: Matcher, budget: ScanBudget
     ) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
-        Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors
-        is read fast.
+        Once most patterns have enough hits, RE2 searches the others alone, so that a log full of
+        errors is read fast.
         """
         seen: Counter[int] = Counter()
         patterns: Sequence[int] = range(len(self.patterns))
@@ -240,7 +238,7 @@ class Catalogue:
         )
 
         def skip(begin: int, end: int) -> int:
-            if not matcher.fast:  # it was replaced
+            if not matcher.fast:  # replaced meanwhile by an exact matcher
                 return begin
             matches = matcher.match(block.data, begin, end)
             budget.note_searched(block.data, begin, end)
@@ -276,14 +274,14 @@ class Catalogue:
         self,
         facts: JobFacts,
         block: Block,
-        hits: Found,
+        hits: BlockHits,
         matcher: Matcher | None,
         common: Sequence[int],
         budget: ScanBudget,
     ) -> None:
-        """Collect the last hits of common patterns from the end, as far back as the budget reaches.
+        """Collect the last hits of common patterns, going back from the end within the budget.
 
-        Without a matcher each pattern is searched alone.
+        Without a matcher, each pattern is searched alone.
         """
         seen: Counter[int] = Counter()
         begin = max(0, len(block.data) - BACK_BYTES)
@@ -316,15 +314,15 @@ class Catalogue:
         chunk: Chunk,
         index: int,
         begin: int,
-        hits: Found,
+        hits: BlockHits,
         room: int,
         *,
         last: bool = False,
     ) -> int:
-        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones;
-        return how many.
+        """Keep at most `room` hits of a pattern in a chunk, the first or the last;
+        return their number.
 
-        A line counts if it matches by itself, and is not silenced by noise.
+        A line counts if the pattern matches the line alone and no noise pattern silences it.
         """
         regex = self._regexes[index]
         audible = index in self._quiet
@@ -372,7 +370,7 @@ class Catalogue:
 
 
 def catalogue_hits(patterns: tuple[Pattern, ...], facts: JobFacts, block: Block) -> tuple[Hit, ...]:
-    """Return the hits of valid patterns in a block of the size of a page."""
+    """Return the hits of valid patterns in a block no larger than a page."""
     return _catalogue(patterns).classify(facts, block).hits
 
 
@@ -382,7 +380,7 @@ def _catalogue(patterns: tuple[Pattern, ...]) -> Catalogue:
 
 
 def _excerpt(line: bytes, start: int, end: int) -> bytes:
-    """Cut a long line to the text around its match."""
+    """Cut a long line to the part around its match."""
     if len(line) <= TEXT_BYTES:
         return line
     left = max(0, min(start, start - (TEXT_BYTES - (end - start)) // 2))
@@ -390,12 +388,12 @@ def _excerpt(line: bytes, start: int, end: int) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """Decode bytes of a log as text for database and pages: invalid UTF-8 and NUL are replaced."""
+    """Decode bytes of a log for database and pages; replace invalid UTF-8 and NUL."""
     return data.decode(errors="replace").replace("\x00", "\ufffd")
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Read a catalogue from a CSV file; its version is the beginning of its SHA-256.
+    """Read a catalogue from a CSV file; its version is the first 12 digits of its SHA-256.
 
     Raises `CatalogueError`.
     """

@@ -1,5 +1,6 @@
-"""Which errors of a log count: those of the causal chain that ends it,
-not what the job had recovered from.
+"""Select the errors of a log that count: the causal chain that ends the job.
+
+Errors from which the job recovered are left out.
 """
 
 import re
@@ -16,13 +17,13 @@ from apps.diagnosis.engine.condor_events import has_events
 from apps.diagnosis.engine.matchers import latin_options
 from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
 
-#: So many ordinary lines between two errors, and the job had gone on with its work.
+#: With this many ordinary lines between two errors, the job had continued its work.
 WORK_LINES = 40
-#: So many ordinary lines after the last crash or uncaught error, and the job had survived it.
+#: With this many ordinary lines after the last crash or uncaught error, the job had survived it.
 LAST_LINES = 120
-#: So many equal lines are a habit of the program.
+#: A weak error that occurs at least this often is a habit of the program.
 HABIT = 4
-#: No more errors than these are looked at, the last ones.
+#: Only this many errors, the last ones, are examined.
 CHAIN = 1000
 
 
@@ -55,7 +56,7 @@ _SUCCEEDED = re.compile(
     r"normally|\btests? passed\b"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
 )
-#: Words that end a log, be it of a failure: they speak against weak signs of one only.
+#: Words that end any log, also that of a failed job: they outweigh only weak errors.
 _ENDED = re.compile(
     r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program"
     r"|pipeline|process\w*"
@@ -65,9 +66,9 @@ _ENDED = re.compile(
     r"|finish(?:ed)? (?:time|at|on)|end time|completed after|job done|all "
     r"done|(?:^|\s)done\.?$|time\s*:\s*\d"
 )
-#: The beginning of an ordinary line: no frame, list or ruler.
+#: The beginning of an ordinary line: not a stack frame, a list item or a ruler.
 _ORDINARY = re.compile(rb"[\r\n](?![\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|\Z)")
-#: A step is cancelled once one of its tasks has failed.
+#: When one of these occurs, Slurm cancels the step because a task has failed.
 _TASK_FAILED = (
     "SLURM-TASK-EXIT",
     "SLURM-TASK-SIGNAL",
@@ -76,17 +77,17 @@ _TASK_FAILED = (
     "SLURM-TIMELIMIT",
 )
 _TRACEBACK = b"\nTraceback (most recent call last)"
-#: Words of the last errors of a program that is being cancelled.
+#: Words in the last errors of a program that is being cancelled.
 _TERMINATED = re.compile(
     r"(?i)signal|sigterm|terminat|interrupt|kill|cancel|broken "
     r"pipe|connection|\bEOF|exit|rendezvous"
 )
-#: What HTCondor writes into a job's log when it is submitted: files of this kind are appended to.
+#: HTCondor writes this into a job's log on submission. Several submissions append to one file.
 _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from host", re.MULTILINE)
 
 
 def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
-    """Return the hits that may decide, in log order; the others stay evidence."""
+    """Return the hits that may decide the verdict, in log order; the others remain evidence."""
     read = {}
     for hit in hits:
         if not _is_known(hit):
@@ -104,15 +105,16 @@ def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> li
         own = [hit for hit in telling if hit.stream == block.stream]
         begin = block.offset + _last_submission(block)
         ending = _of_block(facts, [hit for hit in own if hit.offset >= begin], block)
-        # Long before the end of a large log, only what ends a job wherever it stands counts, and
-        # only alone.
+        # Long before the end of a large log, an error counts only if it ends a job wherever it
+        # occurs, and only if the end of the log shows no other.
         chain += ending or [hit for hit in own if hit.offset < block.offset and _is_strong(hit)]
     return chain
 
 
 def _last_submission(block: Block) -> int:
-    """Return where the log of the last of several submissions begins in a log of HTCondor;
-    jobs of one are together.
+    """Return where the last submission begins in an HTCondor log, 0 in any other log.
+
+    The jobs of one submission share its cluster number.
     """
     if not has_events(block.data):
         return 0
@@ -121,8 +123,9 @@ def _last_submission(block: Block) -> int:
 
 
 def one_reading(hits: Sequence[Hit]) -> list[Hit]:
-    """Leave out what the grammar read in lines that the catalogue knows, or knows to be harmless,
-    as well or better.
+    """Drop hits of the grammar in lines that the catalogue explains equally well.
+
+    Lines that the catalogue marks as noise are dropped as well.
     """
     known: dict[tuple[str, int], list[Hit]] = {}
     for hit in hits:
@@ -134,7 +137,7 @@ def one_reading(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _adds(read: Hit, known: Sequence[Hit]) -> bool:
-    """Return whether what the grammar read in a line says more than the catalogue's hits there."""
+    """Return whether the grammar's hit in a line says more than the catalogue's hits there."""
     if any(hit.pattern.role is Role.NOISE for hit in known):
         return False
     return all(
@@ -143,16 +146,12 @@ def _adds(read: Hit, known: Sequence[Hit]) -> bool:
 
 
 def _is_known(hit: Hit) -> bool:
-    """Return whether a hit is from a catalogue, not from the grammar,
-    whose patterns have no regex of their own.
-    """
+    """Return whether a hit is from a catalogue; patterns of the grammar have no regex."""
     return bool(hit.pattern.regex)
 
 
 def _knows_better(read: Hit | None, known: Hit) -> bool:
-    """Return whether the grammar read in a line, by what it is about,
-    what a general pattern only guesses.
-    """
+    """Return whether the grammar's hit is specific and contradicts a general pattern."""
     if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
         return False
     vague = read.pattern.role is Role.CONSEQUENCE or read.pattern.id.startswith("UNCAUGHT")
@@ -160,8 +159,9 @@ def _knows_better(read: Hit | None, known: Hit) -> bool:
 
 
 def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Go back from the end of a log as long as one error led to the next;
-    a cause of the catalogue always counts.
+    """Return the causal chain of a block: go back from its end while one error led to the next.
+
+    A cause of the catalogue always counts.
     """
     failed = _is_failure(facts)
     standing = _not_recovered(hits[-CHAIN:], block)
@@ -179,7 +179,7 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
         if closed:
             break
         if worked and not chain and not failed and not _is_strong(hit):
-            continue  # the job went on with its work after it
+            continue  # the job continued its work after this error
         chain.append(hit)
         later = begin
     chain.reverse()
@@ -200,9 +200,7 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
 
 
 def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Leave out weak errors that a program writes again and again while it works,
-    and not as its last words.
-    """
+    """Drop weak errors that a program repeats while it works, unless it ends with them."""
     counts = Counter(masked(hit) for hit in hits if hit.pattern.role is Role.CONSEQUENCE)
     last = {masked(hit): hit for hit in hits}
 
@@ -215,21 +213,20 @@ def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
 
 
 def masked(hit: Hit) -> str:
-    """Return what an error has in common with others that differ in numbers only."""
+    """Return a key that is equal for errors that differ only in numbers."""
     return f"{hit.pattern.id} {re.sub(r'[0-9]+', '0', hit.text)}"
 
 
 def _is_failure(facts: JobFacts) -> bool:
-    """Return whether the scheduler says that the job failed; without facts,
-    the log has to show it.
-    """
+    """Return whether the scheduler reports a failure. Without facts, the log has to show it."""
     ended_well = facts.state in {None, JobState.COMPLETED}
     return bool(facts.exit_code or facts.signal) or not ended_well
 
 
 def _is_strong(hit: Hit) -> bool:
-    """Return whether an error ends a job wherever it is: a cause, except of a service,
-    which may be retried.
+    """Return whether an error ends a job wherever it occurs in the log.
+
+    Causes do, except those of a service, which may be retried.
     """
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
 
@@ -241,7 +238,7 @@ def _is_weak(hit: Hit) -> bool:
 def _speaks(hit: Hit) -> bool:
     """Return whether a hit says why a job failed.
 
-    A removal from the queue does not: there may have been a reason.
+    A removal from the queue does not: its reason may be elsewhere.
     """
     removed = hit.pattern.id == "CONDOR-RM-USER"
     return (
@@ -256,8 +253,9 @@ def _is_service(hit: Hit) -> bool:
 
 
 def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
-    """Return whether a hit only follows from another: from one before it,
-    or a removal from the limit exceeded.
+    """Return whether a hit is only a consequence of an earlier hit.
+
+    A removal by the batch system is a consequence of an exceeded limit anywhere in the chain.
     """
     if hit.pattern.id == "BATCH-REMOVED":
         causes = []
@@ -265,7 +263,7 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
             if other.pattern.role is Role.CAUSE:
                 causes.append(other.pattern)
         return any(cause.category is Category.RESOURCE for cause in causes)
-    if hit.pattern.id == "MISSING-FILE":  # what the killed process would have written
+    if hit.pattern.id == "MISSING-FILE":  # the killed process would have written the file
         return any(other.pattern.id == "SHELL-KILLED" for other in before)
     if hit.pattern.id == "SLURM-CANCELLED":
         return any(
@@ -276,7 +274,9 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
 
 
 def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
-    """Return whether a job was cancelled and a later one wrote its traceback into the same file."""
+    """Return whether the job was cancelled and a later job wrote its traceback into the
+    same file.
+    """
     if (
         hit.pattern.id != "SLURM-CANCELLED"
         or _TRACEBACK not in block.data[hit.offset - block.offset :]
@@ -286,8 +286,9 @@ def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
 
 
 def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
-    """Leave out errors of services that worked again: a later line says so,
-    or they were retried and work went on.
+    """Drop errors of services that recovered.
+
+    A later line reports the recovery, or the job retried and failed later for another reason.
     """
     standing: list[Hit] = []
     other_failed = False
@@ -314,9 +315,9 @@ def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:
 
 
 def _work_between(block: Block, begin: int, end: int) -> int:
-    """Count ordinary lines between two positions, at most as many as matter.
+    """Count ordinary lines between two positions, up to `LAST_LINES`.
 
-    A long way is not counted.
+    A distance of more than 256 kB counts as `LAST_LINES` without being read.
     """
     if end - begin > 256 * 1024:
         return LAST_LINES
@@ -324,8 +325,9 @@ def _work_between(block: Block, begin: int, end: int) -> int:
 
 
 def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:
-    """Return whether the lines after the last error say that the job succeeded,
-    or just ended after weak errors.
+    """Return whether the lines after the last error say that the job succeeded.
+
+    After weak errors it is enough that the job ended.
     """
     begin = max(chain[-1].offset - block.offset, len(block.data) - 4096)
     lines = [

@@ -1,6 +1,4 @@
-"""Logs in chunks of whole lines, and the numbers of their lines,
-which are counted only on request.
-"""
+"""Split logs into chunks of whole lines, and number their lines on request."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -13,20 +11,21 @@ from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.plain_lines import BOMS, clean, is_clean
 
 CHUNK_BYTES = 64 * 1024
-#: A longer line is looked at in pieces.
+#: A longer line is examined in pieces.
 LONG_LINE_BYTES = 256 * 1024
-#: So many chunks are looked at together where that is fast.
+#: Number of chunks examined together by a fast matcher.
 STRIDE_CHUNKS = 16
-#: So much is counted at once: what fits into the cache of a core.
+#: Number of bytes counted at once: this fits into the cache of a core.
 _COUNTED_BYTES = 256 * 1024
-#: Of so little `bytes.count` is faster.
+#: Below this size, `bytes.count` is faster.
 _FEW_BYTES = 4096
 _NEWLINE = 10
 
 
 def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
-    """Count the newlines of a part of a log: if it is large, faster than `bytes.count`,
-    which suits few lines only.
+    """Count the newlines in a part of a log.
+
+    NumPy counts large parts faster than `bytes.count`, which is only fast where lines are long.
     """
     if end is not None and end - begin < _FEW_BYTES:
         return data.count(b"\n", begin, end)
@@ -40,14 +39,14 @@ def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
 
 
 def line_starts(data: bytes) -> list[int]:
-    """Return where each line begins."""
+    """Return the start of each line."""
     import numpy as np
 
     return [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1).tolist()]
 
 
 class LineNumbers:
-    """Numbers of the lines of a block; no byte is counted twice if they are asked for in order."""
+    """Line numbers of a block; no byte is counted twice if numbers are requested in order."""
 
     def __init__(self, block: Block) -> None:
         self._data = block.data
@@ -55,9 +54,7 @@ class LineNumbers:
         self._number = block.first_line
 
     def at(self, position: int) -> int | None:
-        """Return the number of the line at a position of the block;
-        None if the block does not know its own.
-        """
+        """Return the number of the line at a position of the block; None if it is unknown."""
         if self._number is None:
             return None
         if position < self._position:
@@ -69,9 +66,7 @@ class LineNumbers:
 
 
 class Chunk:
-    """Some lines of a block: as they are, and clean; the offset of the block, their position in it,
-    what follows.
-    """
+    """Whole lines of a block, raw and clean, with their offset and the size of what follows."""
 
     def __init__(self, block: Block, numbers: LineNumbers, begin: int, end: int) -> None:
         self.raw = block.data[begin:end]
@@ -82,7 +77,7 @@ class Chunk:
         self._begin = begin
 
     def place_of(self, start: int) -> tuple[int, int | None]:
-        """Return offset and number of the line that begins at `start` of the clean text."""
+        """Return offset and number of the line that begins at `start` in the clean text."""
         if len(self.raw) != len(self.text):
             start = self._raw_starts[bisect_right(self._starts, start) - 1]
         return self.offset + start, self._numbers.at(self._begin + start)
@@ -99,10 +94,10 @@ class Chunk:
 def chunks(
     block: Block, begin: int = 0, *, skip: Callable[[int, int], int] | None = None
 ) -> Iterator[Chunk]:
-    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces.
+    """Yield chunks of whole lines of about 64 kB; a line longer than 256 kB comes in pieces.
 
-    Of several chunks that need no cleaning, those are left out that end before what `skip` returns
-    for all of them.
+    `skip` takes the bounds of several chunks that need no cleaning, and returns the position before
+    which none of them is of interest: chunks that end before it are left out.
     """
     data = block.data
     numbers = LineNumbers(block)
@@ -126,7 +121,7 @@ def _ends(data: bytes, position: int) -> Iterator[int]:
 
 
 def _is_plain(data: bytes, bounds: list[int]) -> bool:
-    """Return whether these chunks are whole lines without anything to clean,
+    """Return whether these chunks are whole lines with nothing to clean,
     so that they can be joined.
     """
     inner = all(data[bound - 1] == _NEWLINE for bound in bounds[1:-1])
@@ -138,8 +133,9 @@ def _is_plain(data: bytes, bounds: list[int]) -> bool:
 
 
 def matching_lines(regex: re2._Regexp, chunk: bytes, first: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield start and text of each line in which a match begins,
-    from the line in which the first match may end.
+    """Yield start and text of each line in which a match begins.
+
+    No match ends before `first`.
     """
     position = chunk.rfind(b"\n", 0, max(first - 1, 0)) + 1
     while position < len(chunk) and (match := regex.search(chunk, position)):

@@ -1,4 +1,4 @@
-"""Read a compressed log: gzip, zstd or xz, never more of it than a log may have."""
+"""Read a log compressed with gzip, zstd or xz, up to the maximum size of a log."""
 
 import gzip
 import lzma
@@ -13,7 +13,7 @@ import zstandard
 
 from apps.diagnosis.engine.tail import WHOLE, LogPart
 
-#: So much is decompressed at most: a bomb costs two seconds.
+#: Maximum size of the decompressed text: a decompression bomb costs two seconds.
 OUTPUT_BYTES = 256 * 1024 * 1024
 _STEP = 1024 * 1024
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00")
@@ -22,11 +22,10 @@ _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 @contextmanager
 def opened_text(descriptor: int, part: LogPart = WHOLE) -> Iterator[int]:
-    """Yield a descriptor of a log's text: the file, or of a compressed one a file with its text,
-    gone afterwards.
+    """Yield a descriptor of a log's text: the file, or a temporary file with decompressed text.
 
-    At most 256 MB are decompressed; what is damaged is left out. Offsets are those of the text. A
-    part of a file is not compressed.
+    At most 256 MB are decompressed; what follows damaged data is left out. Offsets refer to the
+    text. A log that is only a part of its file is not decompressed.
     """
     if part != WHOLE or not os.pread(descriptor, 6, 0).startswith(_MAGIC):
         yield descriptor
@@ -40,7 +39,7 @@ def opened_text(descriptor: int, part: LogPart = WHOLE) -> Iterator[int]:
                 text.write(data)
                 left -= len(data)
         except _DAMAGED:
-            pass  # what came before is still worth reading
+            pass  # the text before the damage is still worth reading
         text.flush()
         yield text.fileno()
 

@@ -1,4 +1,4 @@
-"""What the event log of a job in HTCondor says of its end, where accounting is silent.
+"""Read how a job ended from its HTCondor event log, for jobs without accounting data.
 
 Format and numbers: HTCondor Manual, "Job Event Log Codes". Events end with a line of three dots.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, JobFacts
 
-#: Events end with such a line. Its last one is not farther from the end.
+#: The line that ends an event, and how far from the end of a log the last such line can be.
 _EVENT_END = b"\n..."
 _LAST_EVENT_BYTES = 64 * 1024
 _EVENT = re.compile(
@@ -29,27 +29,27 @@ _HOLD_CODE = re.compile(rb"\bCode (\d{1,4}) Subcode -?\d+")
 
 
 def with_events(facts: JobFacts, blocks: Sequence[Block]) -> JobFacts:
-    """Return facts with exit code, signal or hold code of the job that an event log is about,
-    unless known already.
+    """Add exit code, signal or hold code from an event log to facts that have none.
 
-    A log that several jobs of one submission share does not say which of them is meant.
+    A log shared by several jobs of one submission is ignored: it does not say which job is meant.
     """
     if facts.state or facts.exit_code is not None or facts.signal or facts.reason:
         return facts
     for block in blocks:
         if end := _last_end(block.data):
-            return _told(facts, *end)
+            return _with_end(facts, *end)
     return facts
 
 
 def has_events(data: bytes) -> bool:
-    """Return whether a log may be an event log; false at once for most logs."""
+    """Return whether a log may be an event log; fast for most logs that are not."""
     return data.find(_EVENT_END, max(0, len(data) - _LAST_EVENT_BYTES)) >= 0
 
 
 def _last_end(data: bytes) -> tuple[int, bytes] | None:
-    """Return number and text of the event that ended or held the last job submitted;
-    None while it goes on.
+    """Return number and text of the event that ended or held the last submitted job.
+
+    None while the job is running or waiting.
     """
     if not has_events(data):
         return None
@@ -75,7 +75,7 @@ def _last_end(data: bytes) -> tuple[int, bytes] | None:
     return None
 
 
-def _told(facts: JobFacts, number: int, text: bytes) -> JobFacts:
+def _with_end(facts: JobFacts, number: int, text: bytes) -> JobFacts:
     if number == _HELD:
         code = _HOLD_CODE.search(text)
         if not code:

@@ -1,6 +1,4 @@
-"""Diagnose a job: run the log classifiers and decide the verdict from their findings and the
-scheduler's facts.
-"""
+"""Diagnose a job from the findings of the log classifiers and the scheduler's facts."""
 
 import logging
 import os
@@ -29,7 +27,7 @@ from apps.diagnosis.enums import ReasonKind, Stream
 log = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 64 * 1024
-#: No more of a log is held in memory.
+#: Maximum size of the part of a log that is held in memory.
 HELD_BYTES = 8 * 1024 * 1024
 
 
@@ -37,7 +35,7 @@ HELD_BYTES = 8 * 1024 * 1024
 class Diagnosis:
     """A verdict and all known errors found, in log order.
 
-    `omitted` are the IDs of the known errors that were too slow to search for in all of the logs.
+    `omitted` are the IDs of known errors that were too slow to search in the whole logs.
     """
 
     verdict: Verdict
@@ -45,8 +43,9 @@ class Diagnosis:
     omitted: frozenset[str] = frozenset()
 
     def by_weight(self) -> list[Hit]:
-        """Return all known errors: first those among the reasons of the verdict, then the others,
-        both in log order.
+        """Return all known errors: those among the reasons of the verdict first, then the others.
+
+        Both groups are in log order.
         """
         shown = {reason.target for reason in self.verdict.reasons}
         return sorted(self.hits, key=lambda hit: f"{hit.stream}:{hit.offset}" not in shown)
@@ -55,7 +54,7 @@ class Diagnosis:
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
     """Read the end of a log: all of it up to 8 MB, its last 8 MB up to 64 MB, else the last 4 MB.
 
-    What is before that, `survey` looks at. The file holds text: see `opened_text`.
+    `survey` examines what precedes it. The file holds text: see `opened_text`.
     """
     length = part.size_in(os.fstat(descriptor).st_size) - part.start
     if length <= WHOLE_BYTES:
@@ -76,9 +75,8 @@ def diagnose(
 ) -> Diagnosis:
     """Return the verdict on a job from its logs; without logs, from facts and outages alone.
 
-    `surveys` has what was found before the blocks that are not whole.
-
-    A classifier that raises is logged and named in the reasons; the others still count.
+    `surveys` holds the findings in the part of each log before its block. A classifier that raises
+    is logged and named in the reasons; the findings of the others still count.
     """
     facts = with_events(facts, blocks)
     surveys = surveys or {}

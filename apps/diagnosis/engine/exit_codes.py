@@ -1,5 +1,5 @@
-"""What exit codes, signals and hold codes mean: by experiment, by scheduler,
-by convention and by program.
+"""The meaning of exit codes, signals and hold codes, by experiment, scheduler, convention and
+program.
 """
 
 import csv
@@ -14,10 +14,9 @@ from apps.diagnosis.enums import Category, CodeKind, CodeScope
 
 BUILT_IN = Path(__file__).with_name("exit_codes.csv")
 COLUMNS = ("kind", "scope", "name", "number", "title", "help", "category", "certain", "source")
-#: The most specific first. What a program means by a code is shown, but the job may have run
-#: another one.
+#: Most specific first. The meaning in a program is shown, but the job may have run another program.
 _BY_SCOPE = (CodeScope.EXPERIMENT, CodeScope.SCHEDULER, CodeScope.CONVENTION, CodeScope.PROGRAM)
-#: Words in a script or log that show that a program ran, where these are not just its name.
+#: Text in a script or log that shows that a program ran, if its name is not enough.
 _SIGNS_OF_PROGRAMS = {
     "art": r"\bart has completed\b|\bart::|^%MSG-|\b(?:art|lar) -c\b",
     "containers": r"\b(?:docker|podman|apptainer|singularity)\b",
@@ -69,13 +68,14 @@ def shipped() -> tuple[ExitCode, ...]:
 
 
 def known_codes(facts: JobFacts) -> tuple[ExitCode, ...]:
-    """Return the meanings to choose from."""
+    """Return the meanings to choose from: the job's own, or the shipped ones."""
     return shipped() if facts.exit_codes is None else facts.exit_codes
 
 
 def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
-    """Yield what the job ended with: its signal, its exit code,
-    a hold code or a status of Torque as the reason.
+    """Yield the numbers that a job ended with: its signal, its exit code, a code in the reason.
+
+    The reason holds Torque's exit status or HTCondor's hold code.
     """
     if facts.signal:
         yield CodeKind.SIGNAL, facts.signal
@@ -93,7 +93,7 @@ def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
 
 
 def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
-    """Return what the codes of a job can mean, the most specific first."""
+    """Return the possible meanings of a job's codes, most specific first."""
     numbers = list(numbers_of(facts))
     if not numbers:
         return []
@@ -107,8 +107,9 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
 
 
 def _breadth(code: ExitCode) -> int:
-    """Return how little a meaning is specific; a convention with a name, such as sysexits,
-    is kept by few programs.
+    """Return a rank that grows the less specific a meaning is.
+
+    A named convention, such as sysexits, ranks last: few programs follow it.
     """
     is_kept_by_few = code.scope is CodeScope.CONVENTION and code.name
     if is_kept_by_few:
@@ -123,14 +124,12 @@ def _applies(code: ExitCode, facts: JobFacts) -> bool:
 
 
 def program_ran(program: str, text: str) -> bool:
-    """Return whether the text of a job, its script and its log, shows that it ran a program."""
+    """Return whether the text of a job (its script and log) shows that it ran a program."""
     signs = _SIGNS_OF_PROGRAMS.get(program, rf"(?<!\w){re.escape(program)}(?!\w)")
     return re.search(signs, text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def certain_meaning(facts: JobFacts) -> ExitCode | None:
-    """Return what the job's code means where that is certain: the most specific meaning,
-    if it is a certain one.
-    """
+    """Return the most specific meaning of the job's codes if it is certain, else None."""
     meanings = meanings_of(facts, known_codes(facts))
     return meanings[0] if meanings and meanings[0].certain else None

@@ -1,5 +1,5 @@
-"""Find errors that no catalogue knows: stack traces, words of the system,
-lines that say that they are errors.
+"""Find errors that no catalogue knows: stack traces, messages of the operating system, and lines
+that look like errors.
 """
 
 import re
@@ -19,8 +19,8 @@ from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, Line, peel
 from apps.diagnosis.engine.traces import Message, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
-#: The end of a log is read line by line: this much of it, and at most so many lines that speak of
-#: an error.
+#: The part at the end of a log that is read line by line, and the maximum number of lines in it
+#: that mention an error.
 WINDOW_BYTES = 1024 * 1024
 CANDIDATES = 400
 _SLICE = 64 * 1024
@@ -29,7 +29,7 @@ QUIET_LEVELS = frozenset(
 )
 LOUD_LEVELS = frozenset({"ERROR", "ERR", "CRITICAL", "CRIT", "FATAL", "SEVERE", "ALERT", "EMERG"})
 WEIGHT = {role: weight for weight, role in enumerate(Role)}
-#: Words of lines that are worth a look.
+#: Words that make a line worth examining.
 _CANDIDATE = (
     r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal"
     r"|sig[a-z]{3,4}\b|terminat|denied"
@@ -47,7 +47,7 @@ _CANDIDATE = (
     r"more|licen[cs]"
     r"|evict|preempt|not submitted"
 )
-#: Lines that say by their form that they are errors: a program's last words.
+#: Lines whose form shows that they are errors, such as a program's last message.
 _ERROR_LINE = (
     r"^(?:[\w./()\[\]<>:-]{1,120}[ :]+){0,4}?(?:\*{1,5} ?)?(?:[\w.]{0,60})"
     r"(?:Error|ERROR|error|Exception|FATAL|Fatal|fatal error|CRITICAL|SEVERE|E R R O "
@@ -63,21 +63,22 @@ _ERROR_LINE = (
     r"|is not defined)|(?i)\b(?:internal|fatal|runtime|syntax|severe) "
     r"(?:error|exception)\b|(?i)\bfailed[.!]?$"
 )
-#: Signals, and that a command could not be run, are told calmly by launchers, and end a process
-#: nevertheless.
+#: Launchers report signals, and commands that could not be run, at a low level, although these end
+#: a process.
 _SIGNAL = re.compile(
     r"(?i)(?:exit|return) ?(?:code|status)?:? ?(?:-\d|12[67]\b)|segfault|\bsignal:? "
     r"(?:4|6|7|8|9|11)\b"
 )
-#: A prefix without a message, and rulers.
+#: A prefix without a message, or a ruler.
 _EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
-#: Columns of numbers and names of files that speak of errors, and what is tried again.
+#: Columns of numbers and file names that mention errors, and retries.
 _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s{0,20}[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
 
 
 class Window:
-    """The end of a block as clean lines, from the first one that speaks of an error:
-    `rows` are those that do.
+    """The end of a block as clean lines, starting at the first line that mentions an error.
+
+    `rows` are the indexes of the lines that do.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class Window:
         self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in candidates]
 
     def place_of(self, row: int) -> tuple[int, int | None]:
-        """Return offset and number in the file of a line."""
+        """Return the offset of a line in the file, and its number."""
         return self._chunk.place_of(self._begin + self._starts[row])
 
 
 def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> list[int]:
-    """Return where the last lines begin that speak of an error, in order."""
+    """Return the starts of the last lines that mention an error, in order."""
     starts: list[int] = []
     end = len(text)
     while end > 0 and len(starts) < CANDIDATES:
@@ -116,7 +117,7 @@ def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> l
 
 
 class OwnLevels:
-    """How an experiment marks levels; with marks of errors, what lines are worth a look then."""
+    """The log levels that an experiment marks in its own way, and how to find its error lines."""
 
     def __init__(self, levels: Sequence[tuple[str, str]]) -> None:
         self._levels = [(level.upper(), compile_pattern(regex)) for level, regex in levels]
@@ -126,9 +127,7 @@ class OwnLevels:
         self.matcher = Re2Matcher([regex]) if errors else None
 
     def peel(self, text: str) -> Line:
-        """Take the prefixes off a line: that of the experiment's own level, which counts first,
-        and all others.
-        """
+        """Strip the prefixes of a line. The experiment's own level takes precedence over others."""
         data = text.encode()
         for level, regex in self._levels:
             if match := regex.search(data):
@@ -157,7 +156,7 @@ class Grammar:
         self._error_line = re2.compile(_ERROR_LINE.encode(), latin_options())
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the errors at the end of `block`, in log order."""
+        """Return the errors at the end of `block` in log order."""
         matcher = self._large if len(block.data) >= WINDOW_BYTES else self._set
         levels = _own_levels(facts.levels)
         window = Window(block, levels.candidate or self._candidate, levels.matcher or matcher)
@@ -186,7 +185,7 @@ class Grammar:
         return Findings(hits=tuple(_distinct(hits)))
 
     def _meaning(self, message: Message, levels: OwnLevels, *, in_trace: bool) -> Meaning | None:
-        """Return what a message means; None if it is no error."""
+        """Return what a message means; None if it is not an error."""
         line = levels.peel(message.text)
         quiet = line.level in QUIET_LEVELS and not in_trace
         if quiet and not _SIGNAL.search(line.message):
@@ -214,12 +213,12 @@ class Grammar:
 
 
 def _telling(messages: Sequence[Message]) -> list[Message]:
-    """Return root cause and last message of a trace."""
+    """Return the root cause and the last message of a trace."""
     return [*messages[:1], *(messages[-1:] if len(messages) > 1 else ())]
 
 
 def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
-    """Yield hits, of one line the first."""
+    """Yield the first hit of each line."""
     seen = set()
     for hit in hits:
         if hit.offset not in seen:
@@ -247,5 +246,5 @@ def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hi
 
 @cache
 def built_in() -> Grammar:
-    """Return the grammar, made once per process."""
+    """Return the grammar, built once per process."""
     return Grammar()

@@ -1,6 +1,6 @@
-"""Search lines of logs by a text or by a user's expression.
+"""Search lines of logs for a text or for a user's expression.
 
-Pages call the latter in a process that can be killed.
+Pages search for expressions in a process that can be killed.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import re2
 
 from apps.core.domain.expressions import compile_fault, size_fault
 
-#: What RE2 keeps of the states it has seen. With 8 MB, a costly expression takes seven times as
+#: Memory of RE2 for the states it has seen. With 8 MB, a costly expression takes seven times as
 #: long.
 MEMORY_BYTES = 1024 * 1024
 Span = tuple[int, int]
@@ -19,14 +19,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LineSearch:
-    """What is searched in single lines: a text, or a regular expression of RE2."""
+    """A search in single lines: for a text, or for a regular expression of RE2."""
 
     text: str
     regex: bool = False
     match_case: bool = False
 
     def fault(self) -> str:
-        """Return why this cannot be searched, or an empty text."""
+        """Return why this search is not possible, "" if it is."""
         try:
             expression = _compile(self)
         except re2.error as error:
@@ -38,7 +38,7 @@ class LineSearch:
         return ""
 
     def first_matches(self, data: bytes) -> list[int]:
-        """Return where the first match of each line begins."""
+        """Return the start of the first match in each line."""
         expression = _compile(self)
         begins = []
         position = 0
@@ -48,7 +48,7 @@ class LineSearch:
         return begins
 
     def spans(self, lines: Sequence[bytes]) -> list[list[Span]]:
-        """Return begin and end of all matches in each line, without empty ones."""
+        """Return start and end of all matches in each line, without empty ones."""
         expression = _compile(self)
         spans_of_lines = []
         for line in lines:

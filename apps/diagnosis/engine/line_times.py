@@ -1,4 +1,4 @@
-"""The times that lines of a log start with, in the formats that programs of the field write."""
+"""Times at the start of log lines, in the formats of common programs."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,8 +9,8 @@ import re2
 _MONTH = rb"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _MONTHS = {name.decode(): number for number, name in enumerate(_MONTH.split(b"|"), 1)}
 _ZONE = rb"(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
-#: ISO 8601 and its variants; `23-Nov-2026` of art and Apache; syslog, whose year is not said;
-#: XRootD's `261123`.
+#: ISO 8601 and its variants; `23-Nov-2026` of art and Apache; syslog, which has no year; XRootD's
+#: `261123`.
 _TIME = re2.compile(
     rb"(?m)^[^\n]{0,40}?(?:\b(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?"
     + _ZONE
@@ -28,16 +28,16 @@ _SLACK = timedelta(minutes=1)
 
 
 class LineTime(NamedTuple):
-    """The time of a line, by the line's first byte; without a zone where the line says none."""
+    """The time of a line, identified by its first byte; naive if the line has no time zone."""
 
     offset: int
     at: datetime
 
 
 def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
-    """Yield the lines of a block that say a time.
+    """Yield the lines of a block that start with a time.
 
-    A year that is not said is the one that comes closest to `near`.
+    A missing year is the one that brings the time closest to `near`.
     """
     for match in _TIME.finditer(data):
         iso = match.group(1)
@@ -61,7 +61,7 @@ def times_in(data: bytes, offset: int, *, near: datetime) -> Iterator[LineTime]:
                 )
             else:
                 at = _moment(2000 + int(xrootd), int(group(15)), int(group(16)), group(17), None)
-        except ValueError:  # 31 February, 29 February in the years around: the job's own words
+        except ValueError:  # a date that does not exist, such as 31 February
             continue
         yield LineTime(offset + match.start(), at)
 
@@ -81,11 +81,10 @@ def _moment(year: int, month: int, day: int, clock: bytes, zone: bytes | None) -
 
 
 def local_offset(times: list[datetime], start: datetime, end: datetime) -> timedelta | None:
-    """Return how far the clock that wrote these times without zone is ahead of UTC:
-    a multiple of half an hour.
+    """Return how far the clock that wrote these naive times is ahead of UTC, in half hours.
 
-    All of them fall into the run from `start` to `end`; of several such offsets the one is taken
-    that brings the first time closest to the start. None if there is none.
+    With this offset, all times fall into the run from `start` to `end`. Of several such offsets,
+    the one that brings the first time closest to the start is returned; None if there is none.
     """
     if not times:
         return None

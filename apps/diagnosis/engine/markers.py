@@ -1,4 +1,4 @@
-"""How an experiment marks phases and levels in its logs: expressions of its pack."""
+"""The expressions of an experiment's pack that mark phases and levels in its logs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """Expressions of lines.
+    """Expressions that mark lines.
 
-    Groups of a phase: `name` of a start, `at` of both, `wall` (seconds) of an end.
+    Groups of a phase: `name` in a start, `at` in both, `wall` (seconds) in an end.
     """
 
     starts: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ NO_MARKERS = Markers()
 
 
 def markers_in(stored: Mapping[str, Any]) -> Markers:
-    """Return the phases and levels of a pack as they are stored."""
+    """Return the markers in the stored form of a pack."""
     phases = stored.get("phases", ())
     levels = stored.get("levels", ())
     return Markers(

@@ -1,8 +1,8 @@
-"""Find which of many expressions match a text: exactly by RE2, several times as fast by Hyperscan,
-if installed.
+"""Find which of many expressions match a text: with RE2, or several times as fast with Hyperscan,
+if it is installed.
 
-Hyperscan reads expressions as PCRE does. It is asked only for those that mean the same, or match
-more, there than in RE2, and RE2 has the last word on what it finds.
+Hyperscan reads expressions as PCRE does. It gets only those that mean the same, or match more,
+there than in RE2. RE2 checks each of its matches.
 """
 
 import re
@@ -18,36 +18,35 @@ try:
 except ImportError:  # optional: requirements-hyperscan.txt
     hyperscan = None
 
-#: What RE2 may keep of the states it has seen, of one pattern and of all together: a hostile log
-#: makes new ones all the time. Beyond it RE2 begins anew, and goes on.
+#: Memory of RE2 for the states it has seen, for one pattern and for all together. A hostile log
+#: creates new states all the time; when the memory is full, RE2 clears it and continues.
 PATTERN_MEMORY_BYTES = 8 * 1024 * 1024
 SET_MEMORY_BYTES = 16 * 1024 * 1024
-#: Without classes by number or name, which may differ for bytes that are not ASCII, and without
-#: anchors of the text.
+#: Expressions without classes by number or name, which may differ for bytes that are not ASCII, and
+#: without anchors of the text.
 _SAME_IN_PCRE = re.compile(r"(?:[^\\\x80-\U0010ffff]|\\[dDwWsSbBnrtf]|\\[!-/:-@\[-`{-~ ])*")
-#: The one character that is a space in PCRE and none in RE2.
+#: The one character that is a space in PCRE but not in RE2.
 _VERTICAL_TAB = b"\v"
 
 
 class Matcher(Protocol):
-    """Finds the expressions that match a text, by their place in the list.
+    """Finds the expressions that match a text, by their index in the list.
 
-    A `fast` one may name some too many.
+    A `fast` matcher may also return some that do not match.
     """
 
     fast: bool
 
     def match(self, data: bytes, begin: int = 0, end: int | None = None) -> Mapping[int, int]:
-        """Return the expressions that match somewhere in a part of `data`,
-        taken as a text of its own.
+        """Return the expressions that match in a part of `data`, which is treated as a text alone.
 
-        With each comes a position in that text: none of its matches ends before.
+        Maps the index of each expression to a position in that text before which no match ends.
         """
         ...
 
 
 def latin_options(memory_bytes: int = PATTERN_MEMORY_BYTES) -> re2.Options:
-    """Latin-1 makes every byte a character: any log matches, and spans are byte offsets."""
+    """Return options for Latin-1, in which every byte is a character and spans are byte offsets."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.max_mem = memory_bytes
@@ -56,12 +55,12 @@ def latin_options(memory_bytes: int = PATTERN_MEMORY_BYTES) -> re2.Options:
 
 
 class Re2Matcher:
-    """RE2's set of expressions, which names none too many."""
+    """A set of expressions in RE2, which returns only those that match."""
 
     fast = False
 
     def __init__(self, regexes: Sequence[str]) -> None:
-        """Compile valid expressions. Raises `re2.error` if they need too much memory together."""
+        """Compile valid expressions. Raises `re2.error` if together they need too much memory."""
         self._set = re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
         for regex in regexes:
             self._set.Add(f"(?m){regex}")
@@ -72,16 +71,17 @@ class Re2Matcher:
 
 
 class HyperscanMatcher:
-    """Hyperscan's database of expressions; RE2 matches those that Hyperscan may read otherwise,
-    or cannot compile.
+    """A database of expressions in Hyperscan.
+
+    RE2 matches those that Hyperscan may read differently or cannot compile.
     """
 
     fast = True
 
     def __init__(self, regexes: Sequence[str], exact: Re2Matcher) -> None:
-        """Take valid expressions and the matcher of them all.
+        """Take valid expressions and the exact matcher for all of them.
 
-        They are compiled when first needed: it takes 300 ms.
+        They are compiled on first use, which takes 300 ms.
         """
         self._regexes = regexes
         self._exact = exact
@@ -93,7 +93,7 @@ class HyperscanMatcher:
             return self._exact.match(data, begin, end)
         with self._lock:
             database, rest, others = self._compiled
-        if not hasattr(self._own, "scratch"):  # no two threads may share one
+        if not hasattr(self._own, "scratch"):  # threads must not share it
             self._own.scratch = hyperscan.Scratch(database)
         if others:
             begins = {rest[place]: 0 for place in others.match(data, begin, end)}
@@ -110,14 +110,14 @@ class HyperscanMatcher:
 
     @cached_property
     def _compiled(self) -> "tuple[hyperscan.Database, list[int], Re2Matcher | None]":
-        """Compile the database, and a matcher of the rest with the places of its expressions."""
+        """Compile the database, and a matcher for the other expressions with their indexes."""
         same = {}
         for place, regex in enumerate(self._regexes):
             if _SAME_IN_PCRE.fullmatch(regex):
                 same[place] = regex
         try:
             database = _database(same)
-        except hyperscan.error:  # of one of them
+        except hyperscan.error:  # from at least one of them
             same = {place: regex for place, regex in same.items() if _compiles(regex)}
             database = _database(same)
         rest = [place for place in range(len(self._regexes)) if place not in same]
@@ -136,7 +136,10 @@ def _compiles(regex: str) -> bool:
 
 
 def _database(regexes: Mapping[int, str]) -> "hyperscan.Database":
-    """Compile expressions by their place. A complex one may be simplified: it then matches more."""
+    """Compile expressions by index.
+
+    Hyperscan may simplify a complex one so that it matches more.
+    """
     flags = (
         hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_PREFILTER
     )
@@ -151,7 +154,8 @@ def _database(regexes: Mapping[int, str]) -> "hyperscan.Database":
 
 
 def matcher_of_large_logs(regexes: Sequence[str], exact: Re2Matcher) -> Matcher:
-    """Return the fastest matcher there is: it may name expressions that do not match,
-    but leaves out none that does.
+    """Return the fastest matcher available.
+
+    It may return expressions that do not match, but misses none that does.
     """
     return HyperscanMatcher(regexes, exact) if hyperscan else exact

@@ -1,9 +1,9 @@
-"""What an error message is about: the words of the operating system,
-of protocols and of common libraries.
+"""What an error message means: messages of the operating system, of protocols and of common
+libraries.
 
-Each row of `messages.csv` has an id, what the failure means, who said so, its place in the causal
-chain, and a regex in RE2's syntax without regard to case. A failure at a path depends on whose path
-it is.
+Each row of `messages.csv` has an ID, the category of the failure, the component that reports it,
+its role in the causal chain, and a regex in RE2's syntax that ignores case. The meaning of a
+failure at a path depends on the owner of the path.
 """
 
 import csv
@@ -20,7 +20,7 @@ from apps.diagnosis.enums import Category, CodeScope, Role
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a message means. `id` is the name of the known error that it is shown as."""
+    """What a message means. `id` is the ID of the known error that it is shown as."""
 
     id: str
     category: Category
@@ -28,31 +28,31 @@ class Meaning:
     role: Role
 
 
-#: Mounts of a site: one that is not there, or a repository or its setup below it, is not mounted.
-#: What lies deeper is the job's own mistake.
+#: Mounts of a site. If a mount, a repository in it, or a repository's setup is missing, it is not
+#: mounted. A missing path below is the job's own mistake.
 SITE_MOUNTS = ("cvmfs", "pnfs", "eos", "afs", "dcache", "stash", "osdf", "gpfs", "lustre")
 NOT_MOUNTED = re.compile(
     rf"(?<![\w.])/(?:{'|'.join(SITE_MOUNTS)})(?:/[\w.\-]{{0,80}})?/?['\":\s]"
     rf"|/cvmfs/\S{{1,200}}/setups?(?:\.sh)?\b"
 )
 FILE = frozenset({"MISSING-FILE", "UNREADABLE-FILE"})
-#: What a message only guesses or explains.
+#: Words of messages that only guess or explain.
 HEDGE = re.compile(r"(?i)\b(?:might|may|usually|possibly|perhaps|could have been)\b")
-#: Commands whose complaint about a file rarely ends a job.
+#: Commands whose complaints about a file rarely end a job.
 CHORES = re.compile(
     r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): "
     r".{0,300}(?:[Ff]ile|[Pp]erm)"
     r"|(?:-?\w{1,10}: )?\S{1,200}/\.?(?:bash|z|c|tcsh?|k)?(?:rc|profile|login|_profile)\b:? "
     r"(?:line )?\d"
 )
-#: Files that a server was asked for.
+#: Files requested from a server.
 REMOTE = re.compile(r"(?:root|davs|srm|gsiftp|xroot)://|\bXrd: ")
 PROGRAM_EXIT = re.compile(r"(?P<program>[\w.\-]{1,40}): exit status (?P<status>\d{1,3})$")
 LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 
 def _load() -> tuple[tuple[Meaning, ...], re2.Set]:
-    """Read the table: the meaning of each row, and the matcher of all rows."""
+    """Read the table: the meaning of each row, and a matcher for all rows."""
     meanings = []
     matcher = re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
     with Path(__file__).with_name("messages.csv").open(newline="") as file:
@@ -69,9 +69,7 @@ MEANINGS, _MATCHER = _load()
 
 
 def meanings_of(message: str) -> list[Meaning] | None:
-    """Return what a message can mean, in order of the table;
-    None if it says itself that it is harmless.
-    """
+    """Return the possible meanings of a message in table order; None if it says it is harmless."""
     if ended := PROGRAM_EXIT.match(message):
         by_code = []
         for code in shipped():
@@ -93,9 +91,7 @@ def meanings_of(message: str) -> list[Meaning] | None:
 
 
 def about(meaning: Meaning, message: str) -> Meaning:
-    """Return what a message means in view of the file or host that it names,
-    and of how sure it is itself.
-    """
+    """Adjust a meaning to the file or host that the message names, and to hedging words in it."""
     if meaning.id in FILE and NOT_MOUNTED.search(message):
         return replace(
             meaning, id="SITE-FILE", category=Category.SITE, service="storage", role=Role.GENERIC

@@ -1,8 +1,7 @@
-"""Lines that successful jobs of the same stage never write: logs masked to templates,
-compared by their hashes.
+"""Find lines that successful jobs of the same stage never write, by comparing hashes of templates.
 
-A template is a line without what varies: numbers, words with numbers, hexadecimal IDs, paths. Its
-hash has 64 bits.
+A template is a line without its variable parts: numbers, words with numbers, hexadecimal IDs,
+paths. Its hash has 64 bits.
 """
 
 import re
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
 
     Hashes = npt.NDArray[np.uint64]
 
-#: So many templates are kept of one log.
+#: Maximum number of templates kept per log.
 MOST_TEMPLATES = 2_000
-#: With fewer successful logs, no line is called novel.
+#: With fewer successful logs, no line is reported as novel.
 LEAST_LOGS = 5
-#: The end of a log in which novel lines are looked for.
+#: The part at the end of a log in which novel lines are searched.
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 1_000
 _TEXT_BYTES = 300
 _VARIES = re.compile(
     rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*"
 )
-#: Columns are as wide as their numbers are long.
+#: The width of columns varies with the length of their numbers.
 _SPACES = re.compile(rb"[ \t]+")
 _ERROR = re.compile(
     rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found|warn"
@@ -42,7 +41,7 @@ _DIGITS = b"0123456789"
 
 
 class Templates:
-    """Hashes of templates; of lines that differ in digits only, one is masked."""
+    """Hashes of templates; lines that differ only in digits are masked once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
@@ -61,9 +60,7 @@ class Templates:
 
 
 def sample_of(blocks: Iterable[Block]) -> "Hashes":
-    """Return the templates of the logs of one job, sorted; of a log with very many,
-    the first ones.
-    """
+    """Return the sorted templates of one job's logs; of very many, the first `MOST_TEMPLATES`."""
     import numpy as np
 
     templates = Templates()
@@ -78,9 +75,9 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The templates of some successful jobs: in how many of their `logs` each occurs.
+    """The templates of some successful jobs, and how many of their `logs` contain each.
 
-    `name` is that of the stage.
+    `name` is the name of the stage.
     """
 
     name: str
@@ -89,7 +86,9 @@ class Baseline:
     counts: "npt.NDArray[np.int64]"
 
     def knows(self, template: int) -> bool:
-        """Return whether any of the logs has a template; lines without words are known."""
+        """Return whether any of the logs contains a template;
+        lines without words are always known.
+        """
         import numpy as np
 
         at = int(np.searchsorted(self.hashes, np.uint64(template)))
@@ -97,7 +96,7 @@ class Baseline:
 
 
 def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:
-    """Count the templates of successful jobs; None if there are too few of these."""
+    """Count the templates of successful jobs; None if there are too few jobs."""
     import numpy as np
 
     if len(samples) < LEAST_LOGS:
@@ -108,9 +107,7 @@ def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:
 
 @dataclass(frozen=True, slots=True)
 class NovelLine:
-    """The first line of a template that no successful job writes,
-    and how often this log has the template.
-    """
+    """The first line of a template that no successful job writes, and its number of occurrences."""
 
     offset: int
     text: str
@@ -119,7 +116,7 @@ class NovelLine:
 
 
 def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int, int]]:
-    """Yield row and template of each clean line whose template no successful job writes."""
+    """Yield row and template of each clean line whose template is not in the baseline."""
     templates = Templates()
     known = dict[int, bool]()
     for row, line in enumerate(lines):
@@ -131,8 +128,9 @@ def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int
 
 
 def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLine]:
-    """Return the most telling novel lines at the end of a log: those that name an error,
-    then the last ones.
+    """Return the most relevant novel lines at the end of a log.
+
+    Lines that name an error come first, then the last lines.
     """
     import numpy as np
 

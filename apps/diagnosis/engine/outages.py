@@ -1,4 +1,4 @@
-"""Match known errors with outages of the job's services by service name."""
+"""Match known errors with outages of the services that the job needs, by service name."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ ANY_SERVICE = frozenset({"http", "network"})
 
 
 def outage_of(pattern: Pattern, outages: Sequence[Outage]) -> Outage | None:
-    """Return the first outage of the service that a known error is about; None if it had none.
+    """Return the first outage of the service that a known error refers to; None if there is none.
 
     An error of no particular service (http, network) matches any outage.
     """

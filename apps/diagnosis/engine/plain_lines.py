@@ -1,7 +1,6 @@
-"""Lines as a person would read them: without progress bars, colours, NULs,
-and the prefixes that loggers put before.
+"""Lines as a person would read them: without progress bars, colours, NULs, and loggers' prefixes.
 
-Cleaning keeps the number of lines, so that a line of the clean text is that line of the file.
+Cleaning keeps the number of lines, so that line numbers in the clean text are those in the file.
 """
 
 import codecs
@@ -18,8 +17,8 @@ _LEVEL = (
     r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING"
     r"|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
 )
-#: What loggers, MPI launchers and containers write before a message. Each is bounded and needs its
-#: own delimiter.
+#: Prefixes that loggers, MPI launchers and containers write before a message. Each is bounded and
+#: needs its own delimiter.
 _CLOCK = r"\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?"
 _PREFIXES = re.compile(
     r"""\s{0,200}(?:
@@ -49,7 +48,7 @@ _PREFIXES = re.compile(
 _LEVEL_WITHIN = re.compile(
     rf"^(?:[\w.()\[\]/]{{1,80}}[\s|:\-]{{1,12}}){{0,5}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])"
 )
-#: Python's warnings: the category, and the line of source under it.
+#: Python's warnings: the category, and the line of source code below it.
 _WARNING = re.compile(r"^\S{0,300}:\d{1,7}: \w{0,60}Warning:|^\w{0,60}Warning:|\bwarnings\.warn\(")
 LINE_CHARACTERS = 2000
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)
@@ -57,7 +56,7 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
 class Line(NamedTuple):
-    """A line without its prefixes: its indent before the message, its message,
+    """A line without its prefixes: the indent of its message, the message,
     its level in capitals or "".
     """
 
@@ -67,8 +66,8 @@ class Line(NamedTuple):
 
 
 def clean(data: bytes) -> bytes:
-    """Return whole lines as they would be read on a terminal: as many lines,
-    each at most as long.
+    """Return whole lines as a terminal would show them: the same number,
+    none longer than before.
     """
     if b"\x00" in data:
         data = data.replace(b"\x00", b"")
@@ -85,19 +84,19 @@ def clean(data: bytes) -> bytes:
 
 
 def is_clean(data: bytes, begin: int, end: int) -> bool:
-    """Return whether `clean` would change nothing in a part of a log, except byte order marks."""
+    """Return whether `clean` would leave part of a log unchanged, except for byte order marks."""
     return all(data.find(control, begin, end) < 0 for control in (b"\x00", b"\x1b", b"\r"))
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether a sample of a log is not text: control characters are a tenth of it."""
+    """Return whether a sample of a log is binary: more than a tenth are control characters."""
     sample = clean(data)
     return len(sample.translate(None, _CONTROL)) < 0.9 * len(sample)
 
 
-@lru_cache(maxsize=32)  # a line is read as part of a trace, then by itself
+@lru_cache(maxsize=32)  # a line is read first as part of a trace, then alone
 def peel(text: str) -> Line:
-    """Take the prefixes off a line; a message that is nothing but prefixes stays as it is."""
+    """Strip the prefixes of a line; a message that consists only of prefixes stays unchanged."""
     text = text[:LINE_CHARACTERS].rstrip()
     level = ""
     position = 0

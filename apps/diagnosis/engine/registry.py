@@ -1,5 +1,5 @@
-"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins,
-which run apart.
+"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins, which
+run in separate processes.
 """
 
 import logging
@@ -24,15 +24,15 @@ REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
 )
 
 
-#: A plugin sees this much of the end of a log, for so long. One that takes longer is not asked for
-#: a while.
+#: Limits of a plugin: the size of the part at the end of a log that it gets, and its time. A plugin
+#: that takes longer is paused.
 PLUGIN_BYTES = 4 * 1024 * 1024
 PLUGIN_SECONDS = 5.0
 REST_SECONDS = 300.0
 
 
 class BoundedClassifier:
-    """A third party's classifier in a process of its own, with limits of time and memory."""
+    """A third party's classifier in its own process, with limits of time and memory."""
 
     def __init__(self, name: str, make: Callable[[], LogClassifier]) -> None:
         self.name = name
@@ -40,10 +40,10 @@ class BoundedClassifier:
         self._rests_until = 0.0
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return its findings.
+        """Return the findings of the classifier.
 
-        Raises `RuntimeError` if it fails, and `BudgetExceeded` if it exceeds its limits or did so a
-        short time ago.
+        Raises `RuntimeError` if it fails, and `BudgetExceeded` if it exceeds its limits or did so
+        recently.
         """
         if time.monotonic() < self._rests_until:
             raise BudgetExceeded("it exceeded its limits a short time ago")
@@ -62,7 +62,7 @@ class BoundedClassifier:
 
 
 def _end_of(block: Block) -> Block:
-    """Return the last whole lines that a plugin gets to see."""
+    """Return the last whole lines of a block, which are the part that a plugin gets."""
     cut = max(0, len(block.data) - PLUGIN_BYTES)
     cut = cut and (block.data.find(b"\n", cut) + 1 or cut)
     number = None
@@ -74,7 +74,7 @@ def _end_of(block: Block) -> Block:
 def _classify_with(
     make: Callable[[], LogClassifier], facts: JobFacts, block: Block
 ) -> Findings | str:
-    """Ask a plugin, in its process, which makes it once; return its findings, or how it failed."""
+    """Run a plugin, created once per process; return its findings, or an error message."""
     try:
         return _made(make).classify(facts, block)
     except Exception as error:  # a third party's code may raise anything
@@ -88,8 +88,9 @@ def _made(make: Callable[[], LogClassifier]) -> LogClassifier:
 
 @cache
 def classifiers() -> Mapping[str, LogClassifier]:
-    """Return all working classifiers, created once per process; a broken one is reported,
-    never fatal.
+    """Return all working classifiers, created once per process.
+
+    A broken classifier is logged and left out.
     """
     made: dict[str, LogClassifier] = {}
     for name, make in REGISTRY.working().items():

@@ -1,5 +1,6 @@
-"""Fetch a log from a web server that an operator has listed: bounded in time and size,
-and never redirected.
+"""Fetch a log from a web server that an operator has allowed.
+
+Time and size are limited, and redirects are not followed.
 """
 
 import os
@@ -24,28 +25,28 @@ from apps.core.http.errors import (
 )
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogMissing, LogPart, LogRefused, LogUnreadable
 
-#: All of a log arrives in this time, or it is given up; a server that was too slow is left alone
-#: for a while.
+#: Time limit for the whole log. A server that exceeds it is not tried again for a while.
 LIMIT_SECONDS = 20.0
 REST_SECONDS = 60.0
-#: An empty log has no last bytes.
+#: Status for a range of an empty log, which has no last bytes.
 NO_BYTES = 416
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
 _resting: dict[str, float] = {}
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a log is at a URL, not in a file."""
+    """Return whether a log is at a URL, not in a file."""
     return path.startswith(("https://", "http://"))
 
 
 @contextmanager
 def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]:
-    """Fetch a log into a file that is gone afterwards;
-    yield its descriptor and which part of the log it has.
+    """Fetch a log into a temporary file; yield its descriptor and the part of the log that it
+    holds.
 
-    Of a log larger than 64 MB the last 64 MB are fetched, at their offset. The file's time is the
-    server's. `servers` are like `https://logs.example.org`. Raises `LogError`.
+    Of a log larger than 64 MB, the last 64 MB are fetched and written at their offset. The file has
+    the modification time that the server reports. `servers` are origins such as
+    `https://logs.example.org`. Raises `LogError`.
     """
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
@@ -74,9 +75,9 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
 
 
 def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
-    """Write the answer to a file.
+    """Write the response to a file.
 
-    Raises `LogError`, `HttpError`, and `OSError` if it cannot be written.
+    Raises `LogError`, `HttpError`, and `OSError` if the file cannot be written.
     """
     limits = Limits(
         connect=LIMIT_SECONDS, read=LIMIT_SECONDS, total=LIMIT_SECONDS, most_bytes=WHOLE_BYTES
@@ -96,9 +97,9 @@ def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
 
 
 def _start_of(url: str, answer: Answer) -> int:
-    """Return the offset in the log at which an answer begins.
+    """Return the offset in the log at which a response begins.
 
-    Raises `LogError` for one without a log.
+    Raises `LogError` if the response contains no log.
     """
     if answer.status in {404, 410}:
         raise LogMissing(f"{url}: not found ({answer.status})")

@@ -1,8 +1,8 @@
-"""A limit of CPU time for the search of a block: a reviewed expression, too,
-can be slow on a hostile log.
+"""Limit the CPU time of the search of a block: even a reviewed expression can be slow on a hostile
+log.
 
-RE2 takes linear time, but on text for which it makes new states all the time one expression of 20
-characters takes 5 seconds a megabyte, where the whole catalogue takes 5 milliseconds.
+RE2 takes linear time. However, on text that keeps creating new states, a single expression of 20
+characters takes 5 seconds per megabyte, the whole catalogue otherwise 5 milliseconds.
 """
 
 import time
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 
 from apps.diagnosis.engine.matchers import Re2Matcher
 
-#: A block of 8 MB of nothing but errors takes 0.4 s, and 1.2 s where Hyperscan compiles first.
+#: A block of 8 MB full of errors takes 0.4 s, or 1.2 s if Hyperscan has to compile first.
 SECONDS = 3.0
-#: So often the slowest patterns are left out; then the rest of the block is not searched.
+#: The slowest patterns are skipped at most this often; then the search of the block stops.
 MOST_ROUNDS = 2
-#: To find the slow patterns, each is timed on so many pieces of the text, of so many bytes.
+#: To find the slow patterns, each is timed on this many pieces of the text, of this many bytes.
 _SAMPLE_PIECES = 16
 _PIECE_BYTES = 1024
 
 
 class ScanBudget:
-    """The CPU time of this thread for one block, and the patterns that were left out to save it."""
+    """The CPU time of this thread for one block, and the patterns skipped to save it."""
 
     def __init__(self) -> None:
         self._end = time.thread_time() + SECONDS
@@ -33,19 +33,17 @@ class ScanBudget:
         return time.thread_time() > self._end
 
     def note_searched(self, data: bytes, begin: int, end: int) -> None:
-        """Keep a sample of what has just been searched, if that used up the time."""
+        """Keep a sample of the text just searched if the time is used up."""
         if not self._slow_text and self.is_used_up():
             self._slow_text = _sample(data[begin:end])
 
     @property
     def is_slow(self) -> bool:
-        """Whether what was searched used up the time, so that patterns have to be left out."""
+        """Whether the search used up the time, so that patterns have to be skipped."""
         return bool(self._slow_text)
 
     def skip_slowest(self, regexes: Mapping[int, str]) -> list[int]:
-        """Return the patterns to leave out from here on, and grant as much time again;
-        or stop the search.
-        """
+        """Return the patterns to skip from here on and restart the clock, or stop the search."""
         if self._rounds == MOST_ROUNDS:
             self.is_stopped = True
             return []
@@ -58,14 +56,15 @@ class ScanBudget:
 
 
 def _sample(text: bytes) -> bytes:
-    """Return pieces from all over the text, as only a part of it may be slow."""
+    """Return pieces from all over the text, because only a part of it may be slow."""
     step = max(_PIECE_BYTES, len(text) // _SAMPLE_PIECES)
     return b"".join(text[begin : begin + _PIECE_BYTES] for begin in range(0, len(text), step))
 
 
 def _slowest(regexes: Mapping[int, str], text: bytes) -> list[int]:
-    """Return the slowest patterns of those that can be timed within the budget,
-    and those nearly as slow.
+    """Return the slowest patterns, those within a factor of four of the slowest.
+
+    Only as many patterns are timed as the budget allows.
     """
     seconds: dict[int, float] = {}
     end = time.thread_time() + SECONDS

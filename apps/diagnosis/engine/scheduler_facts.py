@@ -49,7 +49,7 @@ class Fact:
 
 
 def deciding_state(facts: JobFacts) -> Fact | None:
-    """Return the fact of an end state that decides alone, regardless of the log; else None."""
+    """Return the fact of an end state that decides alone, whatever the log says; else None."""
     if facts.state is JobState.CANCELLED:
         return _cancelled(facts)
     if facts.state not in STATES:
@@ -58,7 +58,7 @@ def deciding_state(facts: JobFacts) -> Fact | None:
 
 
 def _cancelled(facts: JobFacts) -> Fact:
-    """Return who cancelled the job: the scheduler itself, if no user did and the job never ran."""
+    """Return who cancelled the job: the scheduler, if no user did and the job never ran."""
     by_scheduler = facts.scheduler == "slurm" or facts.reason.startswith("Dependency")
     if by_scheduler and not facts.cancelled_by and facts.wall_seconds == 0:
         return Fact(
@@ -74,8 +74,9 @@ def _cancelled(facts: JobFacts) -> Fact:
 
 
 def killing_signal(facts: JobFacts) -> int:
-    """Return the signal that killed the job: from the scheduler,
-    else from a shell exit code above 128; else 0.
+    """Return the signal that killed the job, 0 if there is none.
+
+    The scheduler reports it, or a shell's exit code above 128 encodes it.
     """
     if facts.signal:
         return facts.signal
@@ -102,8 +103,9 @@ def killed_by(facts: JobFacts) -> Fact | None:
 
 
 def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
-    """SIGKILL and SIGTERM mostly mean a limit; confidence depends on how close the job was
-    to one.
+    """Return the meaning of SIGKILL or SIGTERM: mostly a limit.
+
+    Confidence depends on how close the job was to its limits.
     """
     if _near(facts.max_memory_bytes, facts.requested_memory_bytes):
         return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="memory"))
@@ -119,8 +121,8 @@ def _near(used: int | None, limit: int | None) -> bool:
 
 
 def held(facts: JobFacts) -> Fact | None:
-    """Return what the hold code of a job means, even if it can mean several things;
-    None without one.
+    """Return the meaning of a job's hold code, also if it is ambiguous;
+    None without a hold code.
     """
     codes = (code for code in meanings_of(facts, known_codes(facts)) if code.kind is CodeKind.HOLD)
     code = next((code for code in codes if code.category is not Category.UNKNOWN), None)
@@ -131,7 +133,7 @@ def held(facts: JobFacts) -> Fact | None:
 
 
 def known_exit_code(facts: JobFacts) -> Fact | None:
-    """Return the meaning of the exit code where it is certain; one of a convention counts least."""
+    """Return the meaning of the exit code if it is certain; a mere convention counts least."""
     code = certain_meaning(facts)
     if code is None:
         return None
@@ -141,10 +143,10 @@ def known_exit_code(facts: JobFacts) -> Fact | None:
 
 
 def parse_state(text: str) -> tuple[JobState, str]:
-    """Parse an end state in Slurm's spelling or in lower case;
-    return it and who cancelled the job ("" if unknown).
+    """Parse an end state in Slurm's spelling or in lower case.
 
-    Accepts `CANCELLED by 1000` and states truncated by sacct (`OUT_OF_ME+`). Raises `ValueError`.
+    Return the state and who cancelled the job, "" if unknown. Accepts `CANCELLED by 1000` and
+    states truncated by sacct (`OUT_OF_ME+`). Raises `ValueError`.
     """
     word, _, by = text.strip().partition(" by ")
     name = word.lower().replace(" ", "_")

@@ -1,6 +1,4 @@
-"""Keep secrets out of what is stored and shown of a log: the same bytes,
-with stars in their place.
-"""
+"""Replace secrets in logs by stars before logs are stored or shown."""
 
 import os
 from dataclasses import replace
@@ -16,14 +14,12 @@ from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
 from apps.diagnosis.engine.chunks import matching_lines
 
-#: Small, as each search copies what it looks at.
+#: Small, because each search copies its chunk.
 _CHUNK = 4 * 1024
 
 
 def starred(data: bytes) -> bytes:
-    """Return a log with its secrets starred: as long as before, with the same lines,
-    so that offsets stay.
-    """
+    """Return a log with its secrets starred; length and lines stay the same, and so do offsets."""
     if not SECRET_HINT.search(data):
         return data
     parts = []
@@ -37,9 +33,9 @@ def starred(data: bytes) -> bytes:
 
 
 def starred_part(descriptor: int, data: bytes, offset: int) -> bytes:
-    """Return a part of a log starred.
+    """Return a part of a log with its secrets starred.
 
-    The bytes around it show whether it begins or ends within a secret.
+    The bytes around the part are read to detect a secret that crosses its bounds.
     """
     begin = max(0, offset - CONTEXT_BYTES)
     before = os.pread(descriptor, offset - begin, begin)
@@ -50,12 +46,12 @@ def starred_part(descriptor: int, data: bytes, offset: int) -> bytes:
 
 
 def starred_text(line: str) -> str:
-    """Return a line of a log, as it is stored or shown, without its secrets."""
+    """Return a line of a log, for storage or display, with its secrets starred."""
     return text_of(starred(line.encode()))
 
 
 def starred_block(descriptor: int, block: Block) -> Block:
-    """Return a block of a log starred, by what stands around it in the file."""
+    """Return a block of a log with its secrets starred; reads the file around it."""
     return replace(block, data=starred_part(descriptor, block.data, block.offset))
 
 
@@ -67,7 +63,7 @@ def _chunk(chunk: bytes) -> bytes:
 
 
 def _star(data: bytes, spans: list[Span]) -> bytes:
-    """Replace all bytes of these spans by stars, except ends of lines."""
+    """Replace all bytes of these spans by stars, except line ends."""
     parts = []
     position = 0
     for begin, end in spans:

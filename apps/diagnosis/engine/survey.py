@@ -1,5 +1,5 @@
-"""Look for known errors in a large log before its end: its beginning at once,
-all of it within a budget of time.
+"""Find known errors before the end of a large log: in its beginning at once, in the rest within a
+time budget.
 """
 
 import os
@@ -13,17 +13,19 @@ from apps.diagnosis.engine.catalogue import HITS_PER_END
 from apps.diagnosis.engine.chunks import newlines
 from apps.diagnosis.engine.secrets import starred_text
 
-#: The beginning of a log, which is read together with its end.
+#: The beginning of a log, which is read in the same step as its end.
 HEAD_BYTES = 4 * 1024 * 1024
 BLOCK_BYTES = 4 * 1024 * 1024
-#: The whole of a log of 1 GB is read in this time.
+#: A log of 1 GB is read completely within this time.
 BUDGET_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Known errors before the end of a log, how many bytes of it were searched,
-    how many lines these have, and the IDs of known errors that were too slow for it.
+    """Known errors before the end of a log, and how much of it was searched.
+
+    `lines` is the number of lines in the searched part; `omitted` are the IDs of known errors that
+    were too slow for it.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -32,9 +34,7 @@ class Survey:
     omitted: frozenset[str] = frozenset()
 
     def reaches(self, end: Block) -> bool:
-        """Return whether no bytes remain between the searched part and the block at the end of
-        the log.
-        """
+        """Return whether the searched part adjoins the block at the end of the log."""
         return end.begin + self.read_bytes >= end.offset
 
     def numbered(self, end: Block) -> Block:
@@ -67,10 +67,10 @@ def survey(
     limit_bytes: int | None = None,
     budget_seconds: float = BUDGET_SECONDS,
 ) -> Survey:
-    """Read a log from its beginning to its end, which was read already,
-    or until a limit or the budget is reached.
+    """Search a log from its beginning to its end block, or until a limit or the budget is reached.
 
-    Of each pattern the first ten and the last ten hits are kept, with their line numbers.
+    The end block was read before. The first ten and last ten hits of each pattern are kept, with
+    their line numbers.
     """
     deadline = time.monotonic() + budget_seconds
     if limit_bytes is None:

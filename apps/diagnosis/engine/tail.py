@@ -1,7 +1,7 @@
-"""Read a log of any size from its end, within a byte budget, and only if the job may show the file.
+"""Read a log of any size from its end, within a byte budget, and only if the job may read the file.
 
-Nothing that a job controls is trusted: not its log's path, not the file's type, owner or other
-names, not that the file stays unchanged.
+Nothing that a job controls is trusted: neither the path of its log, nor the file's type, owner or
+hard links, nor that the file stays unchanged.
 """
 
 import errno
@@ -30,7 +30,7 @@ class LogError(Exception):
 
 
 class LogMissing(LogError):
-    """The file does not exist, yet or any more."""
+    """The file does not exist: not yet, or not any more."""
 
 
 class LogOverwritten(LogMissing):
@@ -49,13 +49,13 @@ class LogUnreadable(LogError):
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """The bytes [start, end) of a file that are a job's log; None as end means that of the file."""
+    """The bytes [start, end) of a file that are a job's log; an end of None is the end of file."""
 
     start: int = 0
     end: int | None = None
 
     def size_in(self, file_bytes: int) -> int:
-        """Return the offset of the end in a file of this size."""
+        """Return the offset of the part's end in a file of this size."""
         return file_bytes if self.end is None else min(self.end, file_bytes)
 
 
@@ -76,8 +76,8 @@ def open_log(path: Path, access: LogAccess | None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor. Raises `LogError`.
 
     With `access`, the path must be below one of its roots, no component below the root may be a
-    symlink or `..`, and directories and file must be such that the job may show them. None means
-    that the path comes from an operator, not from a job.
+    symlink or `..`, and the job must be allowed to read the directories and the file. Without it,
+    the path comes from an operator, not from a job.
     """
     try:
         with _opened(path, access) as descriptor:
@@ -106,8 +106,9 @@ def _log_error(path: Path, error: OSError) -> LogError:
 
 @contextmanager
 def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
-    """Open an operator's file as it is; that of a job below its root,
-    so that nothing there leads out of it.
+    """Open an operator's file directly, a job's file below its root.
+
+    A job's path cannot lead out of the root.
     """
     if access is None:
         descriptor = os.open(path, OPEN_FILE)
@@ -137,8 +138,7 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
         opened_directory(root.joinpath(*parts[:-1]), check_directory) as directory,
         opened_file(directory, path.name, check_file) as descriptor,
     ):
-        # A hard link that was removed once it was open is not counted any more: the file must still
-        # have this name.
+        # A hard link removed after opening no longer counts: the file must still have this name.
         named = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
         if not os.path.samestat(named, os.fstat(descriptor)):
             raise LogUnreadable(f"{path}: replaced while it was opened")
@@ -169,11 +169,10 @@ def read_back(
     lines: int | None = None,
     budget_bytes: int = BUDGET_BYTES,
 ) -> Block:
-    """Read whole lines of a part backwards from `end` (default:
-    its end) until `lines` or the budget is reached.
+    """Read whole lines of a part backwards from `end` until `lines` or the budget is reached.
 
-    A first line cut by the budget is left out, unless it is the only one. If the file shrinks
-    meanwhile, the remaining part is returned.
+    `end` defaults to the end of the part. A first line cut by the budget is left out, unless it is
+    the only one. If the file shrinks meanwhile, the remaining part is returned.
     """
     size = part.size_in(os.fstat(descriptor).st_size)
     stop = size if end is None else max(part.start, min(end, size))
@@ -181,17 +180,16 @@ def read_back(
     steps: list[bytes] = []
     start = stop
     seen = 0
-    step = (
-        STEP_BYTES if lines is not None else budget_bytes
-    )  # all of it at once is held in memory once
+    # Without a number of lines, the whole budget is read at once, so that memory holds it once.
+    step = STEP_BYTES if lines is not None else budget_bytes
     while start > floor and (lines is None or seen <= lines):
         begin = max(floor, start - step)
         data = _pread(descriptor, begin, start)
-        if (
-            len(data) < start - begin
-        ):  # the file was truncated: what was read after this offset is gone
+        # The file was truncated: the data read after this offset is gone.
+        if len(data) < start - begin:
             steps = []
             seen = 0
+            stop = begin + len(data)
             stop = begin + len(data)
         steps.append(data)
         seen += newlines(data)

@@ -1,5 +1,5 @@
-"""Stack traces of many languages as units: where one ends,
-and the messages inside that say what went wrong.
+"""Read stack traces of many languages as units: where a trace ends, and which of its messages say
+what went wrong.
 """
 
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from apps.diagnosis.engine.plain_lines import peel
 
-#: A longer trace is cut.
+#: Longer traces are cut.
 TRACE_LINES = 400
 _PYTHON = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above", "The above exception was the direct cause")
@@ -35,15 +35,15 @@ _JULIA = re.compile(
 _MATLAB = re.compile(
     r"\}?Error (?P<how>in|using) (?P<where>[\w./>]{1,100})(?: \(line (?P<line>\d{1,7})\))?$"
 )
-#: MATLAB encloses what it writes as an error.
+#: MATLAB encloses its error messages in these.
 _MATLAB_MARKS = "{}\b"
 _TASK_EXIT = re.compile(r"terminated with an error exit status \((?P<status>\d{1,3})\)")
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
 
 
 class Message(NamedTuple):
-    """One message of a trace: its line in the window, its text, the type of the exception,
-    where it was raised.
+    """One message of a trace: its row in the window, its text, the type of the exception, and where
+    it was raised.
     """
 
     row: int
@@ -53,14 +53,14 @@ class Message(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A trace: the row after its last line, and its messages, the root cause first."""
+    """A trace: the row after its last line, and its messages, root cause first."""
 
     end: int
     messages: tuple[Message, ...]
 
 
 def trace_at(lines: Sequence[str], row: int) -> Trace | None:
-    """Return the trace that begins at a line; None if none does."""
+    """Return the trace that begins at a line; None if there is none."""
     if _PYTHON in lines[row]:
         return _python(lines, row)
     message = peel(lines[row]).message
@@ -76,9 +76,7 @@ def trace_at(lines: Sequence[str], row: int) -> Trace | None:
 
 
 def _python(lines: Sequence[str], row: int) -> Trace:
-    """Read Python's traceback, also chained, indented,
-    or with a logger's prefix before each line.
-    """
+    """Read a Python traceback: also chained, indented, or with a logger's prefix on each line."""
     messages: list[Message] = []
     prefix = lines[row].index(_PYTHON)
     has_prefix = lines[row][:prefix].strip() != ""
@@ -103,7 +101,7 @@ def _python(lines: Sequence[str], row: int) -> Trace:
             and end + 1 < len(lines)
             and (_FRAME.search(lines[end - 1]) or not body.strip())
         ):
-            end += 1  # a line of source: its indent went with the prefix
+            end += 1  # a line of source code: its indent was removed with the prefix
             continue
         if (
             body.strip()
@@ -124,7 +122,7 @@ def _python(lines: Sequence[str], row: int) -> Trace:
 
 
 def _chained(lines: Sequence[str], row: int) -> int | None:
-    """Return the row of the next traceback if it belongs to the one whose message is at `row`."""
+    """Return the row of the next traceback if it is chained to the message at `row`, else None."""
     for at in range(row + 1, min(len(lines), row + 12)):
         if any(phrase in lines[at] for phrase in _CHAINED):
             for header in range(at + 1, min(len(lines), at + 6)):
@@ -150,9 +148,7 @@ def _java(lines: Sequence[str], row: int) -> Trace | None:
 
 
 def _julia(lines: Sequence[str], row: int) -> Trace | None:
-    """Read Julia's stack trace: below the message, which may have several lines,
-    `Stacktrace:` and numbered frames.
-    """
+    """Read a Julia stack trace: a message of one or more lines, `Stacktrace:`, numbered frames."""
     header = next(
         (
             at
@@ -173,12 +169,9 @@ def _julia(lines: Sequence[str], row: int) -> Trace | None:
 
 
 def _matlab(lines: Sequence[str], row: int) -> Trace | None:
-    """Read MATLAB's report: a message with `Error in` and the place below it,
-    or with `Error using` above it.
-    """
-    if not any(
-        "Error in " in line or "Error using " in line for line in lines[row : row + 3]
-    ):  # spares most the rest
+    """Read a MATLAB error: a message followed by `Error in`, or preceded by `Error using`."""
+    # Most lines end here, without the regular expressions below.
+    if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):
         return None
     below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
     if below is None:
@@ -203,7 +196,7 @@ def _place(match: re.Match[str]) -> str:
 
 
 def _terminate(lines: Sequence[str], row: int) -> Trace:
-    """Read the message of a C++ exception that was not caught."""
+    """Read the message of an uncaught C++ exception."""
     for at in range(row, min(len(lines), row + 4)):
         _, marker, text = lines[at].partition("what():")
         if marker:
@@ -212,7 +205,7 @@ def _terminate(lines: Sequence[str], row: int) -> Trace:
 
 
 def _geant(lines: Sequence[str], row: int) -> Trace:
-    """Read an exception of Geant4, which is often just a warning."""
+    """Read a Geant4 exception, which is often just a warning."""
     end = min(len(lines), row + 12) - 1
     for at in range(row + 1, min(len(lines), row + 60)):
         if "G4Exception-END" in lines[at] or lines[at].lstrip().startswith("***"):
@@ -233,10 +226,10 @@ def _geant(lines: Sequence[str], row: int) -> Trace:
 
 
 def _header(lines: Sequence[str], row: int) -> Trace:
-    """Read a heading like `Fatal error:`, whose message is the next line that is not empty.
+    """Read a heading such as `Fatal error:`, whose message is the next line that is not empty.
 
-    What a workflow quotes from a failed command ends with the error: the message is the last line
-    of the quotation.
+    A workflow manager quotes the output of a failed command, which ends with the error: the message
+    is then the last quoted line.
     """
     if lines[row].strip().lower() == "command error:":
         end = next(
@@ -252,8 +245,9 @@ def _header(lines: Sequence[str], row: int) -> Trace:
 
 
 def _task_exit(lines: Sequence[str], row: int) -> str:
-    """Return with what status which program ended a task of Nextflow,
-    by the command that it quotes below; else "".
+    """Return the program of a failed Nextflow task and its exit status, "" if there is none.
+
+    The program is taken from the command quoted below.
     """
     ended = _TASK_EXIT.search(lines[row])
     for at in range(row + 1, min(len(lines), row + 8)) if ended else ():

@@ -1,4 +1,4 @@
-"""Decide the verdict on a failed job from ranked evidence, in words of `apps.diagnosis.wording`.
+"""Decide the verdict on a failed job from ranked evidence; `apps.diagnosis.wording` phrases it.
 
 Order of evidence: end states that decide alone; known causes, earliest first; a limit at which the
 job was killed; generic errors; any other killing signal; symptoms, then consequences; outages of
@@ -81,8 +81,7 @@ def decide(
 
 
 def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
-    """Order hits by role, then position, then, on one line, the most specific first;
-    noise is left out.
+    """Sort hits by role, then position, then the most specific first; leave out noise.
 
     Lines of two files have no common order: stderr comes before stdout.
     """
@@ -94,7 +93,7 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
-    """Return the first evidence, in order, that decides."""
+    """Return the first candidate, in order of evidence."""
     succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
     killed = facts_of.killed_by(facts)
     at_limit = (
@@ -146,10 +145,10 @@ def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
 
 
 def _may_decide(hit: Hit) -> bool:
-    """Return whether an error says why the job failed; a consequence only says that it did.
+    """Return whether an error says why the job failed; a consequence says only that it did.
 
-    A line that only looks like an error is a weak sign of a fault in the job: it decides last, and
-    advises no retry.
+    A line that merely looks like an error is a weak sign of a fault in the job: it decides last,
+    and never advises a retry.
     """
     pattern = hit.pattern
     if pattern.category is Category.UNKNOWN:
@@ -183,7 +182,7 @@ def _outage_reason(outage: Outage) -> Reason:
 
 
 def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
-    """Without other evidence, an outage of a needed service is the best guess."""
+    """Return an outage of a needed service: the best guess if there is no other evidence."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
             summary = wording.outage(outage).summary
@@ -197,11 +196,10 @@ def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
 def _apply_outages(
     facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Candidate:
-    """Let an outage confirm a service's error, or turn an error at that service into a service
-    problem.
+    """Let an outage confirm an error of its service, or turn an error there into a service problem.
 
-    A job killed at its time limit whose log shows errors of a service with an outage was waiting
-    for that service. Without an outage, the log alone supports a service failure: confidence drops
+    A job killed at its time limit, whose log shows errors of a service with an outage, was waiting
+    for that service. Without an outage, only the log supports a service failure: confidence drops
     to medium.
     """
     hits = [decision.cause] if decision.cause else []
@@ -229,10 +227,9 @@ def _apply_outages(
 
 
 def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
-    """Return more errors to show, by role: of each kind the first, then the last,
-    then the others in log order.
+    """Return further errors to show, by role: the first of each kind, the last, then the others.
 
-    Of lines that differ in numbers only, one is shown.
+    Of lines that differ only in numbers, the first is shown.
     """
     shown = [decision.cause] if decision.cause else []
     kinds = {hit.pattern.id for hit in shown}
@@ -262,7 +259,7 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
 def _other_reasons(
     facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
-    """Yield the evidence that did not decide, by weight: outages, facts, more known errors.
+    """Yield the evidence that did not decide, by weight: outages, facts, further known errors.
 
     Services without an outage are left out; those of unknown state come last.
     """
