@@ -1,6 +1,4 @@
-"""Read and judge the logs of one job, outside of transactions:
-what its harvest is going to store.
-"""
+"""Read and analyse the logs of one job, outside of transactions; the caller stores the outcome."""
 
 import logging
 import os
@@ -41,19 +39,18 @@ from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-#: Waits before a missing log is looked for again: file systems lag behind the scheduler.
+#: Delays before a missing log is searched again: file systems lag behind the scheduler.
 BACK_OFF = BackOff((20, 60))
-#: A harvest that was interrupted so often is given up.
+#: After this many interrupted attempts, a harvest fails.
 ATTEMPTS = 5
 EVIDENCE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What jobs are judged with, fetched at once for many.
+    """The data that jobs are analysed with, fetched at once for many jobs.
 
-    Attempts, outages and the logs that jobs posted are by ID of the job, markers of phases and
-    levels by that of the experiment.
+    Attempts, outages and posted logs are by job ID, markers of phases and levels by experiment ID.
     """
 
     classifiers: Mapping[str, LogClassifier]
@@ -78,10 +75,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Result of reading one log: a block of it and what was found before that, or an error.
+    """The result of reading one log: a block of it and a survey of what precedes it, or an error.
 
-    `change` says how the log changed while it was read; `excerpt` is what was stored of it, if that
-    was read instead.
+    `change` describes how the log changed while it was read. `excerpt` is the stored excerpt if it
+    was read instead of the log.
     """
 
     stream: Stream
@@ -95,10 +92,10 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Excerpts, evidence and phases of a harvest, unsaved, and the stored excerpts that stay.
+    """Excerpts, evidence and phases of a harvest: unsaved rows, and stored excerpts that stay.
 
-    Without `phases`, those stay as they are stored. `omitted` are the IDs of the known errors that
-    were too slow for the logs.
+    Without `phases`, the stored phases stay. `omitted` are the IDs of known errors that were too
+    slow for the logs.
     """
 
     excerpts: Sequence[LogExcerpt]
@@ -109,11 +106,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of a claimed harvest.
+    """The outcome of a claimed harvest.
 
-    Without `content`, excerpts and evidence stay as they are stored.
-
-    With `wait_seconds`, it is queued again for then.
+    Without `content`, the stored excerpts and evidence stay. With `wait_seconds`, the harvest is
+    queued again after this time.
     """
 
     harvest: LogHarvest
@@ -123,12 +119,12 @@ class Outcome:
     content: Content | None = None
     decision: Decision | None = None
     needs_survey: bool = False
-    #: Whether a log itself was read, and not only what was stored of it.
+    #: Whether a log itself was read, not only its stored excerpt.
     is_read: bool = True
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Return roughly how much memory the content takes."""
         kept = self.content or Content((), ())
         return sum(len(row.compressed) for row in kept.excerpts) + sum(
             len(row.text) for row in kept.evidence
@@ -136,11 +132,9 @@ class Outcome:
 
 
 def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
-    """Read and judge the logs of a claimed harvest.
+    """Read the logs of a claimed harvest and decide the verdict.
 
-    Whatever is wrong with a log is part of the outcome.
-
-    A missing log is looked for again a little later.
+    Problems with a log are part of the outcome. A missing log is searched again a little later.
     """
     job = harvest.job
     try:
@@ -167,19 +161,20 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
 
 
 def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
-    """Look through all of the large logs of a finished harvest and judge again;
-    None if there is nothing to add.
+    """Search the large logs of a finished harvest completely and decide the verdict again.
+
+    Return None if there is nothing to add.
     """
     context = Context.of([harvest.job])
     paths = locate_logs(job=harvest.job, at=at)
     results = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
     if any(result.error for result in results) or not any(result.before for result in results):
-        return None  # what is stored was read when all logs were there
+        return None  # the stored content was read while all logs existed
     return _concluded(harvest, context, results)
 
 
 def failure(harvest: LogHarvest, error: Exception) -> Outcome:
-    """Return the outcome of a harvest that broke: a verdict from the scheduler's facts alone."""
+    """Return the outcome of a harvest that failed: a verdict from the scheduler's facts alone."""
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
     diagnosis = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
@@ -190,10 +185,11 @@ def failure(harvest: LogHarvest, error: Exception) -> Outcome:
 def _read(
     harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False
 ) -> ReadResult:
-    """Read a log; if that fails, what the job posted of it or what was stored of it.
+    """Read a log; if that fails, read the log that the job posted, or else the stored excerpt.
 
-    Nothing is read of a log that the portal may no longer read. Of a log larger than 64 MB the end
-    is read; what precedes it is surveyed from the beginning, all of it with `whole`.
+    The excerpt of a log that the portal is no longer allowed to read is not used. Of a log larger
+    than 64 MB, the end is read; what precedes it is surveyed from the beginning, completely if
+    `whole` is set.
     """
     job = harvest.job
     before = None
@@ -233,7 +229,7 @@ def _read(
 
 
 def _change(before: os.stat_result, now: os.stat_result) -> str:
-    """Return what happened to a log while it was open for reading; "" if nothing did."""
+    """Return how a log changed while it was open for reading; "" if it did not."""
     if now.st_nlink < before.st_nlink:
         return wording.LOG_REPLACED
     if now.st_size < before.st_size:
@@ -246,7 +242,9 @@ def _joined(errors: Sequence[LogError]) -> str:
 
 
 def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
-    """Judge what was read; what is stored stays if some of it cannot be read again."""
+    """Return the outcome of the logs read; stored content stays if some of it cannot be
+    read again.
+    """
     job = harvest.job
     errors = [result.error for result in read if result.error]
     if _has_evidence_before_excerpts(harvest, read):
@@ -310,8 +308,9 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
 
 
 def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:
-    """Return whether known errors were found in a part of a log that is gone and of which no
-    excerpt is stored.
+    """Return whether evidence precedes the stored excerpts of logs that are gone.
+
+    A new analysis of the excerpts would lose this evidence.
     """
     excerpts = [result.excerpt for result in read if result.excerpt]
     return any(
@@ -332,7 +331,7 @@ def _state_of(results: Sequence[ReadResult]) -> HarvestState:
 
 
 def evidence_of(harvest: LogHarvest, diagnosis: Diagnosis) -> list[Evidence]:
-    """Return the known errors found as unsaved rows."""
+    """Return the known errors found, as unsaved rows."""
     evidence = []
     for hit in diagnosis.hits[:EVIDENCE_LIMIT]:
         evidence.append(

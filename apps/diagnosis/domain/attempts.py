@@ -1,4 +1,4 @@
-"""Attempts of one job: which part of a log is an attempt's own, and what became of its job since.
+"""Attempts of one job: which part of a log belongs to an attempt, and what became of the job.
 
 Attempts of a job write to the same file. The scheduler truncates it when an attempt starts, or
 appends to it.
@@ -40,21 +40,21 @@ from apps.jobs.models import Job
 RESTARTED = frozenset(
     {JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED, JobState.REQUEUED}
 )
-#: Clocks of file servers and schedulers differ, and what a job wrote last may reach the file late.
+#: Clocks of file servers and schedulers differ, and a job's last output may reach the file late.
 SKEW = timedelta(seconds=10)
 SETTLED = timedelta(seconds=60)
-#: The line with which Slurm ends the log of an attempt that it starts again. Its time is local to
+#: The line with which Slurm ends the log of an attempt that it will restart. Its time is local to
 #: the node.
 _MARKER = re.compile(
     rb"^slurmstepd[^\n]{0,40}\*\*\* JOB [^\n]{0,200}CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) "
     rb"DUE TO (?:NODE FAILURE|JOB REQUEUE|PREEMPTION)[^\n]*\n?",
     re.MULTILINE,
 )
-#: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within
-#: one.
+#: UTC offsets are multiples of a quarter of an hour, so a marker's time is compared with the end of
+#: an attempt modulo a quarter of an hour.
 _QUARTER_SECONDS = 900
 _MARKER_SECONDS = 120
-#: Cluster, job ID and first submission: IDs are recycled.
+#: Cluster, job ID and time of submission: schedulers reuse IDs.
 _Key = tuple[int, str, datetime]
 
 
@@ -62,11 +62,10 @@ _Key = tuple[int, str, datetime]
 def open_own_log(
     job: Job, stream: Stream, path: str, attempts: Sequence[Job]
 ) -> Iterator[tuple[int, LogPart]]:
-    """Open a log of a job with these attempts; yield its descriptor and the part that is this
-    attempt's own.
+    """Open a log of a job; yield its descriptor and the part written by this attempt.
 
-    Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells
-    the lines apart.
+    `attempts` are all attempts of the job. Raises `LogError`: `LogOverwritten` if another attempt
+    has written to the file and the lines cannot be told apart.
     """
     if is_remote(path):
         with fetched(path, settings.LOG_SERVERS) as (descriptor, part):
@@ -84,8 +83,9 @@ def open_own_log(
 def own_part(
     job: Job, stream: Stream, path: str, descriptor: int, attempts: Sequence[Job]
 ) -> LogPart:
-    """Return the part of a log that one attempt wrote, by times, sizes at the time,
-    and the scheduler's markers.
+    """Return the part of a log that one attempt wrote.
+
+    It follows from times, from sizes stored earlier, and from the scheduler's markers.
     """
     earlier = []
     later = []
@@ -125,9 +125,7 @@ def _paths(job: Job) -> list[str]:
 
 
 def _markers(descriptor: int) -> list[tuple[datetime, int]]:
-    """Return time and end of each marker, in order of the file;
-    of a very large log those in its last 64 MB.
-    """
+    """Return time and end of each marker in file order, of a very large log in its last 64 MB."""
     block = read_back(descriptor, budget_bytes=WHOLE_BYTES)
     markers = []
     for marker in _MARKER.finditer(block.data):
@@ -138,12 +136,12 @@ def _markers(descriptor: int) -> list[tuple[datetime, int]]:
 def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:  # the job's own words
+    except ValueError:  # the job wrote a line that looks like a marker
         return datetime.min.replace(tzinfo=UTC)
 
 
 def _ends(job: Job, markers: Sequence[tuple[datetime, int]]) -> list[int]:
-    """Return the ends of the markers that may end an attempt, by their time."""
+    """Return the ends of the markers whose time matches the end of an attempt."""
     apart = [((at - job.ended_at).total_seconds() % _QUARTER_SECONDS, end) for at, end in markers]
     return [
         end for seconds, end in apart if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS
@@ -158,9 +156,7 @@ def _start(
     descriptor: int,
     markers: Sequence[tuple[datetime, int]],
 ) -> int:
-    """Return where an attempt starts to write: after what the attempt before left,
-    or at 0 in a truncated log.
-    """
+    """Return where an attempt starts to write: after the previous attempt, or at 0 if truncated."""
     if ends := _ends(before, markers):
         return ends[-1]
     left = LogExcerpt.objects.filter(harvest__job=before, stream=stream, path=path).first()
@@ -169,7 +165,7 @@ def _start(
         kept = starred_part(
             descriptor, os.pread(descriptor, len(data), left.first_offset), left.first_offset
         )
-        # What was stored by an earlier version may lack stars.
+        # An excerpt stored by an earlier version may lack stars.
         if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size:
             return left.size_bytes
         return 0
@@ -190,22 +186,22 @@ def _start(
 def attempts_of(job: Job) -> list[Job]:
     """Return all attempts of a job, in order.
 
-    IDs are recycled: they have the same first submission.
+    They have the same ID and the same time of submission, since schedulers reuse IDs.
     """
     return attempts_by_job([job])[job.pk]
 
 
 def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
-    """Return all attempts of each of these jobs, in order, by id of the job, in one query."""
+    """Return all attempts of each of these jobs, in order, by primary key, in one query."""
     by_key = _attempts({_key(job) for job in jobs})
     return {job.pk: by_key[_key(job)] for job in jobs}
 
 
 @transaction.atomic
 def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
-    """Note on verdicts what later attempts of their jobs came to; return how many changed.
+    """Store on verdicts the end of later attempts of their jobs; return the number of changes.
 
-    `job_ids` are collected or corrected attempts of jobs of this cluster.
+    `job_ids` are primary keys of collected or corrected attempts on this cluster.
     """
     again = Job.objects.filter(cluster=cluster, pk__in=job_ids, attempt__gt=1)
     keys = set(again.values_list("cluster_id", "job_id", "submitted_at"))
@@ -214,8 +210,8 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     attempts: dict[int, list[Job]] = {}
     for same in _attempts(keys).values():
         attempts |= dict.fromkeys([job.pk for job in same], same)
-    # A harvest holds its row while it stores the verdict: either it sees these attempts, or its
-    # verdict is seen here.
+    # A harvest locks its row while it stores the verdict. So either it sees these attempts, or
+    # its verdict is seen here.
     list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))
     verdicts = (
         Verdict.objects.select_for_update(of=("self",))
@@ -251,10 +247,11 @@ def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
 
 @transaction.atomic
 def note_retries(*, retries: Mapping[int, Job]) -> int:
-    """Note on verdicts what the retries of their jobs came to, which have IDs of their own;
-    return how many changed.
+    """Store on verdicts the end of the portal's retries of their jobs;
+    return the number of changes.
 
-    `retries` are finished jobs by the primary key of the job that each retried.
+    `retries` maps the primary key of each retried job to its finished retry, which has a job ID of
+    its own.
     """
     rows = (
         Verdict.objects.select_for_update(of=("self",))
@@ -278,7 +275,7 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
 
 
 def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
-    """Set advice, later attempt and its state of a verdict, unsaved; return whether they changed.
+    """Set advice, later attempt and its state on a verdict, unsaved; return whether they changed.
 
     Of several later attempts, a completed one counts, else the retry by the portal, else the last.
     """

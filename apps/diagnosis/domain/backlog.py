@@ -1,4 +1,4 @@
-"""How many jobs wait for the analysis of their logs, from totals."""
+"""Count the jobs that wait for the analysis of their logs, from totals."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ class LogBacklog:
 
 
 def log_backlog(*, user: User, at: datetime) -> LogBacklog:
-    """Return how many logs of jobs that the user may see are still to be read. Two queries."""
+    """Return how many logs of jobs that the user may see are not analysed yet. Two queries."""
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)

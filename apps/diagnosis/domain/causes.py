@@ -1,4 +1,4 @@
-"""Totals of failures by cause and group: recount them when verdicts change, and check them."""
+"""Recount the totals of failures by cause and group when verdicts change, and check them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,9 +24,7 @@ from apps.jobs.models import DirtyHour, Job
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Failures by one cause in a period; of `jobs`,
-    `succeeded` completed at a later attempt or retry.
-    """
+    """Failures by one cause in a period; `succeeded` jobs completed at a later attempt or retry."""
 
     verdict: str
     cause: str
@@ -58,8 +56,9 @@ def totals_between(
     start: datetime,
     end: datetime,
 ) -> list[QuerySet[Any]]:
-    """Return querysets that hold each total of [start, end) once: of whole UTC days,
-    and of the other hours.
+    """Return querysets that together contain each total of [start, end) once.
+
+    Whole UTC days are read from the daily totals, other hours from the hourly totals.
     """
     first = day_of(start - timedelta(microseconds=1)) + _DAY
     last = day_of(end)
@@ -78,15 +77,13 @@ def last_decided_at() -> datetime | None:
 
 
 def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Mark these hours, in the caller's transaction,
-    for a recount of their totals by cause and of the statistics.
-    """
+    """Mark these hours for a recount of causes and statistics, in the caller's transaction."""
     rollups.mark_dirty(hours, Counted.CAUSES, Counted.JOBS)
 
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """The hours whose totals were recounted, and the IDs of the failure groups in them."""
+    """The recounted hours, and the IDs of the failure groups in them."""
 
     hours: tuple[datetime, ...] = ()
     group_ids: frozenset[int] = frozenset()
@@ -126,10 +123,10 @@ GROUP BY {", ".join(_COLUMNS[: len(_KEYS)])}
 
 @transaction.atomic
 def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
-    """Recount marked hours of a UTC day, remove their marks and sum the day;
-    return the failure groups concerned.
+    """Recount marked hours of a UTC day, remove their marks, and sum the day.
 
-    An hour whose jobs are archived and dropped keeps its totals.
+    Return the failure groups concerned. An hour whose jobs were archived and dropped keeps its
+    totals.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -144,7 +141,7 @@ def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
 
 
 def _recount_hour(hour: datetime) -> set[int]:
-    """Recount one hour; return the failure groups that had jobs in it, or have some now."""
+    """Recount one hour; return the failure groups with jobs in it before or after the recount."""
     rollups.take_hour(Counted.CAUSES, hour)
     if without_records(hour):
         return set()
@@ -161,7 +158,7 @@ def _recount_hour(hour: datetime) -> set[int]:
 
 
 def counted_totals(hour: datetime) -> list[CauseTotals]:
-    """Count the verdicts of one hour, by everything that the totals distinguish."""
+    """Count the verdicts of one hour, grouped by all keys of the totals."""
     counted = (
         Verdict.objects.between(hour, hour + timedelta(hours=1))
         .order_by()
@@ -179,9 +176,9 @@ def counted_totals(hour: datetime) -> list[CauseTotals]:
 
 
 def wrong_hours() -> list[datetime]:
-    """Return the hours whose totals differ from a recount, without those that wait for one.
+    """Return the hours whose totals differ from a recount, except those marked for a recount.
 
-    A day that differs from its hours is named by the first of them.
+    A day that differs from the sum of its hours is represented by its first hour.
     """
     waiting = set(DirtyHour.objects.filter(counts=Counted.CAUSES).values_list("hour", flat=True))
     hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())

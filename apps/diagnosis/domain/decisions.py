@@ -1,6 +1,4 @@
-"""Store the verdicts on analysed jobs, each in its failure group, with their events:
-many in few statements.
-"""
+"""Store the verdicts on analysed jobs in their failure groups, with events, in few statements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records import clean_text, hour_of
 from apps.jobs.models import Job
 
-#: What an analysis stores; the rest of a verdict is of users, or of retries.
+#: The fields that an analysis stores; the others of a verdict come from users or retries.
 _STORED = (
     *(
         "experiment",
@@ -50,9 +48,7 @@ _STORED = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the engine decided about a job, and the masked line of its log that shows the
-    failure.
-    """
+    """The engine's verdict on a job, and the masked line of the log that shows the failure."""
 
     job: Job
     verdict: Decided
@@ -60,13 +56,14 @@ class Decision:
 
     @classmethod
     def of(cls, job: Job, verdict: Decided, blocks: Sequence[Block]) -> Self:
-        """Return the decision with its line, found in the logs that were read."""
+        """Return the decision with its line from the logs that were read."""
         return cls(job, verdict, clean_text(line_of(verdict, blocks)))
 
 
 def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
-    """Store verdicts, in the caller's transaction; an override by a user stays effective,
-    all else is updated.
+    """Store verdicts in the caller's transaction.
+
+    An override by a user stays effective, all other fields are updated.
     """
     decisions = sorted(decisions, key=lambda decision: decision.job.pk)
     jobs = [decision.job for decision in decisions]

@@ -1,4 +1,4 @@
-"""The lines of a job's log that show why it failed, as an example for its failure group."""
+"""Select the lines of a job's log that show why it failed, as an example for its failure group."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExampleLine:
-    """A line of a log: a known error with its role, or a novel line, which has none."""
+    """A line of a log: a known error with its role, or a novel line, which has no role."""
 
     stream: str
     offset: int
@@ -30,8 +30,9 @@ class ExampleLine:
 
 
 def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
-    """Return lines in log order: those among the reasons, the deciding one first,
-    then other known errors.
+    """Return lines in log order.
+
+    The lines of the reasons are chosen first, in order of the reasons, then other known errors.
     """
     reasons = {place: rank for rank, place in enumerate(_places(verdict, set(ReasonKind)))}
     lines = _novel_lines(verdict) | _known_errors(verdict)
@@ -40,7 +41,7 @@ def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
 
 
 def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
-    """Return the lines that reasons of these kinds name."""
+    """Return the lines that reasons of these kinds refer to."""
     targets = []
     for reason in verdict.reasons:
         if reason.get("kind") in kinds:
@@ -53,7 +54,7 @@ def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
 
 
 def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
-    """Return known errors by place; of several on one line, the one that decided."""
+    """Return known errors by place; of several in one line, the one that decided."""
     lines: dict[Place, ExampleLine] = {}
     for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
         place = row.stream, row.offset
@@ -65,7 +66,7 @@ def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
 
 
 def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
-    """Return the novel lines among the reasons, read from the kept end of the log."""
+    """Return the novel lines among the reasons, read from the stored excerpt."""
     places = _places(verdict, {ReasonKind.NOVEL})
     if places:
         excerpts = {}

@@ -1,4 +1,4 @@
-"""How long excerpts of logs and the evidence in them are kept: verdicts, groups and totals stay."""
+"""Delete expired excerpts of logs and their evidence; verdicts, groups and totals stay."""
 
 from datetime import datetime, timedelta
 
@@ -12,11 +12,10 @@ BATCH = 1000
 
 
 def delete_expired(*, at: datetime, batches: int = 100) -> int:
-    """Delete excerpts that were read more than `LOG_EXCERPT_DAYS` ago, with their evidence;
-    return how many.
+    """Delete excerpts read more than `LOG_EXCERPT_DAYS` ago, with their evidence.
 
-    Each batch is a transaction. What is left after so many is deleted the next time. Posts for
-    unknown jobs go too.
+    Return the number deleted. Each batch is a transaction; rows left after `batches` are deleted in
+    the next run. Posted logs of that age, and posts for unknown jobs, are deleted too.
     """
     delete_unknown(at=at)
     if not settings.LOG_EXCERPT_DAYS:
@@ -33,9 +32,9 @@ def delete_expired(*, at: datetime, batches: int = 100) -> int:
 
 @transaction.atomic
 def _delete_batch(before: datetime) -> int:
-    """Delete some of the oldest excerpts.
+    """Delete expired rows among the oldest excerpts.
 
-    Each analysis writes new rows, so IDs are in order of reading.
+    Each analysis writes new rows, so primary keys are in order of reading.
     """
     oldest = LogExcerpt.objects.order_by("pk").values_list("harvest", "harvest__harvested_at")[
         :BATCH

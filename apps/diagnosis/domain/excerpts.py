@@ -1,4 +1,4 @@
-"""The stored end of a log, from which it is shown once the log is gone."""
+"""The stored end of a log, which is shown when the log no longer exists."""
 
 import zstandard
 
@@ -11,8 +11,8 @@ EXCERPT_BYTES = 64 * 1024
 
 
 def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Return the last 64 kB of a block, starting at a line where there is one,
-    without the secrets in it.
+    """Return the last 64 kB of a block, from the start of a line if possible,
+    with secrets starred.
     """
     cut = max(0, len(block.data) - EXCERPT_BYTES)
     if cut:

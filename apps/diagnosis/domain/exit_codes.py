@@ -1,6 +1,4 @@
-"""Exit codes in the database: the shipped ones loaded,
-and what those of a job or of a table of statistics mean.
-"""
+"""Exit codes in the database: load the shipped ones, and explain numbers of jobs and statistics."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +16,7 @@ from apps.diagnosis.models import ExitCodeMeaning
 from apps.jobs.domain.statistics.questions import MEASURES, Question, Row, job_list_query
 from apps.jobs.enums import NOT_COMPLETED
 
-#: Dimensions of the statistics that are such numbers.
+#: Dimensions of the statistics whose values are exit codes or signals.
 KIND_OF = {"exit_code": CodeKind.EXIT, "signal": CodeKind.SIGNAL}
 DAYS = 30
 MOST_CODES = 500
@@ -26,10 +24,10 @@ MOST_CODES = 500
 
 @transaction.atomic
 def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
-    """Load the shipped exit codes; return how many rows were added or changed.
+    """Load the shipped exit codes; return the number of rows added or changed.
 
     A row that the site has edited stays as it is. A row no longer shipped is disabled, unless the
-    site edited it.
+    site has edited it.
     """
     rows = {
         (row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()
@@ -72,7 +70,7 @@ def _is_edited(row: ExitCodeMeaning) -> bool:
 def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
     """Return all meanings of these numbers, in one query; none without numbers.
 
-    Those of experiments that the portal does not know are left out.
+    Meanings of experiments that the portal does not know are left out.
     """
     any_number = Q()
     for kind, number in numbers:
@@ -107,7 +105,7 @@ def _code(row: ExitCodeMeaning) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the number that a job ended with can mean: the most specific meaning, and the others."""
+    """The meanings of the number that a job ended with: the most specific one, and the others."""
 
     meaning: ExitCode
     others: tuple[ExitCode, ...] = ()
@@ -116,8 +114,8 @@ class Explanation:
 def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanation | None:
     """Explain how a job ended; None if no meaning of its numbers is known.
 
-    What a program means by a number counts only if the job ran it: `read_text` returns the script
-    and log that show it.
+    The meaning in a program counts only if the job ran the program: `read_text` returns the job's
+    script and log, which are searched for it.
     """
     meanings = meanings_of(
         facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes
@@ -138,7 +136,7 @@ def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     """Return the meanings of values of the statistics, by dimension and value.
 
     The meaning by convention comes first; otherwise, if several scopes use the number, each is
-    named. Meanings in a program are left out: the jobs of a row may have run other programs.
+    named. Meanings in a program are left out, since the jobs of a row may have run other programs.
     """
     numbers: list[tuple[CodeKind, int]] = []
     for dimension, kind in KIND_OF.items():
@@ -175,9 +173,7 @@ def _words(codes: Sequence[ExitCode]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeFigures:
-    """Jobs of 30 days that did not complete and ended with one number;
-    `query` is that of the job list.
-    """
+    """The jobs of 30 days that failed with one number; `query` is the query of their job list."""
 
     kind: CodeKind
     number: int
@@ -187,8 +183,9 @@ class CodeFigures:
 
 
 def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
-    """Return the failures of 30 days by exit code and by signal, the most frequent first;
-    from the statistics.
+    """Return the failures of 30 days by exit code and by signal, most frequent first.
+
+    The counts come from the statistics.
     """
     from apps.jobs.domain.statistics.explorer import Explorer
 

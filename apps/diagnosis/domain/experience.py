@@ -1,9 +1,8 @@
-"""What earlier cases of a failure came to: corrected verdicts, outcomes of retries,
-and what users made of its groups.
+"""Report how earlier cases of a failure ended: corrected verdicts, retries, status of groups.
 
-Cases are verdicts with the same symptom: known error, masked line and frame, whatever the verdict.
-They are shown as a suggestion, and never change a verdict. Where users agree often enough, a known
-error is proposed for approval.
+Cases are verdicts with the same symptom (known error, masked line and frame), whatever the verdict.
+They are shown as a suggestion, and never change a verdict. When enough users agree, a known error
+is proposed.
 """
 
 import re
@@ -29,12 +28,12 @@ from apps.diagnosis.enums import (
 )
 from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, Verdict
 
-#: Cases looked at: the newest ones of a year.
+#: Maximum number of cases, the newest ones of a year.
 CASES = 500
 PERIOD = timedelta(days=365)
-#: A share is worth a suggestion from so many retries on.
+#: Minimum number of retries for a suggestion.
 RETRIES = 5
-#: So many equal corrections, by users of at least two names, propose a known error.
+#: Number of equal corrections, and of different users, that propose a known error.
 AGREE = 3
 USERS = 2
 _EXAMPLES = {
@@ -44,14 +43,15 @@ _EXAMPLES = {
     "path": "/path/to/file",
     "n": "1",
 }
-#: Users who set one of these have looked at a group.
+#: A group with one of these statuses has been reviewed by a user.
 CONFIRMED = (GroupStatus.KNOWN, GroupStatus.ASSIGNED, GroupStatus.RETRIED, GroupStatus.RESOLVED)
 
 
 @dataclass(frozen=True)
 class Experience:
-    """The earlier cases of a symptom that a user may see;
-    `retried` have a finished later attempt or retry.
+    """The earlier cases of a symptom that a user may see.
+
+    `retried` cases have a finished later attempt or retry.
     """
 
     cases: int
@@ -62,7 +62,7 @@ class Experience:
 
     @cached_property
     def suggestion(self) -> str:
-        """What the cases suggest, in words; "" if they are too few or disagree."""
+        """The suggestion of the cases as text; "" if they are too few or disagree."""
         parts = []
         if self.corrected:
             kind, count = self.corrected[0]
@@ -81,8 +81,8 @@ def experience_of(
 ) -> Experience | None:
     """Return how earlier cases of a verdict's symptom ended; None if no case is informative.
 
-    Two queries, of at most 500 cases. `with_itself` counts the verdict's own job, too: for the page
-    of its group.
+    Makes two queries, for at most 500 cases. `with_itself` also counts the verdict's own job, for
+    the page of its group.
     """
     if not verdict.symptom:
         return None
@@ -113,12 +113,11 @@ def experience_of(
 
 
 def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:
-    """Propose a known error if users have corrected verdicts of one symptom alike often enough;
-    None if not.
+    """Propose a known error if users have often enough made the same correction for one symptom.
 
-    In the transaction of a correction. Nothing is proposed for a failure that a known error
-    explains, or twice: a rejected proposal stays rejected. If all cases are of one experiment, it
-    applies to its jobs only.
+    Return the proposal, or None. This runs in the transaction of a correction. A failure that a
+    known error explains is not proposed, and nothing is proposed twice: a rejected proposal stays
+    rejected. If all cases are from one experiment, the known error applies only to its jobs.
     """
     kind = VerdictKind(verdict.verdict)
     if not verdict.symptom or not verdict.message or kind not in CATEGORY_OF_CORRECTION:
@@ -167,7 +166,7 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
 
 
 def _example_of(message: str) -> str:
-    """Return a line that a masked one could stand for: everyone sees proposals,
-    so they show no value of a log.
+    """Return an example of a masked line, without values from a log,
+    since all users see proposals.
     """
     return re.sub(r"<(time|id|hex|path|n)>", lambda placeholder: _EXAMPLES[placeholder[1]], message)

@@ -1,6 +1,4 @@
-"""Facts about a job for its diagnosis: scheduler facts, logs, submission,
-and outages of services it needed.
-"""
+"""Facts about a job for its diagnosis: scheduler facts, logs, submission, and service outages."""
 
 import os
 from collections import defaultdict
@@ -29,7 +27,7 @@ from apps.statusboard.models import Service
 def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts:
     """Return the scheduler's facts about a job, as input of the engine.
 
-    `codes` are meanings of exit codes; without them, those of the job are looked up.
+    `codes` are meanings of exit codes; without them, the meanings for the job are queried.
     """
     facts = JobFacts(
         scheduler=job.cluster.scheduler,
@@ -49,9 +47,7 @@ def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts
 
 
 def facts_for_logs(job: Job) -> JobFacts:
-    """Return the facts with which the logs of one job are judged:
-    also how its experiment marks levels.
-    """
+    """Return the facts for an analysis of one job's logs, with the log levels of its experiment."""
     return replace(facts_of(job), levels=markers_of(job.experiment_id).levels)
 
 
@@ -66,8 +62,8 @@ def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
     """Return the logs that can exist: none for a job that never started, and none at /dev/null.
 
-    They are files, or URLs where the cluster has a `log_url`, which a job has no say in. Until the
-    scheduler was asked for them, as for jobs that completed, they are those of accounting.
+    They are files, or URLs if the cluster has a `log_url`, which jobs cannot influence. Until the
+    scheduler has reported the paths, and for completed jobs, they come from accounting.
     """
     if job.started_at and (url := log_url_of(job.cluster)):
         streams = [Stream.STDOUT]
@@ -84,7 +80,8 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
 def _filled(url: str, job: Job, stream: Stream) -> str:
     """Return the URL of a log.
 
-    What is filled in may be the user's choice, and cannot lead elsewhere.
+    The values filled in may be chosen by a user; they are quoted so that they cannot change the
+    path.
     """
     values = {
         "job_id": job.job_id,
@@ -99,9 +96,7 @@ def _filled(url: str, job: Job, stream: Stream) -> str:
 
 
 def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
-    """Return script and environment as captured; empty if the job was not captured or its
-    content is damaged.
-    """
+    """Return the captured script and environment, empty if not captured or if damaged."""
     archived = archived_job_for(job)
     try:
         script = read_blob(archived.script) if archived else b""
@@ -121,11 +116,10 @@ def needed_services(job: Job) -> list[Service]:
 
 
 def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
-    """Return the ids of the services that each job's stage needs, and of its cluster's service,
-    by id of the job.
+    """Return the IDs of services needed by each job's stage or cluster, by job ID.
 
-    The job's owner controls the environment that names the stage, so only requests of the job's
-    experiment count.
+    The owner of a job controls the environment variable that names the stage, so only requests of
+    the job's experiment count.
     """
     keys = {job.request_key for job in jobs if job.request_key}
     if keys:
@@ -145,16 +139,15 @@ def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
 
 
 def outages_during_job(job: Job) -> list[Outage]:
-    """Return for each service that the job needs whether it had an outage while the job ran;
-    none if it never ran.
+    """Return whether each service that the job needs had an outage while the job ran.
+
+    The list is empty if the job never ran.
     """
     return outages_during_jobs([job])[job.pk]
 
 
 def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
-    """Return the outages during each of these jobs, by id of the job,
-    in a constant number of queries.
-    """
+    """Return the outages during each of these jobs, by job ID, in a constant number of queries."""
     needed = services_needed_by(jobs)
     ran = {}
     for job in jobs:
@@ -171,8 +164,7 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
 
 
 def _outage_text(spans: Iterable[StateSpan]) -> str:
-    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`;
-    `down since …` if it still is.
+    """Describe outages, such as `down 2026-11-20T12:03Z to 2026-11-20T12:40Z` or `down since …`.
 
     Pages show the times in local time.
     """

@@ -1,4 +1,4 @@
-"""Fingerprints of failures: what two failures share that belong to one group."""
+"""Fingerprints of failures: equal for failures that belong to one group."""
 
 import re
 from collections import deque
@@ -17,8 +17,8 @@ from apps.diagnosis.wording import known_error
 
 LINE_CHARACTERS = 300
 TITLE_CHARACTERS = 100
-#: What differs between jobs in the same line. Exit codes, signals and status codes stay: they tell
-#: errors apart.
+#: Parts of a line that vary between jobs. Exit codes, signals and status codes are kept, because
+#: they distinguish errors.
 _VARIES = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z?|\b\d\d:\d\d:\d\d\b(?:[.,]\d+)?)"
     r"|(?P<id>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)"
@@ -36,7 +36,7 @@ _TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What identifies a group of failures, and how the group is shown."""
+    """The identity of a group of failures."""
 
     verdict: VerdictKind
     cause: str = ""
@@ -51,8 +51,9 @@ class Fingerprint:
 
 
 def symptom_of(cause: str, message: str, frame: str) -> str:
-    """Return what equal failures share whatever their verdict: known error, masked line and frame;
-    "" without any.
+    """Return a digest of known error, masked line and frame, which is independent of the verdict.
+
+    Return "" without known error and line.
     """
     if cause or message:
         return blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest()
@@ -60,13 +61,14 @@ def symptom_of(cause: str, message: str, frame: str) -> str:
 
 
 def mask(line: str) -> str:
-    """Replace what differs between jobs: times, IDs, addresses, paths, numbers."""
+    """Replace the parts that vary between jobs: times, IDs, addresses, paths, numbers."""
     return _VARIES.sub(lambda match: f"<{match.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]
 
 
 def message_of(decided: Verdict, line: str) -> str:
-    """Return the part of a line that distinguishes failures of one cause;
-    "" for a known cause without a stack.
+    """Return the part of a line that distinguishes failures of one cause.
+
+    Return "" for a known cause without a stack frame.
     """
     hit = decided.cause
     if hit is not None and hit.pattern.role is Role.CAUSE and not hit.fields.get("frame"):
@@ -77,8 +79,9 @@ def message_of(decided: Verdict, line: str) -> str:
 
 
 def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
-    """Return the masked line that shows the failure: the one that decided, a novel one,
-    or the last with an error.
+    """Return the masked line that shows the failure.
+
+    This is the line that decided, else a novel line, else the last line that mentions an error.
     """
     if decided.cause is not None:
         return mask(decided.cause.text)
@@ -92,7 +95,7 @@ def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
 
 
 def title_of(decided: Verdict, message: str) -> str:
-    """Return the title of a group: what happened, in words."""
+    """Return the title of a group."""
     if decided.verdict is VerdictKind.UNKNOWN:
         text = f"Unexplained: {message or 'no error in the log'}"
     elif decided.cause is not None:

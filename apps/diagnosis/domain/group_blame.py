@@ -1,4 +1,4 @@
-"""Groups of what is to blame, whatever the error: hosts and releases whose jobs nearly all fail."""
+"""Find hosts and releases on which nearly all jobs fail, whatever the error, and group the jobs."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,17 +20,17 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import DEBUG_STAGE, FAILED_STATES
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A black hole: so many failures of so many stages or experiments in `HOST_WITHIN`, in a run of
-#: jobs of which such a share fails, so much above the other hosts, and with such a chance at the
-#: rate of these.
+#: A broken host: minimum number of failures, and of stages or experiments among them, in
+#: `HOST_WITHIN`; the share of failures in a run of jobs, and its ratio to the share on other hosts;
+#: the maximum probability of this at the rate of the other hosts.
 HOST_JOBS = 5
 HOST_KINDS = 2
 HOST_SHARE = 0.8
 HOST_FACTOR = 4
 HOST_CHANCE = 1e-6
-#: A bad release: so many failures in this time, in so many submissions and on so many hosts, a
-#: share of all its jobs, and so much above at least as many jobs of other releases in the same
-#: stages.
+#: A bad release: minimum number of failures in this time, their share of all its jobs, the ratio to
+#: the share of other releases in the same stages (with at least as many jobs), and the minimum
+#: number of submissions and hosts.
 RELEASE_WITHIN = timedelta(hours=24)
 RELEASE_JOBS = 10
 RELEASE_SHARE = 0.5
@@ -40,9 +40,7 @@ RELEASE_HOSTS = 2
 
 
 def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
-    """Give each host on which nearly every job failed in the hours before `at`, of any stage,
-    a group of its own.
-    """
+    """Group the failures of each host on which nearly every job failed in the hours before `at`."""
     recent = Verdict.objects.filter(
         ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS
     )
@@ -56,7 +54,7 @@ def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
 
 
 def _often_failing_hosts(verdicts: QuerySet[Verdict]) -> list[tuple[int, str]]:
-    """Return the hosts with enough of these verdicts to be blamed, each with its cluster."""
+    """Return cluster and name of the hosts with enough of these verdicts to be blamed."""
     hosts = (
         verdicts.annotate(short=_host("job__host")).order_by().values_list("job__cluster", "short")
     )
@@ -76,11 +74,10 @@ def _kind() -> Concat:
 
 
 def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
-    """Return the jobs that failed while a host failed nearly every job,
-    far more than the cluster's others; or none.
+    """Return the jobs that failed while a host failed nearly every job; none if it did not.
 
-    Jobs are taken in order of their starts: one that started before the host broke may complete
-    long after.
+    The host must fail far more jobs than the cluster's others. Jobs are sorted by start, because a
+    job that started before the host broke may complete long after.
     """
     jobs = Job.objects.filter(
         cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at
@@ -103,8 +100,9 @@ def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
 
 
 def _densest_run(failures: Sequence[bool]) -> slice:
-    """Return the run of jobs with the most failures of which `HOST_SHARE` fail,
-    from its first failure to its last.
+    """Return the run with the most failures in which a share of `HOST_SHARE` fails.
+
+    It reaches from its first to its last failure.
     """
     penalty = HOST_SHARE / (1 - HOST_SHARE)
     best = 0.0
@@ -123,9 +121,9 @@ def _densest_run(failures: Sequence[bool]) -> slice:
 
 
 def _failed_shares(jobs: QuerySet[Job], start: datetime, end: datetime) -> tuple[float, float]:
-    """Return the share of these jobs that failed, and of those of them that ended in [start, end].
+    """Return the failed share of these jobs, and of those of them that ended in [start, end].
 
-    A service that is out in [start, end] fails jobs on every host.
+    A service outage in [start, end] makes jobs fail on every host.
     """
     during = Q(ended_at__gte=start, ended_at__lte=end)
     failed = Q(state__in=FAILED_STATES)
@@ -136,14 +134,15 @@ def _failed_shares(jobs: QuerySet[Job], start: datetime, end: datetime) -> tuple
         bad_during=Count("pk", filter=during & failed),
     )
     if not counts["all"]:
-        return 1.0, 1.0  # nothing to compare with
+        return 1.0, 1.0  # no jobs to compare with
     share = max(counts["bad"], 1) / (counts["all"] + 1)
     return share, counts["bad_during"] / max(counts["all_during"], 1)
 
 
 def _chance(jobs: int, share: float, rate: float) -> float:
-    """Return a bound for the probability that such a share of jobs, or more,
-    fails at this rate (Chernoff).
+    """Return an upper bound for the probability that this share or more fails (Chernoff).
+
+    `rate` is the rate at which a single job fails.
     """
     if share <= rate:
         return 1.0
@@ -162,9 +161,7 @@ def _host_group(cluster: int, host: str, verdicts: QuerySet[Verdict], at: dateti
 
 
 def find_bad_releases(*, at: datetime) -> list[FailureGroup]:
-    """Give each release of an experiment whose jobs mostly fail, on any host,
-    a group of its own.
-    """
+    """Group the failures of each release whose jobs mostly fail on any host."""
     recent = Verdict.objects.filter(
         ended_at__gte=at - RELEASE_WITHIN, ended_at__lte=at, verdict__in=RELEASE_VERDICTS
     )
@@ -204,7 +201,7 @@ def _submission() -> Concat:
 
 
 def _is_bad(experiment: int, release: str, at: datetime) -> bool:
-    """Return whether most jobs of a release fail, and few of other releases in the same stages."""
+    """Return whether most jobs of a release fail, but few of other releases in the same stages."""
     within: dict[str, Any] = {"ended_at__gte": at - RELEASE_WITHIN, "ended_at__lte": at}
     jobs = Job.objects.filter(experiment=experiment, **within).exclude(stage__endswith=DEBUG_STAGE)
     stages = jobs.filter(release=release, state__in=FAILED_STATES).values("stage")
@@ -216,9 +213,8 @@ def _is_bad(experiment: int, release: str, at: datetime) -> bool:
         others=Count("pk", filter=~has & ~Q(release="")),
         others_bad=Count("pk", filter=~has & ~Q(release="") & failed),
     )
-    if (
-        sums["others"] < RELEASE_JOBS
-    ):  # a stage that fails with its only release may be to blame itself
+    # If a stage has no other release, the stage itself may be to blame.
+    if sums["others"] < RELEASE_JOBS:
         return False
     share: float = sums["bad"] / sums["own"] if sums["own"] else 0.0
     elsewhere: float = sums["others_bad"] / sums["others"]
@@ -245,7 +241,9 @@ def _release_group(
 def _blame(
     key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields: Any
 ) -> FailureGroup:
-    """Move these verdicts into the group of what is to blame, which is opened, or opened again."""
+    """Move these verdicts into the group of the host or release,
+    creating or reopening the group.
+    """
     rows = list(
         verdicts.exclude(group__fingerprint=key.digest).select_related("group").order_by("ended_at")
     )

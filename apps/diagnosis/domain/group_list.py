@@ -1,6 +1,4 @@
-"""Read failure groups with the counts of the jobs that a user may see,
-from hourly and daily totals.
-"""
+"""Read failure groups from hourly and daily totals, counting the jobs that a user may see."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -28,9 +26,9 @@ _COLUMNS = ("id", "kind", "status", "verdict", "owner", "first_seen_at")
 
 @dataclass
 class GroupRow:
-    """A group with its figures: jobs, those that succeeded since, and core seconds.
+    """A group with its figures: jobs, those that succeeded later, and core seconds.
 
-    The group itself and the rest are those of a page, from `add_details`.
+    `add_details` adds the group itself and the other fields for the rows of a page.
     """
 
     pk: int
@@ -48,17 +46,17 @@ class GroupRow:
     experiments: list[tuple[str, int]] = field(default_factory=list)
     hourly: list[int] = field(default_factory=list)
     spark: str = ""
-    #: What to do while its service is down, from `waits.waits_by_service`.
+    #: What to do while the group's service is down, from `waits.waits_by_service`.
     wait: str = ""
 
     @property
     def open(self) -> int:
-        """Return how many jobs did not succeed at a later attempt."""
+        """Return the number of jobs that did not succeed at a later attempt."""
         return self.jobs - self.succeeded
 
     @cached_property
     def section(self) -> GroupSection:
-        """Return the section of the list; a group whose jobs all succeeded since is done."""
+        """Return the section of the list; a group whose jobs all succeeded later is done."""
         section = SECTION_OF[GroupStatus(self.status)]
         is_over = not self.open and section is GroupSection.ACTION
         return GroupSection.DONE if is_over else section
@@ -79,7 +77,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the list: the groups of this page, and the totals of all its groups."""
+    """A section of the list: its groups on this page, and the totals of all its groups."""
 
     label: str
     rows: list[GroupRow]
@@ -89,7 +87,7 @@ class Section:
 
 
 def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
-    """Return the groups of these totals: by section, then by jobs that are still open."""
+    """Return the groups in these totals, sorted by section, then by number of open jobs."""
     sums: dict[int, list[int]] = {}
     for part in totals:
         figures = part.exclude(group=None).order_by().values_list("group")
@@ -126,7 +124,7 @@ def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section
 
 
 def add_waits(rows: Iterable[GroupRow], at: datetime) -> None:
-    """Say of groups with details that their service is down, where it is."""
+    """Set what to wait for on groups (with details) whose service is down."""
     waits = waits_by_service(at)
     for row in rows:
         row.wait = waits.get(row.group.service.lower(), "")
@@ -139,8 +137,9 @@ def add_details(
     *,
     end: datetime,
 ) -> None:
-    """Add the groups, experiments and times from the totals,
-    and counts of the hours of the last day, to a page.
+    """Add groups, experiments and times from the totals to the rows of a page.
+
+    `hours` gives the hourly counts of the last day before `end`.
     """
     by_pk = {row.pk: row for row in rows}
     for pk, group in FailureGroup.objects.defer("profile").in_bulk(list(by_pk)).items():
@@ -169,8 +168,9 @@ def add_details(
 def facets_of(
     totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
 ) -> list[tuple[str, str, list[tuple[str, int]]]]:
-    """Return (label, parameter, [(value, count)]): jobs by verdict, experiment, stage, site;
-    groups by status.
+    """Return facets as (label, parameter, [(value, count)]).
+
+    They count jobs by verdict, experiment, stage and site, and groups by status.
     """
     counts: dict[str, Counter[Any]] = {}
     for name in ("verdict", "experiment", "stage", "cluster"):
@@ -206,8 +206,9 @@ def facets_of(
 
 
 def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:
-    """Return the groups of a view: all that are not muted, or unexplained, new since a time,
-    to retry, or mine.
+    """Return the groups of a view, except muted ones: all, unexplained, new, to retry, or mine.
+
+    New groups were first seen since `since`. The view `muted` returns the muted groups.
     """
     tests = {
         "new": lambda row: row.first_seen_at >= since,

@@ -1,5 +1,5 @@
-"""What the jobs of a failure group have in common,
-compared with all jobs of the same clusters and hours.
+"""Compare the jobs of a failure group with all jobs of the same clusters and hours, to find what
+they have in common.
 """
 
 from collections import Counter
@@ -14,27 +14,28 @@ from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
 
-#: The newest jobs of a group, and the time before its last failure, that are compared.
+#: Only the newest jobs of a group, within this time before its last failure, are compared.
 NEWEST = 2000
 WITHIN = timedelta(days=1)
-#: What is common is computed again once a group has grown by this share, or after this time if it
+#: A profile is recomputed once its group has grown by this share, or after this time if the group
 #: has grown at all.
 GROWTH = 0.2
 AGE = timedelta(hours=1)
-#: Groups that failed within this time are kept up to date, so many in one run.
+#: Groups that failed within this time are kept up to date, at most this many per run.
 KEPT_UP = timedelta(days=2)
 MOST_GROUPS = 20
-#: A value is compared if so many of the group's jobs have it.
+#: A value is compared if at least this many of the group's jobs have it.
 LEAST_JOBS = 3
 MOST_VALUES = 12
-#: An attribute stands out if the interval of its lift lies above this.
+#: An attribute stands out if the interval of its lift lies above this value.
 STANDS_OUT = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """A value of an attribute: jobs of the group that have it, its share in all jobs,
-    and the lift with interval.
+    """A value of an attribute: how many of a group's jobs have it, and its expected share and lift.
+
+    `low` and `high` are the bounds of the interval of the lift.
     """
 
     attribute: str
@@ -50,10 +51,10 @@ class Trait:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the newest jobs of a group have in common, highest lift first: how many they are,
-    and when they ended.
+    """What the newest jobs of a group have in common, highest lift first.
 
-    `total` is how many jobs the group had in all.
+    `jobs` is their number, `start` and `end` are the first and last end time, and `total` is the
+    number of all jobs in the group.
     """
 
     jobs: int
@@ -64,7 +65,7 @@ class Profile:
 
 
 def profile_of(group: FailureGroup) -> Profile | None:
-    """Return what was last computed for a group; None before that."""
+    """Return the stored profile of a group; None if there is none yet."""
     if not group.profile:
         return None
     stored = group.profile
@@ -74,17 +75,16 @@ def profile_of(group: FailureGroup) -> Profile | None:
 
 
 def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float, float, float]:
-    """Return the ratio of two shares, `inside/group` over `outside/everything`,
-    and its 95 % interval (Katz).
-    """
+    """Return the ratio of `inside/group` to `outside/everything`, and its 95 % interval (Katz)."""
     ratio = (inside / group) / (outside / everything)
     error = sqrt(max(0.0, 1 / inside - 1 / group + 1 / outside - 1 / everything))
     return ratio, ratio * exp(-1.96 * error), ratio * exp(1.96 * error)
 
 
 def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
-    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile;
-    None without any.
+    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile.
+
+    Return None for a group without recent jobs.
     """
     verdicts = Verdict.objects.filter(group=group, ended_at__gte=group.last_seen_at - WITHIN)
     newest = list(
@@ -108,9 +108,7 @@ def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
 def _compare(
     inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int
 ) -> tuple[Trait, ...]:
-    """Return the most frequent values of each attribute among the jobs of a group,
-    highest lift first.
-    """
+    """Return the most frequent values of each attribute in a group's jobs, highest lift first."""
     total = sum(everything["cluster"].values())
     traits = []
     for attribute, values in inside.items():
@@ -162,8 +160,8 @@ def _releases(jobs: Any) -> dict[tuple[str, str], str]:
 
 
 def store_due_profiles(*, at: datetime) -> int:
-    """Compute again what is common in the groups that have grown since;
-    those first that waited longest.
+    """Recompute the profiles of groups that have grown, oldest profiles first;
+    return their number.
     """
     recent = Q(profiled_at=None) | Q(last_seen_at__gte=at - KEPT_UP)
     groups = FailureGroup.objects.filter(recent).order_by(
@@ -183,8 +181,9 @@ def _totals(groups: QuerySet[FailureGroup]) -> dict[int, int]:
 
 
 def _is_due(group: FailureGroup, total: int, at: datetime) -> bool:
-    """Return whether a group grew by a fifth since it was compared,
-    or at all and an hour has passed.
+    """Return whether a profile is due.
+
+    This is so if its group grew by a fifth, or if it grew at all and an hour has passed.
     """
     if not total:
         return False  # not counted yet

@@ -1,6 +1,4 @@
-"""After each recount: groups that are back or jump, when they were seen, what they share,
-and what is to blame.
-"""
+"""Update failure groups after each recount: status, jumps, profiles, broken hosts, bad releases."""
 
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,20 +17,20 @@ from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
 
-#: A jump: so many failures in one hour, and so many times the mean of the day before; published
-#: once in a while.
+#: A jump: minimum number of failures in one hour, and its ratio to the hourly mean of the day
+#: before; jumps of a group are published at most once per pause.
 JUMP_JOBS = 20
 JUMP_FACTOR = 5
 JUMP_PAUSE = timedelta(hours=6)
-#: Hosts and releases are blamed for failures of so long ago, of logs that are analysed late.
+#: Hosts and releases are blamed for failures up to this old, since logs may be analysed late.
 BLAMED_WITHIN = timedelta(days=7)
 
 
 def sweep_groups(recount: Recount, *, at: datetime) -> None:
-    """Update the groups whose totals were recounted,
-    and look for broken hosts and bad releases in these hours.
+    """Update the groups whose totals were recounted;
+    find broken hosts and bad releases in the hours.
 
-    Mutes that have expired end, whether their groups had new failures or not.
+    Mutes that have expired end, with or without new failures.
     """
     _end_expired_mutes(at)
     for group in FailureGroup.objects.filter(pk__in=recount.group_ids).order_by("pk"):
@@ -59,12 +57,12 @@ def _end_expired_mutes(at: datetime) -> None:
     for group in FailureGroup.objects.filter(
         status=GroupStatus.MUTED, muted_until__lte=at
     ).order_by("pk"):
-        with suppress(StaleState):  # a user has just ended it
+        with suppress(StaleState):  # a user has just unmuted the group
             end_mute(group=group, by="diagnosis", at=at, reason="Mute expired.")
 
 
 def _reopen(group: FailureGroup, at: datetime) -> None:
-    """Reopen a closed group if a job failed that started after it was closed."""
+    """Reopen a closed group if a job failed that started after the group was closed."""
     again = Verdict.objects.filter(group=group, job__started_at__gt=group.status_at)
     if group.status in CLOSED and again.exists():
         with transaction.atomic():

@@ -19,11 +19,11 @@ from apps.diagnosis.models import DailyCauseTotals, FailureGroup, GroupNote, Ver
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.enums import DEBUG_STAGE
 
-#: Verdicts that a broken host explains.
+#: Verdicts that a broken host can explain.
 HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
-#: A host is to blame for failures up to so long after the last one on it.
+#: A host is blamed for failures up to this long after the last failure on it.
 HOST_WITHIN = timedelta(hours=6)
-#: Verdicts that a bad release explains.
+#: Verdicts that a bad release can explain.
 RELEASE_VERDICTS = (VerdictKind.CODE, VerdictKind.UNKNOWN)
 #: A host (cluster, short name) or a release (experiment, name) that may be to blame for a failure.
 Blamed = tuple[GroupKind, int | None, str]
@@ -37,7 +37,7 @@ def fingerprint_of(verdict: Verdict) -> Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A verdict that needs a group, and how a new group of its kind is shown."""
+    """A verdict that needs a group, and the title and log line of a new group for it."""
 
     verdict: Verdict
     title: str
@@ -50,11 +50,10 @@ def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> Failu
 
 
 def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup | None]:
-    """Return the group of each verdict, in the transaction that stores them;
-    new ones are published.
+    """Return the group of each verdict; runs in the transaction that stores the verdicts.
 
-    Jobs on a host, or of a release, whose group is open belong to that group, whatever their error.
-    Debug re-runs have none: they repeat a failure that is known.
+    New groups are published. A job on a host, or of a release, with an open group belongs to that
+    group, whatever its error. Debug re-runs have no group, since they repeat a known failure.
     """
     blamed = _open_blamed(failures)
     blamed_groups = [_blamed_for(failure.verdict, blamed) for failure in failures]
@@ -69,9 +68,8 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
     if by_digest:
         rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")
         known = {group.fingerprint: group for group in rows}
-    for digest in sorted(
-        by_digest.keys() - known.keys()
-    ):  # in order: two transactions never wait for each other
+    # In sorted order, so that two transactions never wait for each other.
+    for digest in sorted(by_digest.keys() - known.keys()):
         known[digest] = _created(digest, by_digest[digest], at)
 
     groups: list[FailureGroup | None] = []
@@ -84,16 +82,14 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
 
 
 def _digest(verdict: Verdict) -> str:
-    """Return what a group is found by; "" for a debug re-run."""
+    """Return the key of a verdict's group; "" for a debug re-run."""
     if verdict.job.stage.endswith(DEBUG_STAGE):
         return ""
     return fingerprint_of(verdict).digest
 
 
 def _suspects(verdict: Verdict) -> list[Blamed]:
-    """Return the host and the release that may be to blame for a verdict of this kind,
-    the host first.
-    """
+    """Return the host and the release that may have caused a verdict of this kind, host first."""
     job = verdict.job
     suspects: list[Blamed] = []
     if verdict.verdict in HOST_VERDICTS and job.host:
@@ -131,7 +127,7 @@ def _blamed_for(verdict: Verdict, blamed: dict[Blamed, FailureGroup]) -> Failure
 
 
 def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
-    """Return whether a job failed in the time in which a host or a release fails most jobs."""
+    """Return whether a job failed while the host or release of a group failed most jobs."""
     has_begun = group.first_seen_at <= verdict.ended_at
     is_over = group.kind == GroupKind.HOST and verdict.ended_at > group.last_seen_at + HOST_WITHIN
     return has_begun and not is_over
@@ -174,17 +170,13 @@ def sees_all_of(user: User, group: FailureGroup) -> bool:
 
 
 def may_triage(user: User, group: FailureGroup) -> bool:
-    """Return whether the user may change a group: the OPG,
-    and liaisons of all experiments in it.
-    """
+    """Return whether the user may change a group: the OPG, or a liaison of all its experiments."""
     experiments = _totals(group).order_by().values_list("experiment", flat=True).distinct()
     return all(may_correct_verdict(user, experiment) for experiment in experiments)
 
 
 def experiments_in(group: FailureGroup) -> set[int | None]:
-    """Return the experiments with jobs in a group; also those of a group that is not
-    counted yet.
-    """
+    """Return the experiments with jobs in a group, even if the group is not counted yet."""
     counted = set(_totals(group).order_by().values_list("experiment", flat=True).distinct())
     newest = Verdict.objects.filter(group=group).order_by("-ended_at", "-pk").first()
     return counted | ({newest.experiment_id} if newest else set())
@@ -223,9 +215,9 @@ def set_status(
 ) -> FailureGroup:
     """Mark a group as known, retried, resolved, or muted until a time.
 
-    `seen_at` is when the user saw its status; None for now. Raises `NotAllowed`,
-    `InvalidTransition`, `StaleState`, and `InvalidFields` for a mute without an end, or with one in
-    the past.
+    `seen_at` is when the user saw the group's status; None skips the check. Raises `NotAllowed`,
+    `InvalidTransition`, `StaleState`, and `InvalidFields` for a mute without an end or with an end
+    in the past.
     """
     _check_may_triage(by, group)
     _check_is_as_seen(group, seen_at)
@@ -259,9 +251,8 @@ def assign_group(
 ) -> FailureGroup:
     """Assign a group to a user, who is notified.
 
-    `seen_at` is when `by` saw its status; None for now.
-
-    Raises `NotAllowed`, `InvalidFields` for an unknown user, `InvalidTransition`, `StaleState`.
+    `seen_at` is when `by` saw the group's status; None skips the check. Raises `NotAllowed`,
+    `InvalidFields` for an unknown user, `InvalidTransition`, `StaleState`.
     """
     _check_may_triage(by, group)
     _check_is_as_seen(group, seen_at)
@@ -282,9 +273,10 @@ def assign_group(
 def unmute_group(
     *, group: FailureGroup, by: User, at: datetime, seen_at: datetime | None = None
 ) -> None:
-    """Unmute a group: see `end_mute`. `seen_at` is when the user saw its status; None for now.
+    """Unmute a group: see `end_mute`.
 
-    Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
+    `seen_at` is when the user saw the group's status; None skips the check. Raises `NotAllowed`,
+    `InvalidTransition`, `StaleState`.
     """
     _check_may_triage(by, group)
     _check_is_as_seen(group, seen_at)
@@ -322,7 +314,7 @@ def change_status(
 
 @transaction.atomic
 def add_note(*, group: FailureGroup, text: str, by: User, at: datetime) -> GroupNote:
-    """Add a note to a group. Raises `NotAllowed`, `InvalidFields` for an empty one."""
+    """Add a note to a group. Raises `NotAllowed`, and `InvalidFields` for an empty note."""
     _check_may_triage(by, group)
     if not text.strip():
         raise InvalidFields({"text": ["Enter a note."]})

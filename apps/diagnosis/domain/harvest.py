@@ -1,9 +1,8 @@
-"""Harvest the logs of failed jobs in batches: claim, read and judge, and store excerpts,
-evidence and verdicts.
+"""Harvest the logs of failed jobs in batches: claim jobs, read their logs, store the results.
 
-A batch costs a constant number of queries. Nothing is read in a transaction. The claim is a row for
-each job: those of a killed worker are found and queued again, and an existing verdict is replaced
-as a whole or not at all.
+A batch costs a constant number of queries, and reads no log within a transaction. Each job has a
+row as its claim: harvests of a killed worker are requeued, and an existing verdict is replaced
+completely or not at all.
 """
 
 import logging
@@ -41,11 +40,11 @@ from apps.jobs.models import Job
 log = logging.getLogger(__name__)
 
 QUEUE = "harvest"
-#: No more workers are woken at a time: each goes on until nothing waits.
+#: Maximum number of workers woken at a time: each continues until the queue is empty.
 MOST_WAITING = 4
-#: A harvest that runs longer was killed, and is requeued.
+#: A harvest that runs longer than this has lost its worker and is requeued.
 RUN_TIMEOUT = timedelta(minutes=12)
-#: A harvest that waits longer lost its message to the worker, and is requeued.
+#: A harvest that is due for longer than this has lost its message to a worker and is requeued.
 GRACE = timedelta(seconds=60)
 HARVESTS = Queue(
     name="harvest",
@@ -55,8 +54,7 @@ HARVESTS = Queue(
     back_off=BACK_OFF,
     lease=RUN_TIMEOUT,
 )
-#: So many jobs are claimed at once, and stored after so long or with so much to store at the
-#: latest.
+#: Number of jobs claimed at once, and the limits of time and size at which outcomes are stored.
 BATCH = 100
 BATCH_SECONDS = 10.0
 BATCH_BYTES = 8 * 1024 * 1024
@@ -64,12 +62,15 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 @transaction.atomic
 def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
-    """Queue a harvest for each of these jobs that did not complete; return how many. Idempotent."""
+    """Queue a harvest for each of these jobs that did not complete; return their number.
+
+    Idempotent.
+    """
     jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
     new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
     # A finished harvest is queued again: accounting corrected the job, or its script arrived
-    # meanwhile. A running one finds itself queued again, and stores nothing.
+    # meanwhile. A worker that is running it notices, and stores nothing.
     queued = LogHarvest.objects.filter(job__in=jobs).update(state=HarvestState.QUEUED, **_fresh(at))
     if queued:
         wake_workers()
@@ -77,18 +78,18 @@ def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
 
 
 def _fresh(at: datetime) -> dict[str, Any]:
-    """Return the fields of a harvest that was just requested, without its state."""
+    """Return the fields of a newly requested harvest, except its state."""
     return {"attempts": 0, "interrupted": False, "due_at": at}
 
 
 def wake_workers(*, countdown: float = 0) -> None:
-    """Let a worker look for harvests, `countdown` seconds later."""
+    """Let a worker check for due harvests after `countdown` seconds."""
     enqueue("diagnosis.harvest_logs", queue=QUEUE, most_waiting=MOST_WAITING, countdown=countdown)
 
 
 @transaction.atomic
 def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
-    """Queue a job's logs for another analysis, before all that wait.
+    """Queue a job's logs for another analysis, ahead of all waiting harvests.
 
     Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
     """
@@ -103,7 +104,7 @@ def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
 
 
 def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
-    """Read the logs of one job and store what they say; None if another worker has it.
+    """Read the logs of one job and store the results; return None if another worker claimed it.
 
     See `harvest_batch`.
     """
@@ -112,11 +113,10 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
 
 
 def harvest_batch(*, at: datetime) -> int:
-    """Harvest the logs of the jobs that wait longest; return how many were claimed.
+    """Harvest the logs of the jobs that have waited longest; return the number of claimed jobs.
 
     A missing log is retried a little later. A job whose worker was killed is harvested alone, so
-    that a log that kills workers keeps no other job waiting. Any number of workers may do so at
-    once.
+    that a log that kills workers delays no other job. Any number of workers may run this at once.
     """
     waiting = HARVESTS.due(at).filter(state=HarvestState.QUEUED)
     claimed = _claim(waiting.filter(interrupted=True)[:1], at) or _claim(
@@ -127,14 +127,15 @@ def harvest_batch(*, at: datetime) -> int:
 
 
 def _claim(waiting: QuerySet[LogHarvest], at: datetime) -> list[LogHarvest]:
-    """Claim queued harvests that no other worker claims, and return them with their jobs."""
+    """Claim queued harvests that no other worker is claiming; return them with their jobs."""
     rows = waiting.select_related("job__cluster", "job__experiment")
     return HARVESTS.claim(rows, at=at, state=HarvestState.RUNNING)
 
 
 def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestState]:
-    """Analyse claimed harvests until a limit is reached, and store the outcomes;
-    return the new state of each.
+    """Analyse claimed harvests until a limit is reached and store the outcomes.
+
+    Return the new state of each harvest.
     """
     if not claimed:
         return {}
@@ -152,15 +153,14 @@ def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestSt
 
 
 def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
-    """Store outcomes together; if that fails, each alone,
-    so that a bad outcome costs only its own job.
+    """Store outcomes together; if that fails, one by one, so that only a bad outcome's job fails.
+
+    Return the new state of each harvest.
     """
     try:
         return _store(outcomes, at)
-    except (
-        OperationalError,
-        InterfaceError,
-    ):  # of the database, not of what is stored: they are found again
+    except (OperationalError, InterfaceError):
+        # The database failed, not an outcome: the overdue harvests are requeued.
         raise
     except Exception as error:
         if len(outcomes) > 1:
@@ -174,8 +174,9 @@ def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, Harvest
 
 @transaction.atomic
 def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
-    """Store the outcomes of harvests that are still claimed, in one transaction;
-    return their states.
+    """Store the outcomes of harvests that are still claimed, in one transaction.
+
+    Return their states.
     """
     held = {harvest.pk for harvest in HARVESTS.hold(outcome.harvest for outcome in outcomes)}
     outcomes = [outcome for outcome in outcomes if outcome.harvest.pk in held]
@@ -194,7 +195,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
                 harvest.harvested_at = at
     LogHarvest.objects.bulk_create(
         [outcome.harvest for outcome in outcomes],
-        update_conflicts=True,  # all are there, and locked: an update of many rows
+        update_conflicts=True,  # all rows exist and are locked: this updates many rows at once
         unique_fields=["id"],
         update_fields=["state", "last_error", "due_at", "harvested_at", "interrupted"],
     )
@@ -228,8 +229,9 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
 
 
 def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
-    """Survey the large logs of a finished harvest completely and decide again;
-    return whether that was done.
+    """Survey the large logs of a finished harvest completely and decide the verdict again.
+
+    Return whether that was done.
     """
     outcome = analyse_whole(harvest, at) if harvest.state == HarvestState.DONE else None
     if outcome is None:
@@ -245,7 +247,7 @@ def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
 
 
 def requeue_overdue(*, at: datetime, limit: int = 500) -> int:
-    """Requeue overdue harvests, of killed workers and lost messages; return how many."""
+    """Requeue overdue harvests, of killed workers and lost messages; return their number."""
     lost = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
     lost.update(state=HarvestState.QUEUED, interrupted=True, due_at=at - GRACE)
     late = HARVESTS.due(at - GRACE).filter(state=HarvestState.QUEUED)

@@ -1,5 +1,6 @@
-"""The logs of a job, and which files may be read as such: by user and uid in accounting,
-and by its cluster.
+"""Locate the logs of a job, and decide which files may be read as its logs.
+
+The decision depends on the user and uid in accounting, and on the cluster.
 """
 
 import logging
@@ -19,14 +20,14 @@ from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-#: Root, and the owner that file systems name for files that belong to no account they know. A job's
-#: user in accounting is never taken for either of them: schedulers too write `nobody` for a user
-#: whom they do not know.
+#: Root, and the owner that file systems report for files of unknown accounts. A job's user in
+#: accounting is never mapped to either of them, because schedulers too write `nobody` for a user
+#: they do not know.
 NOT_USERS = frozenset({0, 65534})
 
 
 def locate_logs(*, job: Job, at: datetime) -> list[tuple[Stream, str]]:
-    """Return the job's log paths; unknown ones are requested from its scheduler and stored."""
+    """Return the paths of a job's logs; ask its scheduler for unknown paths and store them."""
     if job.started_at and not job.log_path and not log_url_of(job.cluster):
         script, environment = submission_of(job)
         try:
@@ -55,7 +56,7 @@ def log_access(job: Job) -> LogAccess:
 
 
 def uid_of(user: str) -> int | None:
-    """Return the uid of an account of this host; None if there is no such account."""
+    """Return the uid of an account on this host; None if there is no such account."""
     try:
         return pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):

@@ -24,9 +24,7 @@ class LogScan:
 
 
 def scan_logs(*, job: Job, at: datetime) -> LogScan:
-    """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and
-    stored.
-    """
+    """Scan the ends of a job's logs; ask the scheduler for unknown log paths and store them."""
     read = [_read(job, stream, path) for stream, path in locate_logs(job=job, at=at)]
     blocks = [block for block in read if block is not None]
     if not blocks:

@@ -1,5 +1,6 @@
-"""Open the text of a job's log for reading at any byte: the file, a compressed file's text,
-or the stored excerpt.
+"""Open the text of a job's log for reading at any byte.
+
+The text comes from the file, from a decompressed copy, or from the stored excerpt.
 """
 
 import os
@@ -23,16 +24,15 @@ _STEP = 1024 * 1024
 
 
 class NoLog(Exception):
-    """There is nothing to read; the message is the reason, as a sentence."""
+    """There is no log to read; the message gives the reason as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogText:
     """The text of a log: bytes [begin, end) of an open file.
 
-    `problem` says why it is not the current log.
-
-    `first_number` is the number of the line at `begin`, None if it is not known.
+    `problem` says why it is not the current log. `first_number` is the number of the line at
+    `begin`, None if unknown.
     """
 
     descriptor: int
@@ -42,14 +42,12 @@ class LogText:
     problem: str = ""
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes with secrets starred, as many as there are:
-        the file may have shrunk.
-        """
+        """Return these bytes with secrets starred; fewer if the file has shrunk."""
         begin = max(begin, self.begin)
         return starred_part(self.descriptor, self._read(begin, end), begin)
 
     def _read(self, begin: int, end: int) -> bytes:
-        """Return these bytes as the job wrote them."""
+        """Return these bytes unchanged; fewer if the file has shrunk."""
         begin = max(begin, self.begin)
         end = min(end, self.end)
         parts = []
@@ -59,16 +57,14 @@ class LogText:
         return b"".join(parts)
 
     def line_start(self, offset: int, *, reach: int) -> int:
-        """Return the start of the line that holds a byte,
-        or the first byte within reach if it starts before.
-        """
+        """Return the start of the line that contains a byte, or the first byte within reach."""
         floor = max(self.begin, offset - reach)
         newline = self._read(floor, offset).rfind(b"\n")
         return floor + newline + 1 if newline >= 0 else floor
 
     def number_at(self, offset: int) -> int | None:
         """Return the number of the line that starts at a byte;
-        None in a log that is too large to count.
+        None if the log is too large to count.
         """
         if self.first_number is None or offset - self.begin > WHOLE_BYTES:
             return None
@@ -80,8 +76,9 @@ class LogText:
         return number
 
     def offset_of(self, number: int) -> int | None:
-        """Return the start of a line by its number; None if it has no such line,
-        or is too large to count.
+        """Return the start of a line by its number.
+
+        None if there is no such line, or if the log is too large to count.
         """
         if self.first_number is None or number < self.first_number:
             return None
@@ -103,12 +100,10 @@ class LogText:
 
 @contextmanager
 def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
-    """Open a log of a job as it is now; yield a descriptor of its text and the job's own part.
+    """Open the current log of a job; yield a descriptor of its text and the job's own part.
 
-    Raises `LogError`.
-
-    Of a compressed log, offsets are those of the text. A log at a URL is fetched by workers only,
-    not for a page.
+    Offsets in a compressed log refer to its text. A log at a URL is refused: it is fetched by
+    workers, not for a page. Raises `LogError`.
     """
     if is_remote(path):
         raise LogError(f"{path} is read when the job ends")
@@ -121,7 +116,7 @@ def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, L
 
 @contextmanager
 def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
-    """Open a log of a job, or the excerpt of it that was stored if it cannot be read now.
+    """Open a log of a job, or its stored excerpt if the log cannot be read now.
 
     Raises `NoLog`.
     """
@@ -145,7 +140,7 @@ def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
 
 
 def _why_none(job: Job, error: LogError) -> str:
-    """Return why there is nothing to show of a job's log, in sentences."""
+    """Return in sentences why a job has no log to show."""
     if job.started_at is None:
         return "It never ran, so it wrote none."
     was_read = LogHarvest.objects.filter(job=job, state=HarvestState.DONE).exists()
@@ -154,7 +149,7 @@ def _why_none(job: Job, error: LogError) -> str:
 
 @contextmanager
 def _excerpt_text(excerpt: LogExcerpt, problem: str) -> Iterator[LogText]:
-    """Put an excerpt at its place in a sparse file, so that it is read like the log."""
+    """Write an excerpt at its offset in a sparse file, so that it can be read like the log."""
     data = excerpt.data
     with tempfile.TemporaryFile() as file:
         file.seek(excerpt.first_offset)

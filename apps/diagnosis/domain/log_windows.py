@@ -1,5 +1,5 @@
-"""Windows into a job's logs: the last lines, earlier lines or lines around an offset,
-with known errors marked.
+"""Windows into a job's logs, with known errors marked: last lines, earlier lines, or lines around
+an offset.
 """
 
 from dataclasses import dataclass, replace
@@ -54,11 +54,10 @@ def log_view(
     before: int | None = None,
     at: int | None = None,
 ) -> LogView:
-    """Return the last lines of a log, those before the byte `before`,
-    or those around the byte `at`.
+    """Return the last lines of a log, those before byte `before`, or those around byte `at`.
 
-    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots
-    and within 1 MB, and its secrets are starred.
+    Lines within the stored excerpt come from the excerpt. Others are read from the log itself: only
+    below the log roots, at most 1 MB, and with secrets starred.
     """
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
@@ -81,7 +80,7 @@ def log_view(
 
 
 def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
-    """Return the stream in which the cause was found, else the first there is."""
+    """Return the stream in which the cause was found, else the first stream."""
     verdict = Verdict.objects.filter(job=job).first()
     for reason in verdict.reasons if verdict else ():
         name = str(reason.get("target", "")).partition(":")[0]
@@ -118,7 +117,7 @@ def _window(
 
 
 def block_of(excerpt: LogExcerpt) -> Block:
-    # What was stored by an earlier version may lack stars.
+    # An excerpt stored by an earlier version may lack stars.
     return Block(
         starred(excerpt.data),
         excerpt.first_offset,
@@ -179,8 +178,9 @@ def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
 
 
 def marks_in(job: Job, block: Block) -> dict[int, Pattern]:
-    """Return the known errors in a block, except noise, by offset of their line:
-    of each line the weightiest.
+    """Return the known errors in a block by offset of their line, without noise.
+
+    Of several in one line, the one with the most important role is returned.
     """
     marks: dict[int, Pattern] = {}
     facts = JobFacts(experiment=job.experiment.key if job.experiment else "")

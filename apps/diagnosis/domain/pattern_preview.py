@@ -1,6 +1,4 @@
-"""What a pattern would match, before it is saved:
-hits in the kept excerpts of failed and of successful jobs.
-"""
+"""Preview the matches of a pattern in stored excerpts of failed and successful jobs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ EXCERPTS = 1_000
 LINES = 8
 LINES_PER_EXCERPT = 2
 SECONDS = 3.0
-#: Excerpts of successful jobs are few: they are looked for among so many of the newest.
+#: Excerpts of successful jobs are rare: the search covers this many of the newest excerpts.
 RECENT = 50_000
 
 
@@ -36,9 +34,7 @@ class PreviewLine:
 
 @dataclass(slots=True)
 class Side:
-    """Excerpts of failed, or of successful jobs: how many were searched,
-    in how many the pattern matches, and lines.
-    """
+    """Excerpts of failed, or of successful, jobs: number searched, number that match, and lines."""
 
     searched: int = 0
     matched: int = 0
@@ -47,8 +43,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Matches of a pattern in the newest excerpts that the user may see;
-    `cut_short` if there was no time for all.
+    """Matches of a pattern in the newest excerpts that the user may see.
+
+    `cut_short` if there was not enough time for all excerpts.
     """
 
     failed: Side
@@ -57,9 +54,9 @@ class Preview:
 
 
 def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
-    """Search the newest kept excerpts of both sides for a valid pattern, for at most three seconds.
+    """Search the newest excerpts of both sides for a valid pattern, for at most three seconds.
 
-    Raises `TooCostly` if it cannot begin.
+    Raises `TooCostly` if the search cannot start.
     """
     failed = Side()
     successful = Side()
@@ -78,7 +75,7 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
 
 
 def _add(side: Side, excerpt: LogExcerpt, lines: Sequence[tuple[int, bytes]]) -> None:
-    """Count an excerpt and the first lines that match in it."""
+    """Count an excerpt, and add the first lines that match in it."""
     side.searched += 1
     side.matched += bool(lines)
     for start, line in lines[: LINES - len(side.lines)]:

@@ -1,4 +1,4 @@
-"""How long the phases of a job lasted, as its log marks them."""
+"""Measure the phases of a job by the markers in its log."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +14,10 @@ from apps.jobs.models import Job
 
 
 def phases_in_logs(job: Job, blocks: Sequence[Block], markers: Markers) -> list[MarkedPhase]:
-    """Return the phases with a duration that the first of these logs marks which marks any.
+    """Return the phases with a duration in the first of these logs that marks phases.
 
-    The phase in which a job failed lasts until the job ends, if the log is whole. A log is the
-    job's own text: a phase that lasts longer than the job ran is left out.
+    The phase in which a job failed lasts until the job ends, if the log is whole. The job itself
+    writes the log, so a phase that lasts longer than the job ran is left out.
     """
     for block in blocks:
         marks, _ = marks_by(replace(markers, levels=()), block.data)
@@ -41,8 +41,8 @@ def _measured(job: Job, phases: Sequence[Phase], *, is_whole: bool) -> list[Mark
 
 
 def _seconds_to_end(job: Job, phases: Sequence[Phase]) -> int | None:
-    """Return how long the last phase lasted: it ended with the job,
-    and the first one began with the job.
+    """Return the seconds of the last phase, if it ended and the first phase started with
+    the job.
     """
     first = phases[0].started_at
     last = phases[-1].started_at

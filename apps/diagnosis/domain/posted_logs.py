@@ -1,4 +1,4 @@
-"""Ends of logs that jobs post with their token: for jobs whose logs no worker can read."""
+"""Ends of logs that jobs post with their token, for jobs whose logs no worker can read."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,20 +19,20 @@ from apps.jobs.domain.phases.reports import array_of, check_array
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.models import Collection, Job
 
-#: The largest end of a log that is taken.
+#: Maximum size of a posted end of a log.
 MOST_BYTES = 1024 * 1024
-#: So many posts of one log are kept, the newest; and so many of one job array.
+#: Number of posts kept per log, the newest, and maximum number per job array.
 MOST_OF_A_LOG = 3
 MOST_OF_AN_ARRAY = 20_000
-#: What the posts of one token, and those for one experiment within a day, may take, compressed.
+#: Maximum compressed size of the posts of one token, and of one experiment within a day.
 MOST_BYTES_OF_A_TOKEN = 256 * 1024 * 1024
 MOST_BYTES_A_DAY = 2 * 1024 * 1024 * 1024
-#: A post counts as so much at least: its row needs room too.
+#: Minimum size that a post counts as: its row needs space too.
 _ROW_BYTES = 4096
 _DAY = timedelta(days=1)
 _SIZE = Coalesce(Sum(Greatest(Length("compressed"), Value(_ROW_BYTES))), Value(0))
-#: Clocks of worker nodes and of the portal differ, and a job may post what it wrote last when it
-#: has ended.
+#: Clocks of worker nodes and of the portal differ, and a job may post its last output after it has
+#: ended.
 _AHEAD = timedelta(minutes=1)
 _AFTER = timedelta(minutes=5)
 
@@ -41,9 +41,9 @@ _AFTER = timedelta(minutes=5)
 def store_posted_log(
     *, token: PhaseToken, job_id: str, stream: Stream, offset: int, data: bytes, at: datetime
 ) -> PostedLog:
-    """Keep the end of a log that begins at a byte; of repeated posts the newest ones stay.
+    """Store the end of a log that starts at byte `offset`; of repeated posts, keep the newest.
 
-    Raises `NotAllowed` if the token is that of another job array, and `LimitReached` if that array,
+    Raises `NotAllowed` if the token belongs to another job array, and `LimitReached` if the array,
     or the jobs of the experiment within a day, have posted too much.
     """
     check_array(token=token, job_id=job_id)
@@ -73,9 +73,7 @@ def store_posted_log(
 
 
 def _check_limits(posted: QuerySet[PostedLog], token: PhaseToken, at: datetime) -> None:
-    """Raise `LimitReached` if the posts of a token, or of its experiment within a day,
-    are too many or too large.
-    """
+    """Raise `LimitReached` if a token, or its experiment within a day, has posted too much."""
     of_token = posted.aggregate(logs=Count("pk"), size=_SIZE)
     if of_token["logs"] >= MOST_OF_AN_ARRAY:
         raise LimitReached(f"The jobs of this array have posted {MOST_OF_AN_ARRAY:,} logs already.")
@@ -109,11 +107,11 @@ def _until_deleted() -> str:
 
 
 def delete_unknown(*, at: datetime) -> int:
-    """Delete posts of a day ago or more for jobs that neither accounting nor capture knows;
-    return how many.
+    """Delete posts older than a day for jobs unknown to accounting and capture;
+    return their number.
 
-    Accounting knows a job once it has ended and its records were collected, so a day counts only as
-    far as these are. Posts on a cluster whose accounting was never read stay.
+    Accounting knows a job once it has ended and its records were collected, so posts within a day
+    before the last collection stay. All posts stay on a cluster whose accounting was never read.
     """
     collected = Collection.objects.filter(cluster=OuterRef("cluster")).values("collected_until")
     jobs = Job.objects.filter(
@@ -130,10 +128,9 @@ def delete_unknown(*, at: datetime) -> int:
 
 
 def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
-    """Return what each of these attempts has posted, by id of the job and stream,
-    the newest of each; in one query.
+    """Return the newest post of each of these attempts, by job ID and stream, in one query.
 
-    Only posts for the job's own experiment count, and of the time of the attempt: job IDs are no
+    Only posts for the job's own experiment, within the time of the attempt, count: job IDs are not
     secret.
     """
     posted: dict[int, dict[Stream, PostedLog]] = {job.pk: {} for job in jobs}
@@ -158,7 +155,7 @@ def _is_of(row: PostedLog, job: Job) -> bool:
 
 
 def posted_block(row: PostedLog) -> Block:
-    """Return what was posted as the end of a log."""
+    """Return a post as the end of a log."""
     data = row.data
     offset = row.first_offset
     return Block(data, offset, offset + len(data), None if offset else 1, Stream(row.stream))

@@ -1,4 +1,4 @@
-"""Re-classify history: judge the kept excerpts of past failures by the catalogue as it is now."""
+"""Re-classify history: evaluate the stored excerpts of past failures with the current catalogue."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -35,18 +35,18 @@ from apps.diagnosis.models import Evidence, KnownError, LogHarvest, Reclassifica
 from apps.diagnosis.permissions import may_edit_catalogue
 
 BATCH = 100
-#: A run without a batch for so long lost its worker or its message, and is continued.
+#: A run without a batch for this long has lost its worker or its message, and is continued.
 LOST = timedelta(seconds=90)
 TASK = "diagnosis.reclassify_batch"
 
 
 class AlreadyRunning(DomainError):
-    """A re-classification is under way; the message says which."""
+    """A re-classification is running already; the message names it."""
 
 
 @transaction.atomic
 def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassification:
-    """Start a preview over the verdicts on jobs that ended since a time.
+    """Start a preview for the verdicts on jobs that ended since a time.
 
     Raises `NotAllowed`, `AlreadyRunning`.
     """
@@ -68,7 +68,7 @@ def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassifi
 
 @transaction.atomic
 def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
-    """Run it again over the same verdicts, storing what changes.
+    """Repeat a previewed run on the same verdicts and store the changes.
 
     Raises `NotAllowed`, `AlreadyRunning`, `InvalidTransition`, `StaleState`.
     """
@@ -82,7 +82,7 @@ def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
 
 @transaction.atomic
 def cancel_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
-    """Stop a run; verdicts that it has changed stay so.
+    """Stop a run; verdicts that it has changed keep the change.
 
     Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
     """
@@ -97,9 +97,7 @@ def _check_may_reclassify(by: Principal) -> None:
 
 
 def _check_none_runs() -> None:
-    """Raise `AlreadyRunning` if a run is under way; until this transaction ends,
-    no other begins.
-    """
+    """Raise `AlreadyRunning` if a run is active; no other can start until this transaction ends."""
     lock_for_this_transaction("reclassification")
     run = Reclassification.objects.filter(state__in=RECLASSIFYING).first()
     if run is not None:
@@ -111,9 +109,10 @@ def _check_none_runs() -> None:
 
 @transaction.atomic
 def reclassify_batch(*, run_id: int, at: datetime) -> bool:
-    """Judge the next verdicts of a run; return whether more are left.
+    """Evaluate the next verdicts of a run; return whether more are left.
 
-    Changes and position commit together: a batch of a killed worker is judged again as a whole.
+    Changes and position are committed together, so that a batch of a killed worker is repeated as a
+    whole.
     """
     run = (
         Reclassification.objects.select_for_update(skip_locked=True)
@@ -154,9 +153,7 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
 
 
 def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
-    """Lock the harvests of the next verdicts, so that none stores a newer analysis while its old
-    one is judged.
-    """
+    """Lock the harvests of the next verdicts, so that none stores a newer analysis meanwhile."""
     jobs = [verdict.job_id for verdict in verdicts.order_by("pk").only("job")[:BATCH]]
     list(
         LogHarvest.objects.filter(job__in=jobs)
@@ -168,7 +165,7 @@ def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
 
 @transaction.atomic
 def continue_lost_runs(*, at: datetime) -> int:
-    """Send the next batch of runs whose worker or message was lost; return how many."""
+    """Enqueue the next batch of runs that lost their worker or message; return their number."""
     lost = Reclassification.objects.filter(state__in=RECLASSIFYING, worked_at__lte=at - LOST)
     ids = list(lost.values_list("pk", flat=True))
     for pk in ids:
@@ -177,9 +174,9 @@ def continue_lost_runs(*, at: datetime) -> int:
 
 
 def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:
-    """Evaluate the excerpts of one job again; return what changes, "" if nothing does.
+    """Evaluate the excerpts of one job again; return the change, "" if there is none.
 
-    A user's verdict stays.
+    A user's override stays.
     """
     harvest = LogHarvest.objects.filter(job=verdict.job_id).prefetch_related("excerpts").first()
     if harvest:
@@ -208,10 +205,10 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
 def _holds_before(
     verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: Catalogue
 ) -> bool:
-    """Return whether the cause is a line before the kept excerpts that its known error still
-    matches as before.
+    """Return whether the cause precedes the stored excerpts and is still valid.
 
-    What the grammar read there cannot be read again without the lines around it, and holds.
+    The known error must still match its line. A cause read by the grammar stays valid, since it
+    cannot be read again without the lines around it.
     """
     starts = {block.stream: block.offset for block in blocks}
     facts = facts_of(verdict.job)

@@ -1,7 +1,8 @@
-"""The end of the log of a job that still runs, read again and again while it grows.
+"""Read the end of the log of a running job, repeatedly while the log grows.
 
-Accounting does not know the job yet: what was captured of it says whose it is, and its scheduler
-where it writes. A worker asks the scheduler, once for a while; a page only reads the file.
+Accounting does not know the job yet: its owner is known from its captured script, the path of its
+log from the scheduler. A worker asks the scheduler and keeps the answer for a while; a page only
+reads the file.
 """
 
 import os
@@ -34,15 +35,15 @@ from apps.jobs.models import Job
 LINES = 200
 TAIL_BYTES = 256 * 1024
 HEAD_BYTES = 1024
-#: Paths are known for so long. A scheduler is asked about an archived job, of whatever task, again
-#: after so long if a question is not answered, or if it did not know the paths.
+#: How long paths are kept, and how long a question to the scheduler about an archived job is not
+#: repeated if it has no answer, or if the scheduler did not know the paths.
 KNOWN_SECONDS = 600
 ASK_SECONDS = 30
-#: Variables of a job that name its working directory.
+#: Environment variables of a job that name its working directory.
 _DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
 
 
-#: Only what was captured says whose log a running job may show.
+#: The captured script is the only source for the owner of a running job's log.
 NOT_TRUSTED = (
     "The log is read when the job ends: its capture host is not trusted, or its captures differ."
 )
@@ -55,7 +56,9 @@ NOTICES = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a reader has seen of a file: inode, size, and checksum of its first bytes."""
+    """The state of a file when a reader last saw it: inode, size,
+    and checksum of its first bytes.
+    """
 
     inode: int
     size: int
@@ -67,9 +70,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class RunningLog:
-    """The end of a log now.
+    """The current end of a log.
 
-    `finished` is the job's record once it has ended: there is nothing to follow then.
+    `finished` is the job's record once it has ended; the log no longer grows then.
     """
 
     archived: ArchivedJob
@@ -85,8 +88,9 @@ class RunningLog:
 
 
 def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
-    """Return what was captured of a job, or of the array of a task (`4711_3`);
-    the newest one that the user may see.
+    """Return the archived job with this ID, or the array of this task (`4711_3`).
+
+    Of several, it is the newest that the user may see.
     """
     job_ids = {job_id, job_id.partition("_")[0]}
     jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=job_ids)
@@ -106,7 +110,7 @@ def running_log(
 ) -> RunningLog:
     """Read the last lines of a log.
 
-    `before` is what the reader saw last: a log that shrank or was replaced says so.
+    `before` is what the reader saw last; a notice reports whether the log shrank or was replaced.
     """
     log = RunningLog(archived, job_id, stream, finished=_finished(archived, job_id))
     paths = cache.get(_key(archived, job_id))
@@ -128,9 +132,7 @@ def running_log(
 
 
 def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
-    """Ask the scheduler of a job that runs for the paths of its logs,
-    and remember them for a while.
-    """
+    """Ask the scheduler for the log paths of a running job and cache them for a while."""
     archived = (
         ArchivedJob.objects.select_related("cluster", "script", "environment")
         .filter(pk=archived_id)
@@ -198,8 +200,8 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
 
 
 def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
-    """Return what happened to a file since it was last seen, as a key of `NOTICES`;
-    empty if it only grew.
+    """Return how a file changed since it was last seen, as a key of `NOTICES`;
+    "" if it only grew.
     """
     if before is None or not before.size:
         return ""
@@ -211,7 +213,7 @@ def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
 
 
 def _finished(archived: ArchivedJob, job_id: str) -> Job | None:
-    """Return the record of the last attempt, unless the scheduler may start the job again."""
+    """Return the record of the last attempt, unless the scheduler may restart the job."""
     around = (archived.submitted_at - CLOCK_TOLERANCE, archived.submitted_at + CLOCK_TOLERANCE)
     jobs = Job.objects.filter(
         cluster=archived.cluster_id, spool_id=archived.job_id, submitted_at__range=around
@@ -225,9 +227,7 @@ def _finished(archived: ArchivedJob, job_id: str) -> Job | None:
 def _as_job(
     archived: ArchivedJob, job_id: str, at: datetime, environment: Mapping[str, str]
 ) -> Job:
-    """Return a job that runs as a row that is not saved:
-    who it belongs to and where it was submitted.
-    """
+    """Return a running job as an unsaved row, with its owner and the place of its submission."""
     return Job(
         cluster=archived.cluster,
         job_id=job_id,

@@ -1,4 +1,4 @@
-"""Sample the logs of successful jobs, and find the lines of a failed job that none of them has."""
+"""Sample the logs of successful jobs, and find lines of a failed job that none of them contains."""
 
 import logging
 import time
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 #: Experiment, stage and release.
 Kind = tuple[int | None, str, str]
-#: So many logs of a kind are kept; a full kind gets a new one as often.
+#: Number of logs kept per kind, and the interval at which a full kind gets a new one.
 LOGS = 40
 RENEWED = timedelta(hours=1)
-#: Logs read in one run, of one kind and of all; among so many of the newest jobs.
+#: Maximum number of logs read in one run, per kind and in total, from this many of the newest jobs.
 PER_KIND = 5
 PER_RUN = 40
 NEWEST = 2_000
-#: Novel lines of one log that are ranked, and those of a job that are shown.
+#: Maximum number of novel lines that are ranked per log, and shown per job.
 RANKED = 20
 SHOWN = 3
 _KEPT_SECONDS = 60.0
@@ -51,7 +51,7 @@ _baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
 
 
 def sample_successes(*, at: datetime) -> int:
-    """Sample the logs of newly completed jobs, kinds with few samples first; return how many.
+    """Sample the logs of newly completed jobs, kinds with few samples first; return their number.
 
     Safe to run twice.
     """
@@ -118,7 +118,7 @@ def _read(job: Job, attempts: Sequence[Job], stream: Stream, path: str) -> Block
 
 
 def _drop_oldest(kind: Mapping[str, object]) -> None:
-    """Delete what is beyond the newest samples of a kind, with their excerpts."""
+    """Delete all but the newest samples of a kind, with their excerpts."""
     newest = SuccessSample.objects.filter(**kind).order_by("-sampled_at", "-pk")
     old = list(newest.values_list("pk", "job")[LOGS:])
     LogHarvest.objects.filter(job__in=[job for _, job in old], job__verdict=None).delete()
@@ -126,10 +126,10 @@ def _drop_oldest(kind: Mapping[str, object]) -> None:
 
 
 def baseline_for(job: Job) -> Baseline | None:
-    """Return what successful jobs of the same stage and release write, else of any release;
-    None if too few are known.
+    """Return the templates of successful jobs of the same stage and release, else of any release.
 
-    Kept for a minute in this process, for few kinds.
+    Return None if there are too few. Results are cached in this process for a minute, for a few
+    kinds.
     """
     kind = (job.experiment_id, job.stage, job.release)
     kept = _baselines.get(kind)
@@ -163,10 +163,10 @@ def _hashes(compressed: bytes | memoryview) -> "Hashes":
 
 
 def with_novel_lines(diagnosis: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
-    """Add the novel lines of a job as reasons where no known error or fact decided;
-    they decide nothing.
+    """Add the novel lines of a job as reasons, unless a known error or fact explains the failure.
 
-    A line that only reports the failure, such as an exit status, comes last.
+    They do not change the verdict. A line that only reports the failure, such as an exit status,
+    comes last.
     """
     verdict = diagnosis.verdict
     explained = verdict.confidence is Confidence.HIGH or (

@@ -1,4 +1,4 @@
-"""Show a job's verdict and let users override it."""
+"""Show the verdict on a job, and let users override it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,13 +28,13 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 from apps.statusboard.models import Service
 
-#: So much of a script is searched for the programs that it runs.
+#: Size of the part of a script that is searched for the programs that it runs.
 SCRIPT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonView:
-    """A reason of a verdict as shown: with the URL of its evidence and the link text."""
+    """A reason of a verdict to show, with the URL of its evidence and the text of the link."""
 
     kind: str
     text: str
@@ -55,8 +55,9 @@ def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
 
 @dataclass(frozen=True, slots=True)
 class JobDiagnosis:
-    """A job's diagnosis as its page shows it; without a verdict,
-    `harvest` has the state of the log analysis.
+    """The diagnosis of a job as its page shows it.
+
+    Without a verdict, `harvest` has the state of the log analysis.
     """
 
     job: Job
@@ -75,8 +76,9 @@ class JobDiagnosis:
 
 
 def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
-    """Return a job's verdict and the state of its log analysis; with `at`,
-    whether a retry waits for the service.
+    """Return the verdict on a job and the state of its log analysis.
+
+    With `at`, the headline reports whether a retry has to wait for the service.
     """
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
@@ -92,7 +94,7 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
 
 
 def _ending_of(job: Job) -> Explanation | None:
-    """Explain the exit code of a job; its script and the end of its log show which programs ran."""
+    """Explain a job's exit code; its script and the end of its log show which programs ran."""
 
     def read_text() -> str:
         script, _ = submission_of(job)
@@ -103,8 +105,9 @@ def _ending_of(job: Job) -> Explanation | None:
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
-    """Return the verdicts on these jobs for the job list, by ID of the job:
-    to wait where their service is down now.
+    """Return the verdicts on these jobs for the job list, by job ID.
+
+    If the service of a verdict is down now, its headline says to wait.
     """
     verdicts = Verdict.objects.filter(job__in=jobs)
     waits = waits_by_service(timezone.now())
@@ -119,7 +122,7 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
 
 
 def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
-    """Return verdict and cause of jobs for the statistics, by ID of the job."""
+    """Return verdict and cause of these jobs for the statistics, by job ID."""
     rows = Verdict.objects.filter(job__in=jobs).values_list("job_id", "verdict", "cause")
     return {job: {"verdict": verdict, "cause": cause} for job, verdict, cause in rows}
 
@@ -180,13 +183,13 @@ def override_verdict(
 
 @transaction.atomic
 def assign_experiments(*, jobs: QuerySet[Job]) -> int:
-    """Give the verdicts on these jobs the experiment that their jobs have now;
-    return how many have changed.
+    """Set the experiment of the verdicts on these jobs to that of the jobs;
+    return how many changed.
     """
     rows = (
         Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
     )
-    differing = rows.exclude(experiment=F("job__experiment"))  # or neither has one
+    differing = rows.exclude(experiment=F("job__experiment"))  # includes rows without experiments
     verdicts = [
         verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
     ]

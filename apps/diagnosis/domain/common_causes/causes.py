@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from apps.diagnosis.domain.common_causes.peeling import Codes, FoundCause
 
 MOST_DAYS = 31
-#: A result is served for so long before it is computed again: records of jobs arrive late.
+#: A result is served for this long, then computed again: records of jobs arrive late.
 FRESH = timedelta(minutes=10)
-#: A page shows the result of a period that ended up to so long before, until the new one is there.
+#: Until a new result exists, a page shows one of a period that ended up to this long before.
 STALE = timedelta(days=1)
-#: A request without a result after so long lost its worker or its message.
+#: A request without a result after this time has lost its worker or its message.
 LOST = timedelta(seconds=90)
 TASK = "diagnosis.analyse_causes"
 _ALL = "all"
@@ -32,7 +32,8 @@ _ALL = "all"
 class CommonCause:
     """A value of an attribute, such as the name of a host, with its failures; see `FoundCause`.
 
-    `query` is that of the list of jobs with the value, empty if that has no such filter.
+    `query` is the query of the job list for the jobs with the value; "" if the list has no such
+    filter.
     """
 
     attribute: str
@@ -53,7 +54,7 @@ class CommonCause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Jobs of a period, those that failed, and what explains them: strongest cause first."""
+    """The jobs of a period, how many failed, and the causes, strongest first."""
 
     since: datetime
     until: datetime
@@ -69,10 +70,10 @@ class Causes:
 
 
 def causes_between(*, since: datetime, until: datetime, user: User, at: datetime) -> Causes:
-    """Return the causes for jobs that ended in [since, until) and that the user may see;
-    computed unless fresh.
+    """Return the causes for jobs that ended in [since, until) and that the user may see.
 
-    Raises `InvalidFields` for a period that is empty or longer than `MOST_DAYS`.
+    They are computed unless a stored result is fresh. Raises `InvalidFields` for a period that is
+    empty or longer than `MOST_DAYS`.
     """
     if until <= since:
         raise InvalidFields({"until": ["Choose an end after the start."]})
@@ -91,11 +92,10 @@ def causes_between(*, since: datetime, until: datetime, user: User, at: datetime
 def newest_causes(
     *, until: datetime, length: timedelta, user: User, at: datetime
 ) -> tuple[Causes | None, bool]:
-    """Return the newest stored causes of a period of this length,
-    and whether newer ones are being computed.
+    """Return the newest stored causes for a period of this length, and whether newer are underway.
 
-    Never reads jobs: a worker computes what is missing or no longer fresh. None: nothing is stored
-    yet.
+    The causes are None if nothing is stored yet. This reads no jobs: a worker computes missing and
+    outdated results.
     """
     scope = _scope(user)
     analysis, _ = CauseAnalysis.objects.get_or_create(
@@ -114,8 +114,9 @@ def newest_causes(
 
 @transaction.atomic
 def analyse(*, analysis_id: int, at: datetime) -> None:
-    """Compute a requested analysis and store its result; does nothing if that is done,
-    or under way elsewhere.
+    """Compute a requested analysis and store its result.
+
+    Does nothing if the result is stored already, or if another worker is computing it.
     """
     rows = CauseAnalysis.objects.select_for_update(skip_locked=True)
     row = rows.filter(pk=analysis_id).exclude(requested_at=None).first()
@@ -125,9 +126,7 @@ def analyse(*, analysis_id: int, at: datetime) -> None:
 
 @transaction.atomic
 def requeue_lost(*, at: datetime) -> int:
-    """Send analyses to a worker again that lost theirs, and delete old ones;
-    return how many were sent.
-    """
+    """Requeue analyses that lost their worker, and delete old ones; return the number requeued."""
     CauseAnalysis.objects.filter(
         Q(analysed_at__lt=at - STALE) | Q(analysed_at=None),
         Q(requested_at__lt=at - STALE) | Q(requested_at=None),
@@ -171,7 +170,7 @@ def _computed(row: CauseAnalysis, at: datetime) -> Causes:
 
 
 def _fields(causes: Causes) -> dict[str, Any]:
-    """Return the values of the fields of a row that stores these causes."""
+    """Return the field values of a row that stores these causes."""
     return {
         "requested_at": None,
         "analysed_at": causes.analysed_at,
@@ -195,7 +194,7 @@ def _named(period: "Period", cause: "FoundCause", stored: "dict[str, Codes]") ->
 
 
 def _causes(row: CauseAnalysis) -> Causes | None:
-    """Return the stored result; None before the first one."""
+    """Return the stored result; None if there is none yet."""
     if row.analysed_at is None:
         return None
     causes = [CommonCause(**fields) for fields in row.causes]

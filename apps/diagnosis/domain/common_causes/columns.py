@@ -1,4 +1,4 @@
-"""Read the jobs of a period as columns of numbers, at a few bytes a job: hashes stand for texts."""
+"""Read the jobs of a period as columns of numbers, a few bytes per job; texts become hashes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from apps.jobs.enums import FAILED_STATES, NONE
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
 
-#: Attributes and their texts in SQL, of `jobs_job j`.
+#: SQL expressions for the text of each attribute, with `jobs_job j`.
 TEXTS = {
     "site": "coalesce((SELECT name FROM clusters_site WHERE id = j.site_id), '')",
     "host": "split_part(j.host, '.', 1)",
@@ -32,7 +32,7 @@ TEXTS = {
     """,
     "user": "j.user",
 }
-#: Attributes that are IDs already, whose texts are looked up for what is found only.
+#: SQL expressions for the number of each attribute. Texts are read only for causes.
 _CODES = {
     "site": "coalesce(j.site_id, 0)",
     "stage": "hashtext(coalesce(j.experiment_id, 0) || ' ' || j.stage)",
@@ -44,15 +44,15 @@ _CODES = {
         "21600)"
     ),
 }
-#: Values of "host and time": a host and the start of six hours, in SQL.
+#: The value of "host and time" in SQL: a host, and the start of a period of six hours.
 _HOST_AND_START = (
     "split_part(j.host, '.', 1), date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 "
     "00:00+00')"
 )
-#: Values of "stage": the key of an experiment and the name of a stage, in SQL.
+#: The value of "stage" in SQL: the key of an experiment, and the name of a stage.
 _EXPERIMENT_AND_STAGE = "(SELECT key FROM accounts_experiment WHERE id = j.experiment_id), j.stage"
 _HOUR = "hour"
-#: Filters of the list of jobs by attribute.
+#: Filters of the job list by attribute.
 _FILTERS = {
     "site": "site",
     "host": "host",
@@ -60,7 +60,7 @@ _FILTERS = {
     "release": "release",
     "user": "user",
 }
-#: Jobs that ended so long after an outage may still have met it.
+#: Jobs that ended up to this long after an outage may have run during it.
 _LONGEST_JOB = timedelta(days=14)
 _PERIOD = """
     FROM jobs_job j
@@ -82,8 +82,9 @@ _HEADER_BYTES = 19  # of PostgreSQL's binary COPY format
 
 @dataclass(frozen=True)
 class Period:
-    """Jobs that ended in [since, until) and completed or failed; of these experiments,
-    None for all.
+    """The jobs of some experiments (None for all) that ended in [since, until).
+
+    Only jobs that completed or failed count.
     """
 
     since: datetime
@@ -111,7 +112,7 @@ class ReadColumns:
 
 
 def read_columns(period: Period) -> ReadColumns:
-    """Read the jobs of a period, and which of them met an outage of a service that they needed."""
+    """Read the jobs of a period, and which of them ran during an outage of a needed service."""
     failed, submission, started, ended, cluster, needs, hour, *others = _copied(period)
     attributes = {_HOUR: hour.astype(np.int64)}
     stored = {_HOUR: np.arange(24)}
@@ -125,7 +126,7 @@ def read_columns(period: Period) -> ReadColumns:
 
 
 def text_of(period: Period, attribute: str, number: int) -> str:
-    """Return the text of a value, such as the name of a host, from any of its jobs."""
+    """Return the text of a value, such as the name of a host, read from any job with the value."""
     if attribute == _HOUR:
         return f"{number:02}:00"
     row = _first_row(period, attribute, number, TEXTS[attribute])
@@ -133,8 +134,9 @@ def text_of(period: Period, attribute: str, number: int) -> str:
 
 
 def job_list_query(period: Period, attribute: str, number: int) -> str:
-    """Return the query of the list of jobs with a value that ended in the period;
-    "" if the list has no such filter.
+    """Return the query of the job list for the jobs of a period with a value.
+
+    Return "" if the list has no such filter.
     """
     filters = {"ended_from": period.since.isoformat(), "ended_to": period.until.isoformat()}
     if attribute in _FILTERS:
@@ -160,7 +162,7 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
 def _first_row(
     period: Period, attribute: str, number: int, expressions: str
 ) -> tuple[Any, ...] | None:
-    """Return expressions of any of the jobs with a value."""
+    """Return the values of SQL expressions for any job with a value; None without such a job."""
     sql = f"SELECT {expressions} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
     with connection.cursor() as cursor:
         cursor.execute(sql, {**period.values, "number": number})
@@ -169,7 +171,10 @@ def _first_row(
 
 
 def _copied(period: Period) -> list[Codes]:
-    """Return one array for each expression; every field has four bytes, so rows have one length."""
+    """Return one array per expression.
+
+    Every field has four bytes, so all rows have equal length.
+    """
     expressions = [*_NUMBERS, *(f"({code})::int" for code in _CODES.values())]
     connection.ensure_connection()
     statement = f"COPY (SELECT {', '.join(expressions)} {_PERIOD}) TO STDOUT (FORMAT BINARY)"
@@ -191,7 +196,7 @@ def _copied(period: Period) -> list[Codes]:
 def _outages(
     period: Period, started: Codes, ended: Codes, cluster: Codes, needs: Codes
 ) -> dict[str, Mask]:
-    """Return for each service that was out which jobs needed it and ran meanwhile."""
+    """Return for each service with an outage which jobs needed it and ran during the outage."""
     rows = StateInterval.objects.filter(state__in=(State.DOWN, State.DEGRADED))
     rows = rows.overlapping(period.since - _LONGEST_JOB, period.until).order_by("started_at")
     spans: dict[int, list[tuple[int, int]]] = {}

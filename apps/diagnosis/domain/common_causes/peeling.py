@@ -1,10 +1,10 @@
-"""Find what failures of many jobs have in common: take the strongest cause, mask its jobs,
+"""Find what the failures of many jobs have in common: take the strongest cause, mask its jobs,
 test again.
 
-Jobs of one submission fail together, so a submission is the unit. What differs within a submission
-(host, site, hour) is compared within it, where its jobs are exchangeable (Mantel-Haenszel). What a
-submission has as a whole (release, stage, user) is compared between submissions of the same stage,
-with the scatter of whole submissions as the measure.
+Jobs of one submission fail together, so the unit is the submission. Attributes that vary within a
+submission (host, site, hour) are compared within it, where its jobs are exchangeable
+(Mantel-Haenszel). Attributes of a whole submission (release, stage, user) are compared between
+submissions of the same stage, and measured by the scatter of whole submissions.
 """
 
 from collections.abc import Mapping
@@ -20,32 +20,31 @@ Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: Probability of an invented cause in one analysis, for all values of all attributes together.
+#: Probability of a false cause in one analysis, for all values of all attributes together.
 FALSE_ALARM = 1e-4
-#: A cause needs so many excess failures; between submissions, it shows in so many of them alike
-#: (the root counts).
+#: Minimum excess failures of a cause. Between submissions, the excess must also show in many of
+#: them alike (this is the square root of their number).
 LEAST_EXCESS = 5.0
 LEAST_ALIKE = 3.0
-#: Other jobs of a stage that a value is compared with.
+#: Minimum number of other jobs of a stage to compare a value with.
 LEAST_OTHERS = 30
 MOST_CAUSES = 20
 SIGMAS = 1.96
 #: Values whose excess is below this many standard deviations need no exact probability.
 _PROMISING = 3.0
-#: Up to so many failures of a value, their probability is computed exactly; the log of one too
-#: small to compute.
+#: Up to this many failures of a value, their probability is computed exactly. `_LEAST_LOG` is the
+#: logarithm used for a probability too small to compute.
 _EXACT = 300
 _LEAST_LOG = -700.0
-#: Pairs of a value and a submission that are counted in an array; more of them are sorted.
+#: Maximum number of pairs of value and submission that are counted in an array; more are sorted.
 _MOST_CELLS = 8_000_000
 
 
 @dataclass(frozen=True)
 class JobColumns:
-    """Jobs as columns: submission, `stage` and other attributes as numbers from 0,
-    and whether each failed.
+    """Jobs as columns: submission, `stage` and other attributes as numbers from 0, and failure.
 
-    `outages` has for each service the jobs that needed it and ran while it was out.
+    `outages` maps each service to the jobs that needed it and ran during an outage.
     """
 
     failed: Mask
@@ -57,10 +56,10 @@ class JobColumns:
 @dataclass(frozen=True)
 class FoundCause:
     """A value of an attribute with more failures than expected; `value` is its number,
-    for an outage 1.
+    1 for an outage.
 
-    `low` and `high` are the ends of the 95 % interval of the excess; `other_jobs` and
-    `other_failed` are those without the value, without jobs of stronger causes.
+    `low` and `high` are the bounds of the 95 % interval of the excess. `other_jobs` and
+    `other_failed` count the jobs without the value, except those of stronger causes.
     """
 
     attribute: str
@@ -80,8 +79,8 @@ class FoundCause:
 
 @dataclass(frozen=True)
 class _Excess:
-    """Failures of each value: counted, expected, variance,
-    and log of the probability of so many.
+    """Failures of each value: count, expectation, variance,
+    and log of the probability of the count.
     """
 
     counted: Numbers
@@ -91,7 +90,7 @@ class _Excess:
 
 
 def find_causes(jobs: JobColumns) -> list[FoundCause]:
-    """Return the causes of failures, strongest first; none where chance explains all of them."""
+    """Return the causes of failures, strongest first; none if chance explains all failures."""
     columns = dict(jobs.attributes) | {
         f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()
     }
@@ -119,11 +118,10 @@ def find_causes(jobs: JobColumns) -> list[FoundCause]:
 
 
 class _Pairs:
-    """Jobs and failures by value and submission: every pair that occurs has a number,
-    and each job that of its pair.
+    """Jobs and failures by value and submission.
 
-    Jobs are counted once, and the explained ones subtracted: a round costs as much as there are
-    pairs, not jobs.
+    Each pair that occurs has a number; `of_job` is the number of each job's pair. Jobs are counted
+    once, then explained jobs are subtracted: the cost of a round depends on the number of pairs.
     """
 
     def __init__(self, codes: Codes, values: int, submission: Codes, units: int) -> None:
@@ -162,18 +160,17 @@ class _Parts:
     failed: Numbers
 
     def failing_share(self) -> Numbers:
-        """Return of each value the share of its jobs that failed."""
+        """Return the share of failed jobs for each value."""
         jobs = np.bincount(self.value, self.jobs, minlength=self.values)
         failed = np.bincount(self.value, self.failed, minlength=self.values)
         return (failed / np.maximum(jobs, 1)).astype(np.float64)
 
 
 def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> FoundCause | None:
-    """Return the cause with the clearest excess, weighted by the share of its jobs that failed;
-    None by chance.
+    """Return the cause with the clearest excess, weighted by its share of failed jobs.
 
-    A host that fails all its jobs comes before an outage that fails a third of all jobs, which
-    would hide it.
+    Return None if chance explains every excess. Because of the weight, a host that fails all its
+    jobs comes before an outage that fails a third of all jobs and would hide the host.
     """
     best = None
     strength = 0.0
@@ -188,7 +185,7 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
                 0,
             )
             if name.startswith("service "):
-                power[0] = 0  # no outage is no cause
+                power[0] = 0  # value 0 means no outage
             power = power * parts.failing_share()
             value = int(np.argmax(power))
             if power[value] > strength:
@@ -201,7 +198,7 @@ def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
     has = parts.value == value
     jobs = int(parts.jobs[has].sum())
     hit = int(parts.failed[has].sum())
-    # Jobs that have nothing to be compared with are expected to fail at the rate of the others.
+    # Jobs that cannot be compared are expected to fail at the rate of the others.
     expected = float(result.expected[value]) + hit - float(result.counted[value])
     excess = hit - expected
     margin = SIGMAS * sqrt(hit * (1 - hit / jobs) + float(result.variance[value]))
@@ -226,9 +223,9 @@ def _within(parts: _Parts) -> _Excess:
     all_k = np.bincount(parts.unit, k)[parts.unit]
     others = all_n - n
     share = all_k / all_n
-    mixed = (others > 0).astype(float)  # a submission of one value tells nothing
+    mixed = (others > 0).astype(float)  # a submission with one value has nothing to compare
     spread = n * share * (1 - share) * others / np.maximum(all_n - 1, 1)
-    # Expected by the other jobs alone: the value's own failures would hide part of it.
+    # Expected from the other jobs alone: the value's own failures would hide part of the excess.
     rate = (all_k - k) / np.maximum(others, 1)
 
     def summed(figures: Numbers) -> Numbers:
@@ -282,7 +279,7 @@ def _between(parts: _Parts, stage_of: Codes) -> _Excess:
 
 
 def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
-    """Return the correlation of the jobs of a submission by moments: 0 if each fails on its own."""
+    """Return the correlation of jobs of a submission by moments; 0 if they fail independently."""
     single = n * p * (1 - p)
     pairs = float((single * (n - 1)).sum())
     if not pairs:
@@ -291,8 +288,9 @@ def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
 
 
 def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
-    """Return the log of the probability of at least so many:
-    a bound for sums of hypergeometric numbers (Hoeffding).
+    """Return the log of the probability of at least the counted failures.
+
+    This is a bound for sums of hypergeometric numbers (Hoeffding).
     """
     tails = np.zeros(len(counted))
     promising = counted - expected > _PROMISING * np.sqrt(np.maximum(expected, 0.1))
@@ -302,12 +300,13 @@ def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
 
 
 def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> float:
-    """Return log P(X >= least), X the failures among `drawn` jobs of each submission,
-    of which `failed` of `jobs` fail.
+    """Return log P(X >= least) for the failures X among `drawn` jobs of each submission.
 
-    Where a submission fails on one host only, the bound of `_poisson_tails` is far from it.
+    In each submission, `failed` of `jobs` fail. If a submission fails on only one host, the bound
+    of `_poisson_tails` is far from this probability.
     """
-    below = np.ones(1)  # probabilities of 0, 1, … failures; all above `least` together in the last
+    # Probabilities of 0, 1, … failures; the last item is that of `least` or more together.
+    below = np.ones(1)
     for n, all_n, all_k in zip(
         drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True
     ):
@@ -329,9 +328,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _poisson_tail(least: int, mean: float) -> float:
-    """Return log P(X >= least) for least > mean, from the first term and the ratio of the
-    following ones.
-    """
+    """Return log P(X >= least) for least > mean, by a geometric series from the first term."""
     if least <= mean:
         return 0.0
     first = least * log(mean) - mean - lgamma(least + 1)

@@ -1,7 +1,4 @@
-"""Count the jobs that met an incident, and the failures that were usual before it.
-
-Each is one query.
-"""
+"""Count the jobs exposed to an incident, and the usual failures before it, with one query each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,21 +16,21 @@ from apps.statusboard.domain.timeline import BEGINNING, Span
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident, StateInterval
 
-#: The baseline is the time so long before the incident.
+#: The baseline is this period before the incident.
 BASELINE = timedelta(days=3)
-#: A baseline needs at least so many jobs.
+#: Minimum number of jobs for a baseline.
 FEWEST = 30
-#: Jobs that ended later than this after the end of an incident are not looked at.
+#: Jobs that ended later than this after the end of an incident are ignored.
 LONGEST_JOB = timedelta(days=14)
-#: Failed jobs over time: at most so many bins, of one of these lengths.
+#: Failed jobs over time: maximum number of bins, each of one of the lengths below.
 MOST_BINS = 60
-#: Longer incidents are shown by their end.
+#: Of a longer incident, only the end is shown.
 LONGEST_SHOWN = timedelta(days=90)
 BIN_SECONDS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
 
-#: Jobs that need a service: their cluster has it, or the stage that they are proven to belong to.
+#: Jobs that need a service: their cluster provides it, or their stage (as proven) requires it.
 _NEEDS = """
     (j.cluster_id = ANY(%(clusters)s) OR (j.request_key, j.experiment_id, j.stage) IN (
         SELECT r.key, r.experiment_id, s.name
@@ -43,7 +40,7 @@ _NEEDS = """
         WHERE x.service_id = %(service)s))
 """
 
-# A job of zero length counts as the moment of its start, like in `statusboard.domain.overlaps`.
+# A job of zero length counts as the moment of its start, as in `statusboard.domain.overlaps`.
 _MET = f"""
     WITH near AS (
         SELECT j.id, j.experiment_id, j.request_key, j.stage, j.site_id,
@@ -85,8 +82,8 @@ _EXPOSED = f"""{_MET}
     FROM found GROUP BY experiment_id, request_key, stage, site_id
 """
 
-# Jobs fail in clumps: the sum of k²/n over submissions, of k failures among n jobs, gives their
-# variance.
+# Jobs of a submission fail together: the variance of k failures among n jobs follows from the sum
+# of k²/n over submissions.
 _USUAL = f"""
     WITH submissions AS (
         SELECT j.experiment_id, j.request_key, j.stage, j.site_id, count(*) AS n,
@@ -114,7 +111,7 @@ _BINS = f"""
 
 @dataclass
 class Usual:
-    """Jobs before the incident: `square_sum` is the sum of k²/n over submissions."""
+    """Jobs before the incident; `square_sum` is the sum of k²/n over submissions."""
 
     jobs: int = 0
     failed: int = 0
@@ -129,7 +126,7 @@ class Usual:
 
     @property
     def clumping(self) -> float:
-        """Return Pearson's overdispersion of failures by submission; at least 1."""
+        """Return Pearson's overdispersion of failures by submission, at least 1."""
         rate = self.failed / self.jobs if self.jobs else 0
         if self.submissions < 2 or not 0 < rate < 1:
             return 1.0
@@ -138,9 +135,7 @@ class Usual:
 
 
 def incident_span(incident: Incident) -> tuple[Span, datetime]:
-    """Return the span of an incident and those merged into it,
-    and until when its state was known.
-    """
+    """Return the span of an incident with those merged into it, and the end of its known state."""
     members = [incident, *incident.merged.all()]
     start = max(min(member.started_at for member in members), BEGINNING)
     end = max(member.ended_at or FOREVER for member in members)
@@ -151,7 +146,7 @@ def incident_span(incident: Incident) -> tuple[Span, datetime]:
 
 
 def count_groups(incident: Incident) -> list[ImpactGroup]:
-    """Return the unsaved groups of jobs that met an incident, each with its baseline."""
+    """Return the unsaved groups of jobs exposed to an incident, each with its baseline."""
     values = _when(incident)
     start = values["start"]
     if values["end"] <= start:
@@ -171,9 +166,7 @@ def count_groups(incident: Incident) -> list[ImpactGroup]:
 
 
 def confirmed_jobs(incident: Incident) -> list[int]:
-    """Return the primary keys of the jobs that failed during an incident because of its service,
-    by verdict.
-    """
+    """Return the primary keys of jobs that, by their verdict, failed because of an incident."""
     values = _when(incident)
     if values["end"] <= values["start"]:
         return []
@@ -181,7 +174,7 @@ def confirmed_jobs(incident: Incident) -> list[int]:
 
 
 def _when(incident: Incident) -> dict[str, Any]:
-    """Return what finds the jobs that met an incident."""
+    """Return the query parameters that select the jobs exposed to an incident."""
     span, known_end = incident_span(incident)
     end = span.ended_at or FOREVER
     return {
@@ -221,7 +214,7 @@ def _group(
 
 
 def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usual]:
-    """Sum the usual jobs by site, by stage and by experiment."""
+    """Sum the usual jobs by site, stage and experiment."""
     baselines: dict[tuple[object, ...], Usual] = {}
     for experiment, _, stage, site, jobs, failed, submissions, square_sum, _ in rows:
         for key in ((experiment, stage, site), (experiment, stage), (experiment,)):
@@ -230,7 +223,7 @@ def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usua
 
 
 def _outages(incident: Incident, start: datetime) -> str:
-    """Return the other outages of the service before the incident, as a literal of ranges."""
+    """Return the service's other outages before the incident, as a multirange literal."""
     rows = StateInterval.objects.filter(
         service=incident.service_id, state__in=(State.DOWN, State.DEGRADED)
     )
@@ -240,7 +233,7 @@ def _outages(incident: Incident, start: datetime) -> str:
 
 def count_bins(incident: Incident, at: datetime) -> Impact:
     """Return an unsaved impact with the failed jobs over time,
-    from before the incident until after it.
+    from before the incident to after it.
     """
     span, _ = incident_span(incident)
     over = min(span.ended_at or at, at)

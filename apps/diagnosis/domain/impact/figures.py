@@ -1,4 +1,4 @@
-"""Read the impact of an incident: what a user may see of it, as sums, excess and lines to retry."""
+"""Read the impact of an incident as a user may see it: sums, excess, and what to retry."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from apps.statusboard.models import Incident
 
 #: Standard deviations of a 95 % interval.
 SIGMAS = 1.96
-#: Delays below this are none.
+#: Shorter delays are ignored.
 SHORTEST_DELAY = timedelta(minutes=1)
 
 _OF_STAGE = (
@@ -44,8 +44,9 @@ _SUMS = (
 
 @dataclass(frozen=True)
 class Excess:
-    """Failures over what was usual, with the ends of its 95 % interval;
-    `jobs` are those with a baseline.
+    """Failures above the usual number, with the bounds of the 95 % interval.
+
+    `jobs` is the number of jobs with a baseline.
     """
 
     jobs: int
@@ -57,13 +58,13 @@ class Excess:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the excess is outside chance."""
+        """Whether the excess is more than chance explains."""
         return self.low > 0
 
 
 @dataclass(frozen=True)
 class StageImpact:
-    """One stage of a request: victims, and what is left to retry.
+    """One stage of a request: its affected jobs, and those left to retry.
 
     `delay_seconds` is None if unknown.
     """
@@ -82,8 +83,8 @@ class StageImpact:
 
 @dataclass(frozen=True)
 class Bins:
-    """Failed jobs by end time: the start of the first bin, the length of each,
-    the number of jobs in each.
+    """Failed jobs by end time: the start of the first bin, the length of a bin,
+    the jobs per bin.
     """
 
     start: datetime
@@ -93,8 +94,9 @@ class Bins:
 
 @dataclass(frozen=True)
 class ImpactFigures:
-    """The impact of an incident on the jobs that a user may see;
-    None as `excess` means no baseline.
+    """The impact of an incident on the jobs that a user may see.
+
+    `excess` is None without a baseline.
     """
 
     counted_at: datetime | None
@@ -123,7 +125,7 @@ class ImpactFigures:
 def impact_of(incident: Incident, user: User) -> ImpactFigures:
     """Return the impact of an incident as last counted, on jobs that the user may see.
 
-    It is not counted yet while the last count met no job and another one is due, as in the first
+    It counts as unknown if the last count included no job and another count is due, as in the first
     minutes.
     """
     impact = Impact.objects.filter(incident=incident.merged_into_id or incident.pk).first()
@@ -156,9 +158,7 @@ def _sums(groups: Collection[ImpactGroup], names: Iterable[str]) -> dict[str, An
 
 
 def _is_first_count_due(impact: Impact) -> bool:
-    """Return whether the last count met no job of any experiment,
-    and what changed since is still to be counted.
-    """
+    """Return whether the last count included no job of any experiment and another count is due."""
     exposed = ImpactGroup.objects.filter(impact=impact).exclude(
         contained=0, containing=0, partial=0
     )
@@ -170,10 +170,10 @@ def _is_delay(row: StageImpact) -> bool:
 
 
 def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
-    """Return the excess of failures over the baselines; None if no group has one.
+    """Return the excess of failures over the baselines; None if no group has a baseline.
 
-    Two things are uncertain: how many would have failed anyhow, and the usual rate itself, which
-    groups with the same baseline share. Both vary by submission, so more than single jobs would.
+    Two numbers are uncertain: how many jobs would have failed anyway, and the usual rate, which
+    groups with the same baseline share. Both vary by submission, and so more than by single job.
     """
     shared: dict[tuple[object, ...], list[ImpactGroup]] = defaultdict(list)
     for group in groups:
@@ -192,7 +192,8 @@ def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
         jobs += exposed
         failed += sum(group.failed for group in members)
         expected += exposed * first.baseline_failed / first.baseline_jobs
-        rate = (first.baseline_failed + 0.5) / (first.baseline_jobs + 1)  # never without variance
+        # The 0.5 and 1 keep the rate, and so the variance, above zero.
+        rate = (first.baseline_failed + 0.5) / (first.baseline_jobs + 1)
         variance += (
             first.clumping * rate * (1 - rate) * (exposed + exposed**2 / first.baseline_jobs)
         )
@@ -202,7 +203,7 @@ def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
 
 
 def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
-    """Sum the groups with failed jobs by request and stage, most eligible jobs first."""
+    """Sum the groups with failed jobs by request and stage, most jobs to retry first."""
     by_stage: dict[tuple[str, str], list[ImpactGroup]] = defaultdict(list)
     for group in groups:
         by_stage[group.request_key, group.stage].append(group)
@@ -219,7 +220,7 @@ def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
 
 
 def _experiments(groups: Iterable[ImpactGroup]) -> list[tuple[str, int]]:
-    """Return the failed jobs of each experiment, most first."""
+    """Return the number of failed jobs of each experiment, highest first."""
     failed_jobs: dict[str, int] = defaultdict(int)
     for group in groups:
         name = group.experiment.name if group.experiment else "No experiment"
@@ -230,7 +231,7 @@ def _experiments(groups: Iterable[ImpactGroup]) -> list[tuple[str, int]]:
 
 
 def _bins(impact: Impact, groups: Iterable[ImpactGroup]) -> Bins:
-    """Sum the bins of the experiments of these groups, which are those that the user may see."""
+    """Sum the bins of the experiments in these groups, which are those that the user may see."""
     seen = {str(group.experiment_id or 0) for group in groups}
     lists = [counts for experiment, counts in impact.bins.items() if experiment in seen]
     return Bins(
@@ -239,7 +240,7 @@ def _bins(impact: Impact, groups: Iterable[ImpactGroup]) -> Bins:
 
 
 def _running(incident: Incident, user: User) -> int:
-    """Return how many jobs that need the service run now; 0 once the incident is closed."""
+    """Return the number of running jobs that need the service; 0 once the incident is closed."""
     if not incident.is_open:
         return 0
     stage = Stage.objects.filter(

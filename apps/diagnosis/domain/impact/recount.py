@@ -1,5 +1,6 @@
-"""Keep the stored impact of incidents equal to a recount: mark what changed, recount marked ones,
-verify at night.
+"""Keep the stored impact of incidents equal to a recount.
+
+Changes mark incidents, marked incidents are recounted, and a nightly run verifies the result.
 """
 
 import logging
@@ -20,19 +21,22 @@ from apps.statusboard.models import Incident
 log = logging.getLogger(__name__)
 
 _IMPACT_LOCK = 4_716_031
-#: A marked incident is recounted again only after so long: jobs arrive every few seconds.
+#: Minimum time between two recounts of an incident: jobs arrive every few seconds.
 PAUSE = timedelta(minutes=2)
-#: The nightly recount covers incidents of so many days.
+#: The nightly recount covers incidents of this period.
 VERIFIED = timedelta(days=30)
 
 
 def mark_incidents(incidents: Iterable[int]) -> None:
-    """Mark incidents, in the caller's transaction, for a recount of their impact."""
+    """Mark incidents for a recount of their impact, in the caller's transaction."""
     DirtyImpact.objects.bulk_create(DirtyImpact(incident_id=pk) for pk in sorted(set(incidents)))
 
 
 def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:
-    """Mark the incidents that these jobs met or, if `baseline`, whose baseline they are part of."""
+    """Mark the incidents that these jobs were exposed to.
+
+    With `baseline`, also mark those whose baseline includes the jobs.
+    """
     before = BASELINE if baseline else timedelta()
     end = Coalesce(OuterRef("ended_at"), Value(FOREVER), output_field=DateTimeField())
     met = jobs.order_by().filter(
@@ -45,7 +49,7 @@ def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:
 
 
 def recount_marked(*, at: datetime, limit: int = 50) -> int:
-    """Recount the impact of marked incidents, those that started last first; return how many."""
+    """Recount the impact of marked incidents, newest first; return the number of incidents."""
     resting = Impact.objects.filter(incident=OuterRef("incident"), counted_at__gt=at - PAUSE)
     marked = DirtyImpact.objects.filter(~Exists(resting)).order_by(
         "-incident__started_at", "-incident_id"
@@ -58,10 +62,10 @@ def recount_marked(*, at: datetime, limit: int = 50) -> int:
 
 @transaction.atomic
 def recount_impact(*, incident_id: int, at: datetime) -> bool:
-    """Recount the impact of one incident; return whether it differs from what was stored.
+    """Recount the impact of one incident; return whether it differs from the stored impact.
 
-    Marks commit with the change that they stand for, and are removed before the count: no change is
-    missed.
+    A mark is committed with the change that it stands for, and removed before the count, so no
+    change is missed.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_IMPACT_LOCK, incident_id])
@@ -83,7 +87,7 @@ def recount_impact(*, incident_id: int, at: datetime) -> bool:
 
 
 def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
-    """Return the figures of groups in a form that compares."""
+    """Return the figures of groups in a form that can be compared."""
     rows = []
     for group in groups:
         figures = []
@@ -95,9 +99,9 @@ def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
 
 
 def verify_impacts(*, at: datetime) -> int:
-    """Recount the impact of recent incidents; return, and log, how many were not as stored.
+    """Recount the impact of recent incidents; log and return how many differed from the stored one.
 
-    Those that are marked, or open, are not expected to be equal.
+    Marked incidents are not counted, since they are expected to differ.
     """
     recent = Incident.objects.filter(
         Q(ended_at=None) | Q(ended_at__gt=at - VERIFIED), merged_into=None

@@ -1,4 +1,4 @@
-"""After an incident: report how many jobs that failed because of it can be retried."""
+"""After an incident, report how many jobs that failed because of it can be retried."""
 
 from datetime import datetime
 
@@ -9,10 +9,10 @@ from apps.statusboard.models import Incident
 
 
 def report_retryable(*, incident: Incident, at: datetime) -> int:
-    """Publish how many jobs failed because of an incident and were not retried since;
-    return how many.
+    """Publish how many jobs failed because of an incident and were not retried;
+    return their number.
 
-    Nothing is published without such jobs, and while an incident that it is merged with is open.
+    Nothing is published without such jobs, or while an incident merged with it is still open.
     """
     if (
         incident.merged_into_id

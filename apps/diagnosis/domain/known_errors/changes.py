@@ -1,4 +1,4 @@
-"""Change known errors: at once or by a proposal, each change a version with who, when and why."""
+"""Change known errors, directly or by a proposal; each change is a version with its author."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
@@ -39,14 +39,12 @@ FIELDS = (
     "pack",
 )
 PORTAL = "opsportal"
-#: The same whether the experiment does not exist, or the user has no role in it.
+#: The same message for an experiment that does not exist and one in which the user has no role.
 NO_EXPERIMENT = "Experiment “{}” not found, or you do not have access."
 
 
 def values_of(row: KnownError) -> dict[str, Any]:
-    """Return the fields of a known error as plain data; the experiment by its key,
-    the expiry in ISO 8601.
-    """
+    """Return the fields of a known error as plain data: experiment as key, expiry in ISO 8601."""
     values = {name: getattr(row, name) for name in FIELDS}
     values["experiment"] = row.experiment.key if row.experiment else ""
     values["expires_at"] = None
@@ -66,11 +64,10 @@ def read_row(
     *,
     experiments: Mapping[str, Experiment] | None = None,
 ) -> tuple[KnownError, dict[str, list[str]]]:
-    """Return an unsaved known error of these values, those missing or None by default,
-    and what is wrong, by field.
+    """Return an unsaved known error with these values, and its problems by field.
 
-    Its expression is not compiled. `experiments` are those that exist, by their key in capitals,
-    for callers that read many rows.
+    Missing fields, and those that are None, get their defaults. The expression is not compiled.
+    Callers that read many rows pass all existing `experiments` by their key in capitals.
     """
     values = {name: value for name, value in values.items() if value is not None}
     key = values.pop("experiment", "")
@@ -99,8 +96,9 @@ def read_row(
 
 
 def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the expression of a row as it was read, with its example;
-    None if there is nothing to compile.
+    """Return the expression of a row that was read, with its example.
+
+    Return None if there is nothing to compile.
     """
     if "regex" in problems or not row.regex or not row.example:
         return None
@@ -108,7 +106,7 @@ def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str,
 
 
 def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
-    """Return an unsaved known error of these values, those missing or None by default.
+    """Return an unsaved known error with these values; missing fields and None get their defaults.
 
     Raises `InvalidFields`.
     """
@@ -137,11 +135,11 @@ def submit_change(
     base: int | None = None,
     propose: bool = False,
 ) -> KnownErrorChange:
-    """Change a known error, or propose it where the user may not edit the catalogue or wants a
-    review.
+    """Change a known error, or propose the change.
 
-    `base` is the version that the user has seen: 0 for a new known error, None for whatever it is.
-    Raises `NotAllowed`, `InvalidFields`, and `StaleState` if another user changed it since.
+    A change is proposed if the user may not edit the catalogue or requests a review. `base` is the
+    version that the user has seen: 0 for a new known error, None to skip the check. Raises
+    `NotAllowed`, `InvalidFields`, and `StaleState` if another user changed it since.
     """
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
@@ -186,7 +184,7 @@ def submit_change(
 
 
 def _check_experiment(values: Mapping[str, Any], old: KnownError | None, by: Principal) -> None:
-    """Raise `InvalidFields` if the values name another experiment, which the user does not see."""
+    """Raise `InvalidFields` if the values name another experiment that the user cannot see."""
     key = str(values.get("experiment") or "")
     is_unchanged = old is not None and old.experiment is not None and old.experiment.key == key
     if key and not is_unchanged and visible_experiment(key, by) is None:
@@ -194,10 +192,10 @@ def _check_experiment(values: Mapping[str, Any], old: KnownError | None, by: Pri
 
 
 def visible_experiment(key: str, by: Principal | None) -> Experiment | None:
-    """Return the experiment of a key in any case; None if there is none,
-    or if the user has no role in it.
+    """Return the experiment with this key, ignoring case.
 
-    Without a user, every experiment is visible.
+    Return None if there is none, or if the user has no role in it. Without a user, every experiment
+    is visible.
     """
     experiment = Experiment.objects.filter(key__iexact=key).first()
     if experiment and by is not None and not scope_of(by).sees(experiment.pk):
@@ -206,10 +204,10 @@ def visible_experiment(key: str, by: Principal | None) -> Experiment | None:
 
 
 def proposed_values(change: KnownErrorChange) -> dict[str, Any]:
-    """Return the values that approving a proposal gives: its own in the fields that it changes,
-    else the present ones.
+    """Return the values that a known error has after a proposal is approved.
 
-    What it changes is what differed from the version that it was made from.
+    Only the fields that differed from the version on which the proposal is based change; all others
+    keep their current values.
     """
     row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
     now = values_of(row) if row else {}
@@ -256,10 +254,9 @@ def decide_change(
 
 @transaction.atomic
 def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, reason: str) -> int:
-    """Save several known errors, each as a version with its change, and compile once;
-    return how many differed.
+    """Save several known errors, each as a version with its change, and compile once.
 
-    Raises `InvalidFields` if the catalogue would not compile with them.
+    Return how many differed. Raises `InvalidFields` if the catalogue would not compile with them.
     """
     _lock_catalogue()
     saved = 0
@@ -291,8 +288,8 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
 
 @transaction.atomic
 def disable_expired(*, at: datetime) -> int:
-    """Disable known errors whose expiry has passed, each with a version that says so;
-    return how many.
+    """Disable known errors whose expiry has passed, each with a new version;
+    return their number.
     """
     expired = KnownError.objects.select_related("experiment").filter(
         enabled=True, expires_at__lte=at
@@ -300,7 +297,8 @@ def disable_expired(*, at: datetime) -> int:
     if not expired.exists():
         return 0
     _lock_catalogue()
-    rows = list(expired)  # as the lock found them: another user may have extended one meanwhile
+    # Evaluate the query again under the lock: another user may have extended an expiry meanwhile.
+    rows = list(expired)
     for row in rows:
         row.enabled = False
         change = KnownErrorChange(
@@ -314,14 +312,15 @@ def disable_expired(*, at: datetime) -> int:
 
 
 def _lock_catalogue() -> None:
-    """Lock the catalogue until the end of the transaction: changes come one after the other."""
+    """Lock the catalogue until the end of the transaction, so that changes are made in sequence."""
     CatalogueState.objects.get_or_create(pk=1)
     CatalogueState.objects.select_for_update().get(pk=1)
 
 
 def _set_version(change: KnownErrorChange) -> None:
-    """Make an applied change the version of the catalogue: its number never comes again,
-    even after a restore.
+    """Make an applied change the version of the catalogue.
+
+    Its number is never reused, even after a restore.
     """
     CatalogueState.objects.filter(pk=1).update(number=change.pk)
 

@@ -1,5 +1,6 @@
-"""The catalogue in force: compiled once per version in workers;
-pages search by it in processes that can be killed.
+"""The catalogue in force, compiled once per version in workers.
+
+Pages search with it in processes that can be killed.
 """
 
 import logging
@@ -14,17 +15,17 @@ from apps.diagnosis.models import CatalogueState, KnownError
 
 log = logging.getLogger(__name__)
 
-#: To compile the catalogue in a new process takes 0.3 s of it.
+#: Compiling the catalogue in a new process takes 0.3 s of this.
 PAGE_SECONDS = 4.0
 _compiled: Catalogue | None = None
 _patterns: tuple[str, tuple[Pattern, ...]] = ("", ())
 
 
 def current() -> Catalogue:
-    """Return the catalogue in force: one query if its version is the one compiled last.
+    """Return the catalogue in force, with one query if its version is compiled already.
 
-    Before the first load of the shipped rows, and if the rows do not compile, it is the shipped one
-    or the last.
+    Before the shipped rows are first loaded, this is the shipped catalogue. If the rows do not
+    compile, it is the last one that did, or the shipped one.
     """
     global _compiled  # noqa: PLW0603 -- one compiled catalogue per process
     number = CatalogueState.objects.values_list("number", flat=True).first()
@@ -40,8 +41,9 @@ def current() -> Catalogue:
 
 
 def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
-    """Return the hits of the catalogue in force in what a page shows;
-    none if they take too long to find.
+    """Return the hits of the catalogue in force in the part of a log that a page shows.
+
+    Return none if they take too long to find.
     """
     try:
         return POOL.call(catalogue_hits, _current_patterns(), facts, block, seconds=PAGE_SECONDS)
@@ -51,7 +53,7 @@ def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
 
 
 def _current_patterns() -> tuple[Pattern, ...]:
-    """Return the patterns in force, which are read again when the version has changed."""
+    """Return the patterns in force, read again only if the version has changed."""
     global _patterns  # noqa: PLW0603 -- one version per process
     number = CatalogueState.objects.values_list("number", flat=True).first()
     if number is None:
@@ -67,7 +69,7 @@ def current_classifiers() -> Mapping[str, LogClassifier]:
 
 
 def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
-    """Return known errors as the engine's patterns, by ID."""
+    """Return known errors as patterns of the engine."""
     keys = dict(KnownError.objects.exclude(experiment=None).values_list("pk", "experiment__key"))
     patterns = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Known errors as YAML: export, and import with every fault and its line."""
+"""Export known errors as YAML, and import them with every fault and its line."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -50,7 +50,9 @@ for _writer in (_Dumper, _FastDumper):  # `parse_yaml` reads more texts as numbe
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import does, or would do: IDs, and faults; with faults nothing is stored."""
+    """The IDs that an import changes or would change, and its faults; with faults,
+    nothing is stored.
+    """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -59,9 +61,7 @@ class Imported:
 
 
 def write_known_errors(rows: Iterable[KnownError]) -> str:
-    """Return known errors as YAML, which `import_known_errors` reads;
-    fields without a value are left out.
-    """
+    """Return known errors as YAML for `import_known_errors`, without fields that have no value."""
     entries = []
     for row in rows:
         entry: dict[str, Any] = {"id": row.id}
@@ -75,10 +75,10 @@ def write_known_errors(rows: Iterable[KnownError]) -> str:
 
 
 def _write_entry(entry: dict[str, Any]) -> str:
-    """Return one entry as PyYAML writes it.
+    """Return one entry exactly as PyYAML writes it.
 
-    libyaml takes a sixth of the time, but wraps quoted escapes elsewhere and escapes characters
-    such as emoji.
+    libyaml takes a sixth of the time, but breaks quoted escapes at other places and escapes
+    characters such as emoji. So it is used only for plain text.
     """
     texts = [value for value in entry.values() if isinstance(value, str)]
     is_plain = all(text.isprintable() and max(text) <= _LAST_PLAIN for text in texts)
@@ -92,10 +92,8 @@ def import_known_errors(
 ) -> Imported:
     """Add and change known errors from YAML: all of them or, with a fault, none.
 
-    Known errors not named stay.
-
-    Fields that are left out keep their values. Users who may not edit the catalogue propose. Raises
-    `NotAllowed`.
+    Known errors that the text does not name stay, and so do the values of fields that are left out.
+    For users who may not edit the catalogue, the changes become proposals. Raises `NotAllowed`.
     """
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
@@ -141,7 +139,7 @@ def _check(
     values_by_id: dict[str, dict[str, Any]],
     done: Imported,
 ) -> tuple[str, str] | None:
-    """Check one entry; add its values to `values_by_id`, and its ID to `done` by what it changes.
+    """Check one entry; add its values to `values_by_id`, and its ID to the matching list of `done`.
 
     Return its expression and example, if there are any to compile.
     """
@@ -182,8 +180,8 @@ def _check(
 def _check_expressions(
     expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal
 ) -> None:
-    """Compile the expressions of the entries at these paths, all within one budget,
-    and note their faults.
+    """Compile the expressions of the entries at these paths within one budget,
+    and add their faults.
     """
     try:
         faults = expression_faults(list(expressions.values()), by=by)

@@ -1,6 +1,4 @@
-"""Check the expressions of known errors and packs before anyone has reviewed them: all together,
-within one budget.
-"""
+"""Check unreviewed expressions of known errors and packs, all within one time budget."""
 
 from collections.abc import Sequence
 
@@ -9,16 +7,15 @@ from apps.core.domain.expression_runs import expression_run
 from apps.diagnosis.engine.catalogue import regex_faults, set_fault
 
 CHECK_SECONDS = 2.0
-#: To compile the whole catalogue takes 0.2 s where nothing else runs.
+#: Compiling the whole catalogue takes 0.2 s on an idle host.
 SET_SECONDS = 5.0
 
 
 def expression_faults(expressions: Sequence[tuple[str, str | None]], *, by: Principal) -> list[str]:
     """Return why each expression cannot be used, "" if it can.
 
-    The second of a pair is an example, which it must match.
-
-    Raises `TooCostly` if they take too long together.
+    The second item of a pair is an example that the expression must match. Raises `TooCostly` if
+    all checks together take too long.
     """
     if not expressions:
         return []

@@ -1,4 +1,4 @@
-"""Jobs of known errors over time, from the daily totals by cause: no raw job is counted."""
+"""Count the jobs of known errors over time, from the daily totals by cause."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Failed jobs that a known error decided in 30 days: sums, the last one,
-    and counts of each day, oldest first.
+    """The jobs whose failure in 30 days is due to a known error: sums, the last one, daily counts.
+
+    `daily` starts with the oldest day.
     """
 
     jobs: int
@@ -27,7 +28,7 @@ class Figures:
 
 
 def days_until(at: datetime) -> list[datetime]:
-    """Return the starts of the days that figures cover, in UTC, oldest first."""
+    """Return the starts of the days that the figures cover, in UTC, oldest first."""
     today = hour_of(at).replace(hour=0)
     return [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
 
@@ -35,7 +36,9 @@ def days_until(at: datetime) -> list[datetime]:
 def figures_of(
     user: User, *, at: datetime, only: Collection[str] | None = None
 ) -> dict[str, Figures]:
-    """Return the figures of the jobs that the user may see, by ID; without jobs, none."""
+    """Return the figures of the jobs that the user may see, by known error;
+    only those with jobs.
+    """
     days = days_until(at)
     totals = (
         DailyCauseTotals.objects.visible_to(user)
@@ -60,14 +63,14 @@ def figures_of(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change with the fields that differ from the version before: (field, old, new)."""
+    """A change with the fields that differ from the previous version: (field, old, new)."""
 
     change: KnownErrorChange
     differences: list[tuple[str, str, str]]
 
 
 def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, str, str]]:
-    """Return (field, old, new) of each field that differs."""
+    """Return (field, old, new) for each field that differs."""
     names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
     different = []
     for name, value in new.items():
@@ -84,7 +87,7 @@ def _words(value: object) -> str:
 
 def history_of(known_error: str) -> list[Step]:
     """Return all changes of a known error, newest first,
-    each with what differs from the version before it.
+    with differences to the previous version.
     """
     changes = list(KnownErrorChange.objects.filter(known_error=known_error).order_by("pk"))
     steps: list[Step] = []

@@ -1,4 +1,4 @@
-"""Known errors that were left out of logs because they are too slow for them."""
+"""Count known errors that were left out of log analyses because they are too slow."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,9 @@ PORTAL = "opsportal"
 
 
 def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> None:
-    """Count analyses of jobs' logs that left known errors out, given by their IDs,
-    in the caller's transaction.
+    """Count analyses that left known errors out, given by job and ID, in the caller's transaction.
 
-    The first one since the expression was changed notifies the approvers.
+    The first omission since the expression was changed notifies the approvers.
     """
     analyses: Counter[str] = Counter()
     last_jobs: dict[str, Job] = {}
@@ -28,7 +27,7 @@ def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> 
     if not analyses:
         return
 
-    rows = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # locked in one order by all
+    rows = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # one order for all locks
     for row in rows:
         _, is_first = KnownErrorOmission.objects.get_or_create(
             known_error=row, defaults={"since": at, "last_at": at}
@@ -41,5 +40,5 @@ def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> 
 
 
 def forget_omissions(known_error: str) -> None:
-    """Start again with a known error whose expression has changed."""
+    """Reset the count of a known error whose expression has changed."""
     KnownErrorOmission.objects.filter(known_error=known_error).delete()

@@ -1,11 +1,11 @@
-"""Propose a known error from a line of a log: its pattern by masking what varies, and an ID."""
+"""Propose a known error from a line of a log: a pattern that masks variable parts, and an ID."""
 
 import re
 
 from apps.diagnosis.engine.plain_lines import peel
 
 LONGEST = 300
-#: What varies from job to job, the most specific first, and what stands for it in the pattern.
+#: Parts that vary from job to job, most specific first, each with its pattern and replacement.
 _MASKS = (
     ("url", r"[a-z][a-z0-9+.\-]{1,20}://[^\s'\"<>)]{1,300}", r"\S{1,300}"),
     ("path", r"(?:~|\.{1,2})?/[\w.@%+:~\-]{1,100}(?:/[\w.@%+:~\-]{0,100}){0,40}", r"\S{1,300}"),
@@ -31,7 +31,7 @@ _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 def pattern_of(line: str) -> str:
-    """Return a pattern that matches this line and others like it; "" for a line without words."""
+    """Return a pattern that matches this line and similar ones; "" for a line without words."""
     message = peel(line).message[:LONGEST].strip()
     parts = []
     end = 0

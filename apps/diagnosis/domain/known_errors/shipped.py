@@ -1,5 +1,6 @@
-"""Load the shipped known errors into the database; rows that a site has edited are kept,
-and the change is offered.
+"""Load the shipped known errors into the database.
+
+Rows that a site has edited are kept; new shipped values for them become proposals.
 """
 
 from dataclasses import dataclass
@@ -19,9 +20,7 @@ COLUMNS = ("title", "category", "service", "regex", "role", "advice", "example",
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load did: rows added, changed, and changes offered because the site had edited the
-    row.
-    """
+    """The result of a load: rows added, rows changed, and proposals for rows edited by the site."""
 
     added: int = 0
     changed: int = 0
@@ -30,10 +29,10 @@ class Loaded:
 
 @transaction.atomic
 def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
-    """Load the shipped catalogue. Does nothing if this version was loaded before.
+    """Load the shipped catalogue; do nothing if this version was loaded before.
 
-    A row no longer shipped is disabled, unless the site edited it. New rows are valid: the
-    catalogue is checked as it is read.
+    A row no longer shipped is disabled, unless the site edited it. New rows are valid, since the
+    catalogue is checked when it is read.
     """
     catalogue = catalogue or built_in()
     CatalogueState.objects.get_or_create(pk=1)
@@ -81,9 +80,7 @@ def _is_edited(row: KnownError) -> bool:
 
 
 def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
-    """Change a row to its shipped values; if it was edited or made here,
-    return a proposal of them instead.
-    """
+    """Change a row to its shipped values; for a row edited or created here, return a proposal."""
     edited = _is_edited(row)
     fields = changed_fields(row.shipped or {}, shipped)
     row.shipped = shipped

@@ -1,6 +1,6 @@
-"""Align the lines of two logs by what is left of them without what differs in every run.
+"""Align the lines of two logs after masking the parts that differ in every run.
 
-Runs in a process of its own, which is killed if it takes too long: this module needs no settings.
+This runs in a separate process, which is killed if it takes too long: the module needs no settings.
 """
 
 import re
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from apps.archive.domain.comparison import Row, compare_lines, normalised
 
-#: Numbers differ from run to run, except exit codes, signals and status codes, which tell a failure
-#: from a success.
+#: Numbers differ from run to run, except exit codes, signals and status codes, which distinguish a
+#: failure from a success.
 _NUMBERS = re.compile(
     r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: "
     r")(?<!errno=)"
@@ -25,9 +25,7 @@ LINE_CHARACTERS = 1000
 
 
 def masked(line: str, job_id: str) -> str:
-    """Return a line without times, IDs, paths, names of files, numbers, ordinals,
-    and the width of columns.
-    """
+    """Return a line without times, IDs, paths, file names, numbers, ordinals and column widths."""
     text = normalised(line[:LINE_CHARACTERS], job_id=job_id)
     text = _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
     return _SPACES.sub(" ", _SIGNS.sub("", text)).strip()
@@ -36,8 +34,8 @@ def masked(line: str, job_id: str) -> str:
 def align(
     left: Sequence[str], right: Sequence[str], left_id: str, right_id: str
 ) -> tuple[list[Row], list[bool]]:
-    """Return the rows of two logs, and for each whether the other log has nothing like it
-    anywhere.
+    """Return the rows of two logs, and for each whether the other log lacks such a line
+    everywhere.
     """
     keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
     rows = compare_lines(left, right, *keys)

@@ -1,4 +1,4 @@
-"""The log of a failed job beside that of a job of the same kind that succeeded."""
+"""Compare the log of a failed job with that of a successful job of the same kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 
-#: Of each log, so much is compared: its start and its end.
+#: Maximum size of each log that is compared; of a longer log, the end is compared.
 MOST_BYTES = 2_000_000
 MOST_LINES = 20_000
 SECONDS = 4.0
@@ -27,13 +27,13 @@ CONTEXT = 3
 NEAREST = 10
 SHORTEST_FOLD = 3
 LOOK_AROUND = timedelta(days=60)
-#: Rows of differences on a page.
+#: Maximum number of rows on a page.
 MOST_ROWS = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A job that completed, and in words why it is one to compare with."""
+    """A completed job to compare with, and a text that says what it has in common with the job."""
 
     job: Job
     words: str
@@ -41,7 +41,7 @@ class Sibling:
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """Two lines that face each other; `is_new` where the other log has nothing like it."""
+    """Two lines side by side; `is_new` if the other log contains no similar line."""
 
     row: Row
     is_new: bool
@@ -53,9 +53,7 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class ShownFold:
-    """Rows that are not shown: equal lines, or lines of one log that repeat what the other
-    has too.
-    """
+    """Rows that are not shown: equal lines, or lines of one log that the other has elsewhere."""
 
     count: int
     words: str
@@ -64,7 +62,7 @@ class ShownFold:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the logs part: the rows that follow are what went differently."""
+    """The first difference between the logs; the rows that follow differ."""
 
     left: int | None
     right: int | None
@@ -89,8 +87,8 @@ class LogComparison:
 
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
-    """Return completed jobs of the same kind, the best first: on the same host,
-    then the nearest in time.
+    """Return completed jobs of the same kind, best first: on the same host,
+    then nearest in time.
     """
     stage = job.stage.removesuffix(DEBUG_STAGE)
     kinds = []
@@ -140,7 +138,7 @@ def _words(job: Job, other: Job, kind: str) -> str:
 def compare_logs(
     job: Job, *, user: User, stream: Stream, chosen: Job | None = None, every_line: bool = False
 ) -> LogComparison:
-    """Compare the log of a job with that of a sibling, the best unless one is chosen."""
+    """Compare the log of a job with that of a sibling: the chosen one, or else the best."""
     siblings = siblings_of(job, user=user)
     comparison = LogComparison(job, stream, siblings)
     other = chosen or (siblings[0].job if siblings else None)
@@ -181,7 +179,7 @@ def compare_logs(
 
 
 def _lines(job: Job, stream: Stream) -> tuple[list[RawLine], bool]:
-    """Return the lines of a log, and whether these are all: of a large one the end."""
+    """Return the lines of a log, of a large log only its last, and whether these are all."""
     with open_log_text(job, stream) as text:
         if text.end - text.begin <= MOST_BYTES:
             begin = text.begin
@@ -202,7 +200,7 @@ def _texts(lines: Sequence[RawLine]) -> list[str]:
 def _phases(
     left: Sequence[RawLine], right: Sequence[RawLine], experiment_id: int | None
 ) -> tuple[tuple[str, int | None, int | None], ...]:
-    """Return each phase of the failed job with its seconds in both logs."""
+    """Return each phase with its seconds in both logs."""
     sides = []
     for lines in (left, right):
         data = b"\n".join(line.raw for line in lines)
@@ -220,9 +218,7 @@ def _shown(
     *,
     every_line: bool,
 ) -> tuple[ShownRow | ShownFold | Divergence, ...]:
-    """Return the rows of the page: those that are new in one log, with context,
-    all others folded.
-    """
+    """Return the rows of the page: rows that are new in one log with context, others folded."""
     new_rows = [at for at, is_new in enumerate(new) if is_new]
     first = new_rows[0] if new_rows else None
     near: set[int] = set()

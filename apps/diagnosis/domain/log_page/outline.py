@@ -1,6 +1,4 @@
-"""What a log is made of: its phases and the levels of its lines,
-found in its bytes in one pass each.
-"""
+"""Find the phases of a log and the levels of its lines, in one pass each."""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from apps.diagnosis.engine.plain_lines import clean
 
 MOST_PHASES = 200
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
-#: How jobs mark their phases: plainly, by `ops-phase`, as the runners of GitHub and GitLab.
+#: Phase markers of jobs: plain ones, and those of `ops-phase` and of GitHub and GitLab runners.
 _PHASE = re2.compile(
     rb"(?m)^(?:==> |\[)?(?:"
     + _CLOCK
@@ -41,7 +39,7 @@ _LEVELS = re2.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase of a job: its bytes [begin, end), and its duration if the log has it.
+    """A phase of a job: its bytes [begin, end), and its duration if the log contains it.
 
     `done` is None while unknown.
     """
@@ -56,15 +54,16 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class LevelLine:
-    """A line with a level, by the offset of its first byte."""
+    """A line with a level, identified by the offset of its first byte."""
 
     offset: int
     level: Level
 
 
 class PhaseMark(NamedTuple):
-    """A line that starts the phase `name`, or ends the current one if that is empty;
-    times if the line has them.
+    """A line that starts the phase `name`, or that ends the current phase if `name` is empty.
+
+    Times are None if the line contains none.
     """
 
     begin: int
@@ -75,8 +74,8 @@ class PhaseMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackMarks:
-    """What the pack of an experiment marks in a block: phases in order,
-    and levels by the first byte of their line.
+    """Markers found with an experiment's pack: phases in order,
+    and levels by the start of the line.
     """
 
     phases: Sequence[PhaseMark] = ()
@@ -87,13 +86,14 @@ NO_PACK_MARKS = PackMarks()
 
 
 def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:
-    """Search a block by the expressions of a pack, in a time that depends on them."""
+    """Search a block with the expressions of a pack; their cost is not bounded."""
     return PackMarks(_pack_phases(data, markers), _pack_levels(data, markers))
 
 
 def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> list[Phase]:
-    """Return the phases of a block of whole lines that starts at `offset`, in order;
-    what comes first has no name.
+    """Return the phases of a block of whole lines that starts at `offset`, in order.
+
+    Lines before the first marker belong to no phase.
     """
     phases: list[Phase] = []
     for mark in merge(_marks_in(data), marked.phases, key=lambda mark: mark.begin):
@@ -113,7 +113,7 @@ def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> li
 
 
 def _marks_in(data: bytes) -> Iterator[PhaseMark]:
-    """Yield the markers that the portal knows, in order."""
+    """Yield the phase markers that the portal knows, in order."""
     for match in _PHASE.finditer(data):
         fields = {key.decode(): value for key, value in match.groupdict().items()}
         name = fields["name"] or fields["ops_name"] or fields["group"] or fields["section"]
@@ -170,7 +170,7 @@ def _time(raw: bytes | None) -> datetime | None:
     try:
         if raw:
             return datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None)
-    except ValueError:  # the job's own words
+    except ValueError:  # the log contains a time that does not exist
         pass
     return None
 
@@ -178,7 +178,7 @@ def _time(raw: bytes | None) -> datetime | None:
 def _epoch(raw: bytes | None) -> datetime | None:
     if not raw:
         return None
-    # Without a zone: only differences count.
+    # Naive, because only differences are used.
     return datetime.fromtimestamp(int(raw), tz=None)  # noqa: DTZ006
 
 
@@ -188,7 +188,7 @@ def _between(start: datetime | None, end: datetime | None) -> int | None:
 
 
 def _pack_levels(data: bytes, markers: Markers) -> dict[int, Level]:
-    """Return the level of lines as an experiment marks them, by their first byte."""
+    """Return the levels of lines that an experiment marks, by the first byte of the line."""
     levels: dict[int, Level] = {}
     for level, regex in markers.levels:
         for match in compile_pattern(regex).finditer(data):
@@ -197,8 +197,9 @@ def _pack_levels(data: bytes, markers: Markers) -> dict[int, Level]:
 
 
 def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> Iterator[LevelLine]:
-    """Yield the lines of a block that have a level, in order;
-    what the experiment calls it counts first.
+    """Yield the lines of a block that have a level, in order.
+
+    A level marked by the experiment takes precedence.
     """
     own = {offset + begin: level for begin, level in marked.levels.items()}
     ours = [LevelLine(at, own[at]) for at in sorted(own)]
@@ -213,6 +214,6 @@ def _known_levels(data: bytes, offset: int, own: Container[int]) -> Iterator[Lev
 
 
 def phase_at(phases: Sequence[Phase], offset: int) -> int | None:
-    """Return the index of the phase that holds a byte."""
+    """Return the index of the phase that contains a byte; None before the first phase."""
     index = bisect_right([phase.begin for phase in phases], offset) - 1
     return index if index >= 0 else None

@@ -1,6 +1,4 @@
-"""What the pack of an experiment marks in a log,
-found in a process that is killed when it takes too long.
-"""
+"""Find the markers of an experiment's pack in a log, in a process that is killed if too slow."""
 
 from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
@@ -18,12 +16,12 @@ BUSY = (
 
 
 def pack_marks(data: bytes, experiment_id: int | None) -> tuple[PackMarks, str]:
-    """Return what the pack in force marks in a block, and what is missing in words."""
+    """Return the markers of the pack in force in a block, and a message if they are missing."""
     return marks_by(markers_of(experiment_id), data)
 
 
 def marks_by(markers: Markers, data: bytes) -> tuple[PackMarks, str]:
-    """Return what these expressions mark in a block, and what is missing in words."""
+    """Return the markers of these expressions in a block, and a message if they are missing."""
     if markers == NO_MARKERS:
         return NO_PACK_MARKS, ""
     try:

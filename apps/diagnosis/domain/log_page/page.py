@@ -1,8 +1,7 @@
-"""The page of a log: a window of it in rows by phase, its outline,
-and the way to every other place in it.
+"""The page of a log: a window of its rows by phase, its outline, and links to all other places.
 
-Of a log of any size at most a few megabytes are read, except for a search, which has a budget of
-time.
+At most a few megabytes of a log of any size are read, except for a search, which has a time
+budget.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,24 +46,25 @@ from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
 from apps.jobs.models import Job
 
-#: A log up to this size is folded as a whole; of a larger one a window around a place.
+#: A log up to this size is shown folded as a whole; a larger one as a window around a place.
 WHOLE_BYTES = 1_000_000
 WINDOW_BYTES = 400_000
 BEFORE_BYTES = 300_000
-#: Of a log that is larger than the first, the last part alone is searched for phases and levels.
+#: Above the first size, only the last part of a log is searched for phases and levels.
 OUTLINE_BYTES = 2_000_000
 OUTLINE_TAIL_BYTES = 1_000_000
 MOST_LEVEL_LINES = 10_000
 PLAIN_LINES = 500
 LINES_BEFORE = 50
-#: Of a line that is too long to show, so much is shown before a place in it.
+#: Bytes shown before a place in a line that is too long to show.
 BEFORE_PLACE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What a page shows: a place, a range of bytes, a level, a search;
-    `part` are the bytes of a fold to open.
+    """The request for a page: a place, a range of bytes, a level or a search.
+
+    `part` is the range of bytes of a fold to open.
     """
 
     at: int | None = None
@@ -79,7 +79,7 @@ class PageQuery:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A phase with its rows in the window; no rows where the window is elsewhere."""
+    """A phase with its rows in the window; without rows if the window is elsewhere."""
 
     phase: Phase | None
     failed: bool
@@ -91,7 +91,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class KnownError:
-    """A known error of the log, with the first line that it matched and how often it did."""
+    """A known error in the log, with its first line and its number of lines."""
 
     mark: Mark
     offset: int
@@ -100,8 +100,9 @@ class KnownError:
 
 @dataclass(frozen=True, slots=True)
 class Novelty:
-    """The lines shown that none of so many successful logs has;
-    without such logs nothing is known.
+    """The shown lines that occur in none of the `logs` successful logs.
+
+    Without such logs, there are no novel lines.
     """
 
     logs: int = 0
@@ -110,9 +111,7 @@ class Novelty:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The place in a list of offsets: which of how many,
-    and where the previous and the next are.
-    """
+    """A position in a list of offsets, counted from 1, and the previous and next offset."""
 
     current: int = 0
     count: int = 0
@@ -122,9 +121,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """What the page of a log shows.
+    """The contents of the page of a log.
 
-    `problem` says why it is not the current log, or why there is none.
+    `problem` says why the current log is not shown, or why there is none.
     """
 
     job: Job
@@ -157,8 +156,9 @@ class LogPage:
 
 
 def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -> LogPage:
-    """Read a log of a job as its page shows it to a user; without a place,
-    around the cause or at the end.
+    """Return the page of a job's log for a user.
+
+    Without a place, it opens around the cause or at the end.
     """
     excerpts = set()
     for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True):
@@ -247,7 +247,7 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
 def _place(
     page: LogPage, text: LogText, matches: Matches | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Return the byte around which the page opens, and the range that is chosen."""
+    """Return the byte around which the page opens, and the selected range."""
     query = page.query
     if query.line is not None:
         first, last = (text.offset_of(number) for number in query.line)
@@ -263,7 +263,7 @@ def _place(
 
 
 def _cause(job: Job, stream: Stream) -> int | None:
-    """Return the line of this log that the verdict names first."""
+    """Return the offset of the first line of this log that the verdict refers to."""
     verdict = Verdict.objects.filter(job=job).first()
     for reason in verdict.reasons if verdict else ():
         name, _, offset = str(reason.get("target", "")).partition(":")
@@ -283,7 +283,7 @@ def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, by
         return text.begin, text.read(text.begin, text.end)
     centre = text.end if place is None else place
     line = text.line_start(centre, reach=LINE_BYTES)
-    if centre - line >= LINE_BYTES:  # in a line that is too long to show
+    if centre - line >= LINE_BYTES:  # the line is too long to show
         begin = centre - BEFORE_PLACE_BYTES
     elif query.fold:
         begin = text.line_start(max(text.begin, centre - BEFORE_BYTES), reach=LINE_BYTES)
@@ -294,7 +294,7 @@ def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, by
 
 
 def _lines_back(text: LogText, offset: int, lines: int) -> int:
-    """Return the start of the line so many lines before one."""
+    """Return the start of the line that is `lines` lines before the one at `offset`."""
     floor = max(text.begin, offset - BEFORE_BYTES)
     data = text.read(floor, offset)
     position = len(data)
@@ -306,7 +306,7 @@ def _lines_back(text: LogText, offset: int, lines: int) -> int:
 
 
 def _whole_lines(text: LogText, begin: int, data: bytes) -> bytes:
-    """Cut off a last line that goes on after these bytes, unless it is the only one."""
+    """Cut off a last line that continues after these bytes, unless it is the only one."""
     if begin + len(data) >= text.end:
         return data
     return data[: data.rfind(b"\n") + 1] or data
@@ -324,8 +324,9 @@ def _first_lines(data: bytes, lines: int) -> bytes:
 def _outline(
     text: LogText, experiment_id: int | None
 ) -> tuple[int, list[Phase], dict[int, Level], str]:
-    """Return from where on the log was read for it, its phases, the levels of its lines,
-    and what is missing.
+    """Return the phases of a log and the levels of its lines, and where the outline begins.
+
+    The last item is a message about missing markers.
     """
     begin = text.begin
     if text.end - begin > OUTLINE_BYTES:
@@ -342,9 +343,7 @@ def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
-    """Return the known errors by offset of their line: from the analysis of the log,
-    and from the window shown.
-    """
+    """Return the known errors by offset of their line, from the analysis and the window shown."""
     evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(
         role=Role.NOISE
     )
@@ -359,7 +358,7 @@ def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
 
 
 def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
-    """Return the lines of a failed job that no successful one of its stage writes."""
+    """Return the lines of a failed job that no successful job of its stage writes."""
     baseline = baseline_for(job) if job.is_failed else None
     if baseline is None:
         return Novelty()
@@ -373,7 +372,7 @@ def _serious(marks: dict[int, Mark]) -> list[int]:
 
 
 def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
-    """Return the lines of the window that hold these bytes."""
+    """Return the offsets of the lines in the window that contain these bytes."""
     begins = [line.offset for line in lines]
     inside = offsets[bisect_left(offsets, begins[0]) :] if begins else ()
     return [begins[bisect_right(begins, at) - 1] for at in inside if at < lines[-1].end]
@@ -382,7 +381,7 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
 def _spans(
     matches: Matches | None, lines: Sequence[RawLine], events: Events, user: User
 ) -> Mapping[int, Sequence[Span]]:
-    """Return what was searched for in the lines of the window, by offset of the line."""
+    """Return the search matches in the lines of the window, by offset of the line."""
     matching = [line for line in lines if line.offset in events.found]
     if matches is None or not matching:
         return {}
@@ -424,7 +423,7 @@ def _rows(
 def _sections(
     job: Job, rows: Sequence[Row], phases: Sequence[Phase], lines: Sequence[RawLine], events: Events
 ) -> list[Section]:
-    """Divide rows by phase; a phase is open where something happened in it."""
+    """Divide rows by phase; a phase with events is open."""
     by_phase: dict[int | None, list[Row]] = {}
     current = None
     for row in rows:
@@ -475,7 +474,7 @@ def _known_errors(marks: dict[int, Mark]) -> tuple[KnownError, ...]:
 
 
 def _steps(offsets: Sequence[int], place: int | None) -> Steps:
-    """Return which of these offsets the page is at: the last that is not after the place."""
+    """Return the position of the page in these offsets: the last one not after the place."""
     if place is None:
         return Steps(0, len(offsets), offsets[-1] if offsets else None, None)
     index = bisect_right(offsets, place) - 1
@@ -493,7 +492,7 @@ def _steps(offsets: Sequence[int], place: int | None) -> Steps:
 def _map(
     text: LogText, levels: dict[int, Level], marks: dict[int, Mark]
 ) -> tuple[tuple[float, str, int], ...]:
-    """Return where in the log something happened: percent of its length, what, and the byte."""
+    """Return the marks on the map of the log: percentage of its length, kind, and offset."""
     length = max(1, text.end - text.begin)
     warnings = [(at, "w") for at, level in levels.items() if level == "warning"][:100]
     errors = [(at, "e") for at, level in levels.items() if level == "error" and at not in marks][

@@ -1,4 +1,4 @@
-"""Rows of a log as a page shows them: lines, and folds of repeated, hidden or uneventful lines."""
+"""Rows of a log on a page: lines, and folds of repeated, hidden or uneventful lines."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,21 +11,21 @@ from apps.diagnosis.engine.markers import Level
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Role
 
-#: A line is shown up to here; the rest is behind a link.
+#: A line is shown up to this length, followed by a link to the rest.
 LINE_BYTES = 8 * 1024
-#: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at
-#: the end of the log.
+#: Lines shown around an eventful line, a novel line and the selected lines, at both ends of a
+#: phase, and at the end of the log.
 CONTEXT = 3
 NOVEL_CONTEXT = 1
 CHOSEN_CONTEXT = 10
 PHASE_LINES = 2
 LAST_LINES = 20
-#: A line that occurs more often, its digits aside, is repeated. Fewer lines are not worth a fold.
+#: A line that occurs more often than this, ignoring digits, is repeated. Shorter folds are shown.
 REPEATS = 4
 SHORTEST_FOLD = 3
-#: Of a shorter window only repeated and hidden lines are folded.
+#: In a shorter window, only repeated and hidden lines are folded.
 SHORT = 200
-#: As many eventful lines keep their context in one window.
+#: Number of eventful lines in one window that keep their context.
 MOST_EVENTFUL = 300
 _KEY_BYTES = 120
 _DIGITS = b"0123456789"
@@ -33,9 +33,7 @@ _DIGITS = b"0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known of a line: the known error that matched it, its role,
-    and the service that it blames.
-    """
+    """The known error that matched a line, its role, and the service that it blames."""
 
     role: Role
     pattern: str
@@ -44,7 +42,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a line; `found` where it is what was searched for."""
+    """A part of a line; `found` if it matches the search."""
 
     text: str
     found: bool = False
@@ -68,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Lines that are not shown: bytes [begin, end)."""
+    """Lines that are not shown: the bytes [begin, end)."""
 
     begin: int
     end: int
@@ -79,8 +77,8 @@ class Fold:
 
 
 class RawLine(NamedTuple):
-    """A line as it is read: its first byte, its bytes, its text, and its key,
-    equal for equal lines.
+    """A line as read: its offset, its bytes, its clean text, and its key,
+    equal for repeated lines.
     """
 
     offset: int
@@ -95,7 +93,7 @@ class RawLine(NamedTuple):
 
 
 def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
-    """Split a block of lines, whose first starts at `offset` and has this number."""
+    """Split a block into lines; the first has this offset and number."""
     raws = data.split(b"\n")
     plains = clean(data).split(b"\n")
     if raws[-1] == b"":
@@ -111,7 +109,7 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
 
 
 def shown_bytes(raw: RawLine) -> bytes:
-    """Return what is shown of a line: of a long one the start, as it is."""
+    """Return the shown part of a line: the clean text, or the raw start of a long line."""
     if len(raw.raw) > LINE_BYTES:
         return raw.raw[:LINE_BYTES]
     return raw.plain.rstrip(b"\r")
@@ -126,8 +124,8 @@ def line_of(
     chosen: bool = False,
     novel: bool = False,
 ) -> Line:
-    """Return a line to show, with the `spans` that were searched for marked,
-    cut where it is too long.
+    """Return a line to show, with the search matches in `spans` marked;
+    cut a line that is too long.
     """
     more = len(raw.raw) > LINE_BYTES
     return Line(
@@ -157,7 +155,7 @@ def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What makes lines of a window worth showing, by offset of the line."""
+    """The events that make lines of a window worth showing, by offset of the line."""
 
     levels: Mapping[int, Level]
     marks: Mapping[int, Mark]
@@ -173,7 +171,7 @@ def shown_rows(
 ) -> list[bool]:
     """Return for each line whether it is shown.
 
-    `only` errors, or warnings too; `debug` lines only on request.
+    With `only`, lines of this level or worse are shown; debug lines are shown if `debug` is set.
     """
     if only is not None:
         levels = {"error"} if only == "error" else {"error", "warning"}
@@ -202,7 +200,7 @@ def shown_rows(
 
 
 def _is_repeated(key: bytes, seen: Counter[bytes], counts: Counter[bytes]) -> bool:
-    """Count a line as seen, and return whether it is neither the first nor the last of many."""
+    """Count a line as seen; return whether it is neither the first nor the last of its repeats."""
     seen[key] += 1
     return counts[key] > REPEATS and 1 < seen[key] < counts[key]
 
@@ -222,7 +220,7 @@ def _show_eventful(
 
 
 def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
-    """Return the rows around the chosen lines: a place that someone links to is shown as it is."""
+    """Return the rows around the selected lines, which are shown without folds."""
     rows = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
     if rows:
         return range(rows[0] - CHOSEN_CONTEXT, rows[-1] + CHOSEN_CONTEXT + 1)
@@ -230,9 +228,7 @@ def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:
-    """Return whether a line is shown whatever its level: it has a known error,
-    what was searched for, or was chosen.
-    """
+    """Return whether a line is shown at any level: a known error, a search match, or selected."""
     return line.offset in events.marks or line.offset in events.found or _is_chosen(line, events)
 
 
@@ -245,7 +241,7 @@ def _is_chosen(line: RawLine, events: Events) -> bool:
 
 
 def _context(line: RawLine, events: Events, *, often: bool) -> int:
-    """Return how many lines around an eventful line are shown; 0 if it is not eventful."""
+    """Return how many lines are shown on each side of an eventful line; 0 if it is not eventful."""
     if _is_chosen(line, events):
         return CHOSEN_CONTEXT
     if line.offset in events.marks or line.offset in events.found:
@@ -265,7 +261,7 @@ def _show(shown: list[bool], start: int, end: int) -> None:
 def _without_short_folds(
     shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool
 ) -> list[bool]:
-    """Show the lines of folds that would hide very few lines, unless they are debug lines."""
+    """Show the lines of folds that would hide very few lines, except debug lines."""
     rows = list(shown)
     start = 0
     for row in range(len(rows) + 1):
@@ -280,7 +276,7 @@ def _without_short_folds(
 
 
 def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
-    """Return the fold of these lines, with a summary of what it hides."""
+    """Return the fold of these lines, with a summary of its contents."""
     levels = Counter(events.levels.get(line.offset) for line in lines)
     keys = Counter(line.key for line in lines)
     key, most = keys.most_common(1)[0]
@@ -299,7 +295,7 @@ _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "deb
 
 
 def _first_words(key: bytes) -> str:
-    """Return the words that repeated lines start with."""
+    """Return the first words of repeated lines."""
     parts = text_of(key).split()
     return " ".join(parts[:3])[:40]
 

@@ -1,6 +1,4 @@
-"""Search a log of any size: in windows, within a budget of time,
-for a text or a regular expression of RE2.
-"""
+"""Search a log of any size for a text or a regular expression of RE2, within a time budget."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +17,15 @@ BUDGET_SECONDS = 1.0
 MARK_SECONDS = 0.5
 MOST_MATCHES = 5000
 MOST_CHARACTERS = 200
-#: A match across two windows of one line that is longer than both is found up to this length.
+#: In a line longer than a window, a match across two windows is found up to this length.
 _OVERLAP_BYTES = 1024
-#: Of a line, so much is shown before a match.
+#: Bytes of a line shown before a match.
 REACH_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is searched, from the byte `since` on."""
+    """What to search for, from byte `since` on."""
 
     text: str
     regex: bool = False
@@ -41,8 +39,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Lines that match, by the offset of their first match; `reached` is where the budget ended,
-    None at the end.
+    """Matching lines, by the offset of their first match.
+
+    `reached` is where the search stopped; None at the end of the log.
     """
 
     search: Search
@@ -53,7 +52,7 @@ class Matches:
 def search_log(
     text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS
 ) -> Matches:
-    """Find the lines that match, until the end, the most matches or the budget.
+    """Find the lines that match, up to `MOST_MATCHES` and within the budget.
 
     Raises `InvalidFields`, also if the expression is too costly for a single window.
     """
@@ -87,9 +86,7 @@ def search_log(
 
 
 def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
-    """Return begin and end of the matches in each line;
-    none where the expression takes too long.
-    """
+    """Return start and end of the matches in each line; none if the expression takes too long."""
     try:
         with _caller(search, user, MARK_SECONDS) as call:
             spans: list[list[Span]] = call(LineSearch.spans, search.lines, lines)
@@ -100,8 +97,10 @@ def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list
 
 @contextmanager
 def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
-    """Give a function that calls others: a text is searched here,
-    an expression in a process that is killed.
+    """Yield a function that calls others: in this process for a text,
+    in a worker for an expression.
+
+    The worker is killed if an expression takes too long.
     """
     if not search.regex:
         yield lambda function, *arguments: function(*arguments)
@@ -111,7 +110,7 @@ def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[...
 
 
 def _windows(text: LogText, begin: int) -> Iterator[tuple[int, bytes]]:
-    """Yield windows of whole lines; of a line longer than a window, parts that overlap."""
+    """Yield windows of whole lines; of a line longer than a window, overlapping parts."""
     while begin < text.end and (data := text.read(begin, begin + STEP_BYTES)):
         cut = len(data)
         if begin + cut < text.end:

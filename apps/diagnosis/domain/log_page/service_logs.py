@@ -1,6 +1,4 @@
-"""Lines of services' own logs, which people keep with incidents,
-between the lines that a job wrote at that time.
-"""
+"""Show lines from logs of services, attached to incidents, between a job's lines of that time."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -16,15 +14,15 @@ from apps.jobs.models import Job
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote
 
-#: As many are shown in one log: the last, for they are nearest to its end.
+#: Maximum number of lines shown in one log: the last ones, which are nearest to its end.
 MOST_LINES = 200
-#: The start of a log, where its first time tells the zone of its clock.
+#: The start of a log, whose first time reveals the time zone of its clock.
 _HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLine:
-    """A line of the log of a service, kept with an incident."""
+    """A line from the log of a service, attached to an incident."""
 
     at: datetime
     service: str
@@ -38,10 +36,10 @@ Row = Line | Fold | ServiceLine
 
 
 def service_lines(job: Job) -> list[ServiceLine]:
-    """Return the kept lines that services wrote while a job ran, in order of time.
+    """Return the attached lines that services wrote while a job ran, sorted by time.
 
-    A line without a time is of the time of the line before. Times without a zone are in the
-    portal's.
+    A line without a time has the time of the previous line. Times without a zone are in the
+    portal's time zone.
     """
     if job.started_at is None:
         return []
@@ -93,9 +91,9 @@ def with_service_lines(
     window: tuple[int, bytes],
     job: Job,
 ) -> list[Row]:
-    """Put lines of services before the first row that is later.
+    """Insert lines of services before the first later row.
 
-    Without comparable times in the log, none.
+    Without comparable times in the log, none are inserted.
     """
     if not lines or not rows:
         return list(rows)
@@ -105,9 +103,8 @@ def with_service_lines(
     offsets = [row.offset if isinstance(row, Line) else row.begin for row in rows]
     ordered = []
     clock = datetime.min.replace(tzinfo=UTC)
-    for (
-        time
-    ) in times:  # a clock that steps back, or output that comes late, must not pull lines forward
+    # A clock that steps back, or output that comes late, must not pull lines forward.
+    for time in times:
         clock = max(clock, time.at)
         ordered.append(clock)
     begin, data = window
@@ -126,7 +123,7 @@ def with_service_lines(
 
 
 def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]:
-    """Return the times of the window's lines in UTC, none where their zone is not clear."""
+    """Return the times of the window's lines in UTC, without those whose time zone is unknown."""
     begin, data = window
     start = job.started_at or job.ended_at
     head = list(times_in(text.read(text.begin, text.begin + _HEAD_BYTES), text.begin, near=start))

@@ -1,6 +1,4 @@
-"""Propose a version of an experiment's pack, and decide on it:
-only an approved one takes effect.
-"""
+"""Propose a version of an experiment's pack, and decide on it; it takes effect on approval."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +22,7 @@ CODE_VALUES = ("title", "help", "category", "certain")
 
 @dataclass(frozen=True, slots=True)
 class PackEffect:
-    """What a pack changes when it is approved: IDs of known errors, and numbers of exit codes."""
+    """The changes that a pack makes on approval: IDs of known errors, and numbers of exit codes."""
 
     added: list[str]
     changed: list[str]
@@ -34,7 +32,7 @@ class PackEffect:
 
 
 def effect_of(pack: Pack) -> PackEffect:
-    """Compare a pack without faults with what is in force."""
+    """Compare a pack without faults with the one in force."""
     assert pack.experiment  # noqa: S101  a pack without faults has one
     rows = {row.pk: row for row in _rows_of(pack.experiment)}
     codes = {(row.kind, row.number): row for row in _codes_of(pack.experiment)}
@@ -60,7 +58,7 @@ def effect_of(pack: Pack) -> PackEffect:
 
 @transaction.atomic
 def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> ExperimentPack:
-    """Store a pack as the next version of its experiment's; it takes effect when it is approved.
+    """Store a pack as the next version for its experiment; it takes effect on approval.
 
     Raises `NotAllowed`, and `InvalidFields` with every fault and its line.
     """
@@ -86,7 +84,7 @@ def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> Expe
 
 
 def checked_pack(text: str, *, by: Principal) -> Pack:
-    """Return what a text declares.
+    """Return the pack declared in a text.
 
     Raises `NotAllowed`, and `InvalidFields` with every fault and its line.
     """
@@ -105,8 +103,8 @@ def decide_pack(
 ) -> ExperimentPack:
     """Approve a pack, which takes effect at once, or reject it.
 
-    Raises `NotAllowed`, `InvalidTransition`, `StaleState` if a newer one is in force,
-    `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`, and `StaleState` if a newer version
+    is in force.
     """
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can decide on packs.")
@@ -149,8 +147,9 @@ def _apply(
 
 
 def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -> None:
-    """Write the exit codes of a pack; those that it no longer has are deleted,
-    or have their shipped meaning again.
+    """Write the exit codes of a pack.
+
+    Codes that the pack no longer declares are deleted, or get their shipped meaning back.
     """
     old = {(row.kind, row.number): row for row in _codes_of(experiment)}
     for code, row in old.items():

@@ -23,7 +23,7 @@ def markers_of(experiment_id: int | None) -> Markers:
 
 
 def markers_by_experiment(experiments: Collection[int | None]) -> dict[int | None, Markers]:
-    """Return the phase markers and level formats of experiments by their ID, in one query."""
+    """Return the phase markers and level formats by experiment ID, in one query."""
     applied = ExperimentPack.objects.filter(experiment__in=experiments, state=ChangeState.APPLIED)
     newest = (
         applied.order_by("experiment", "-version")

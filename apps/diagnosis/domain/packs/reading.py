@@ -1,6 +1,6 @@
-"""Read a pack from YAML: what it declares, and every fault with its line.
+"""Read a pack from YAML: its declarations, and every fault with its line.
 
-Reading compiles none of its expressions. `check_expressions` does, all within one budget.
+Reading compiles no expressions. `check_expressions` compiles all of them within one budget.
 """
 
 import re
@@ -26,7 +26,7 @@ from apps.diagnosis.models import ExitCodeMeaning, KnownError
 from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
 
 MAX_BYTES = 500_000
-#: Entries of each part at most.
+#: Maximum number of entries of each part.
 MOST = {"known_errors": 500, "exit_codes": 500, "phases": 20, "levels": 20}
 PATTERN_FIELDS = frozenset(FIELDS) - {"experiment", "pack", "enabled"}
 CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
@@ -34,8 +34,9 @@ CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression of a pack: where it is, its regex, the example that it must match,
-    and how a fault begins.
+    """An expression of a pack: its place, regex, and the example that it must match.
+
+    `subject` is the beginning of an error message about it.
     """
 
     line: int
@@ -47,7 +48,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What a pack declares, as unsaved rows and plain data; with faults it is incomplete."""
+    """The declarations of a pack, as unsaved rows and plain data; incomplete if it has faults."""
 
     experiment: Experiment | None
     known_errors: dict[str, KnownError] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Pack:
 
 
 def read_pack(text: str, *, by: Principal | None = None) -> Pack:
-    """Read and check a pack but for its expressions. Nothing is stored."""
+    """Read and check a pack, except for its expressions. Nothing is stored."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
     if not isinstance(parsed.data, dict):
         faults = parsed.faults or [
@@ -119,9 +120,7 @@ def _experiment(key: Any, by: Principal | None) -> Experiment | None:
 def _entries(
     parsed: Parsed, part: str, fields: Sequence[str] | frozenset[str], faults: list[Fault]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield path and content of each entry of a part that is a mapping;
-    note what is wrong with its form.
-    """
+    """Yield path and content of each entry of a part that is a mapping; add faults of its form."""
     entries = parsed.data.get(part, [])
     if not isinstance(entries, list):
         faults.append(Fault(parsed.line(part), f"{part}: Write a list.", part))
@@ -210,7 +209,7 @@ def _add_problems(
 
 
 def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:
-    """Read an expression of lines, with a named group if one is needed."""
+    """Read an expression that matches lines, with a named group if one is required."""
     line = parsed.line(path)
     name = path.rpartition(".")[2]
     if not isinstance(regex, str) or not regex:
