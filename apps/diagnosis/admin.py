@@ -1,6 +1,4 @@
-"""Admin of harvests, evidence, verdicts and totals: read-only,
-with an action to re-analyse logs.
-"""
+"""Read-only admin of harvests, evidence, verdicts and totals, with an action to re-analyse logs."""
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -48,7 +46,7 @@ class LogHarvestAdmin(ReadOnlyAdmin):
 
 @admin.register(ExitCodeMeaning)
 class ExitCodeMeaningAdmin(PortalAdmin):
-    """What exit codes mean; rows that were edited keep their values when a release ships others."""
+    """The meanings of exit codes; edited rows keep their values when a release ships new ones."""
 
     list_display = ["number", "kind", "scope", "name", "title", "category", "certain", "enabled"]
     list_display_links = ["number", "title"]

@@ -50,8 +50,9 @@ class VerdictKind(models.TextChoices):
 
 
 class Confidence(models.TextChoices):
-    """How certain a verdict is: decided by a fact or a cause, by a general error,
-    or by weak evidence.
+    """How certain a verdict is.
+
+    It is high if a fact or a cause decided, medium for a general error, low for weak evidence.
     """
 
     HIGH = "high", "High"
@@ -72,7 +73,7 @@ class ReasonKind(models.TextChoices):
 
 
 class CodeKind(models.TextChoices):
-    """What a number that a job ended with is."""
+    """The kind of a number that a job ended with."""
 
     EXIT = "exit", "Exit code"
     SIGNAL = "signal", "Signal"
@@ -80,7 +81,7 @@ class CodeKind(models.TextChoices):
 
 
 class CodeScope(models.TextChoices):
-    """Where an exit code has its meaning."""
+    """The scope in which an exit code has its meaning."""
 
     EXPERIMENT = "experiment", "Experiment"
     SCHEDULER = "scheduler", "Scheduler"
@@ -97,7 +98,7 @@ class Overlap(models.TextChoices):
 
 
 class Stream(models.TextChoices):
-    """Output stream of a job; where both go to one file, that file is stdout."""
+    """Output stream of a job; if both go to one file, that file is stdout."""
 
     STDERR = "stderr", "stderr"
     STDOUT = "stdout", "stdout"
@@ -115,8 +116,8 @@ class HarvestState(models.TextChoices):
 
 
 class GroupKind(models.TextChoices):
-    """What the jobs of a failure group share: the error,
-    or else the host or release whose jobs nearly all fail.
+    """What the jobs of a failure group share: an error,
+    or a host or release that fails most jobs.
     """
 
     ERROR = "error", "Error"
@@ -125,7 +126,7 @@ class GroupKind(models.TextChoices):
 
 
 class GroupStatus(models.TextChoices):
-    """How far the triage of a failure group is."""
+    """Progress of the triage of a failure group."""
 
     NEW = "new", "New"
     KNOWN = "known", "Known"
@@ -147,7 +148,7 @@ GROUP_MOVES = {
     _G.RESOLVED: frozenset({_G.KNOWN, _G.ASSIGNED, _G.REGRESSED}),
     _G.MUTED: frozenset({_G.NEW, _G.REGRESSED, _G.KNOWN, _G.ASSIGNED, _G.RETRIED, _G.RESOLVED}),
 }
-#: A failure of a job that started after one of these was set reopens the group.
+#: A failure of a job that started after a group got one of these statuses reopens the group.
 CLOSED = frozenset({_G.RETRIED, _G.RESOLVED})
 
 
@@ -202,8 +203,8 @@ ADVICE_OF = {
 }
 
 
-#: What a known error is that is proposed from corrected verdicts; of users' cancellations and
-#: unknown causes none is.
+#: Category of a known error that is proposed from corrected verdicts. Corrections to a user's
+#: cancellation or to an unknown cause propose none.
 CATEGORY_OF_CORRECTION = {
     VerdictKind.SERVICE: Category.SERVICE,
     VerdictKind.CODE: Category.EXPERIMENT_CODE,
@@ -242,7 +243,7 @@ RECLASSIFYING = (_R.PREVIEWING, _R.APPLYING)
 
 
 class BaselineScope(models.TextChoices):
-    """Jobs that the failures during an incident are compared with."""
+    """The jobs to which failures during an incident are compared."""
 
     SITE = "site", "Same stage and site"
     STAGE = "stage", "Same stage, any site"

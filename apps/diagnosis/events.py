@@ -1,4 +1,4 @@
-"""What happens to verdicts and log harvests."""
+"""Events of verdicts, failure groups, known errors and log harvests."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 from apps.core.enums import Audience, Group

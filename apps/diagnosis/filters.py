@@ -83,11 +83,11 @@ class Failures(_OfExperiment):
         ]
 
     def in_window(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Leave the window to the view, which also puts its bounds into links."""
+        """Return all rows: the view applies the window, since its bounds also appear in links."""
         return rows
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep groups with these words in title, quoted line, known error,
+        """Keep groups with this text in title, quoted line, known error,
         service or number (F-12).
         """
         matching = (
@@ -148,7 +148,7 @@ class FailedJobs(_OfExperiment):
         ]
 
     def since_then(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep verdicts on jobs of which a later attempt or retry completed, or the others."""
+        """Keep verdicts on jobs for which a later attempt or retry completed, or the others."""
         succeeded = Q(later_state=JobState.COMPLETED)
         return rows.filter(succeeded if value == "succeeded" else ~succeeded)
 
@@ -204,7 +204,7 @@ class KnownErrors(_OfExperiment):
         fields = ["q", "category", "role", "service", "experiment", "state"]
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep known errors with these words in ID, title, pattern, example or service or owner."""
+        """Keep known errors with this text in ID, title, pattern, example, service or owner."""
         names = ("id", "title", "regex", "example", "service", "owner")
         matching = Q()
         for field in names:
@@ -216,7 +216,7 @@ class KnownErrors(_OfExperiment):
 
 
 class ExitCodes(AnyOf):
-    """Filters of what exit codes mean."""
+    """Filters of the meanings of exit codes."""
 
     number = django_filters.NumberFilter(label="Number", min_value=-(2**31), max_value=2**31 - 1)
     scope = django_filters.ChoiceFilter(choices=CodeScope.choices, empty_label="Any")
@@ -234,7 +234,7 @@ class ExitCodes(AnyOf):
         return super().filter_queryset(queryset)
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep codes with these words in title, help or source."""
+        """Keep codes with this text in title, help or source."""
         return rows.filter(
             Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value)
         )

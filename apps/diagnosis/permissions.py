@@ -1,6 +1,4 @@
-"""Who may correct a verdict or re-analyse a log,
-and who may change the catalogue of known errors.
-"""
+"""Permissions to correct verdicts, re-analyse logs, and change the catalogue of known errors."""
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Principal
@@ -13,17 +11,18 @@ def may_correct_verdict(user: Principal, experiment_id: int | None) -> bool:
 
 
 def may_edit_catalogue(user: Principal) -> bool:
-    """Return whether the user may change known errors and decide on proposals:
-    approvers and admins of the OPG.
+    """Return whether the user may change known errors and decide on proposals.
+
+    This is the right of approvers and admins of the OPG.
     """
     return any(scope_of(user).has(role) for role in (Role.APPROVER, Role.ADMIN))
 
 
 def may_propose_known_errors(user: Principal) -> bool:
-    """Return whether the user may propose changes: the OPG, and liaisons."""
+    """Return whether the user may propose changes, as the OPG and liaisons may."""
     return is_opg(user) or scope_of(user).has_anywhere(Role.LIAISON)
 
 
 def may_propose_pack(user: Principal, experiment_id: int) -> bool:
-    """Return whether the user may propose a pack of the experiment: the OPG, and its liaisons."""
+    """Return whether the user may propose a pack, as the OPG and the experiment's liaisons may."""
     return is_opg(user) or is_liaison(user, experiment_id)

@@ -1,4 +1,4 @@
-"""Events that diagnosis subscribes to."""
+"""Event handlers of diagnosis."""
 
 from apps.clusters.models import Cluster
 from apps.core.domain.subscriptions import subscribe
@@ -18,10 +18,9 @@ from apps.statusboard.models import Incident
 def on_jobs_linked(event: Event) -> None:
     """Update the advice on earlier attempts of collected jobs, and analyse the logs of these jobs.
 
-    A log is analysed again when the job's script was archived after the job was collected.
-
-    The script names the services that the job needs and its log paths. A script that is archived
-    first starts no harvest: its job gets one when it is collected.
+    If the script of a job is archived after the job was collected, its log is analysed again,
+    because the script names the log paths and the services that the job needs. If the script is
+    archived first, the analysis starts when the job is collected.
     """
     if cluster := Cluster.objects.filter(pk=event.target_id).first():
         follow_attempts(cluster=cluster, job_ids=event.data["jobs"])
@@ -49,9 +48,7 @@ def on_claims_decided(event: Event) -> None:
 
 @subscribe("diagnosis.count_impact_of_jobs", "jobs.linked")
 def on_jobs_met_incidents(event: Event) -> None:
-    """Have the impact of incidents that collected jobs met, or that they are the baseline of,
-    counted again.
-    """
+    """Mark incidents that collected jobs were exposed to, or whose baseline includes the jobs."""
     mark_met_by(Job.objects.filter(pk__in=event.data["jobs"]))
 
 
@@ -68,9 +65,7 @@ def on_jobs_met_incidents(event: Event) -> None:
     "incident.divided",
 )
 def on_incident_changed(event: Event) -> None:
-    """Count the impact of an incident whose times changed,
-    and of one that it was merged into or split from.
-    """
+    """Mark an incident whose times changed, and one that it was merged into or split from."""
     others = []
     for name in ("into", "from"):
         if name in event.data:
@@ -80,9 +75,7 @@ def on_incident_changed(event: Event) -> None:
 
 @subscribe("diagnosis.report_retryable", "incident.closed")
 def on_incident_closed(event: Event) -> None:
-    """Publish how many jobs failed because of the service of a closed incident and were not
-    retried since.
-    """
+    """Publish how many jobs failed because of a closed incident and were not retried."""
     incident = Incident.objects.filter(pk=event.target_id).select_related("service").first()
     if incident is not None:
         report_retryable(incident=incident, at=event.at)

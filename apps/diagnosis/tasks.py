@@ -1,6 +1,4 @@
-"""Celery tasks: analyse logs, look through large ones, requeue overdue harvests,
-recount totals by cause.
-"""
+"""Celery tasks: analyse logs, survey large logs, requeue harvests, recount totals by cause."""
 
 import time
 
@@ -16,14 +14,15 @@ from apps.diagnosis.domain.impact import recount
 from apps.diagnosis.domain.known_errors import changes
 from apps.diagnosis.models import LogHarvest
 
-#: A worker takes its next message after so long at the latest: one of a user may wait.
+#: A worker takes its next message after at most this time, since a user may be waiting for it.
 TURN_SECONDS = 2
 
 
 @shared_task(name="diagnosis.harvest_logs")
 def harvest_logs() -> None:
-    """Harvest batches of logs until nothing waits or the turn is over;
-    one message is as good as another.
+    """Harvest batches of logs until the queue is empty or the time is over.
+
+    All messages of this task are equivalent.
     """
     ends = time.monotonic() + TURN_SECONDS
     while harvest_module.harvest_batch(at=timezone.now()):

@@ -1,8 +1,7 @@
-"""Every text of a verdict: its headline and next step, its summary, its reasons.
+"""All texts of a verdict: headline, next step, summary and reasons.
 
-The engine decides, this words it.
-
-A summary is a sentence with a full stop; a reason is a phrase without one.
+The engine decides; this module phrases the result. A summary is a sentence with a full stop, a
+reason is a phrase without one.
 """
 
 import signal
@@ -81,7 +80,7 @@ ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 
 def log_read_before(at: datetime | None) -> str:
-    """Return that a log cannot be read now, and when what is used instead was read."""
+    """Return that a log cannot be read now, and when the data used instead was read."""
     if at:
         when = f" on {at.astimezone(UTC):%-d %b %Y %H:%M} UTC"
     else:
@@ -90,9 +89,7 @@ def log_read_before(at: datetime | None) -> str:
 
 
 def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
-    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt
-    or retry.
-    """
+    """Return what to do about `jobs` failures, `succeeded` of which completed later."""
     if jobs and jobs == succeeded:
         return "succeeded since, nothing to do"
     return NEXT_STEPS[kind]
@@ -104,8 +101,8 @@ def headline(kind: VerdictKind, step: str = "") -> str:
 
 
 def headline_of(verdict: "Verdict", wait: str = "") -> str:
-    """Return the headline of one verdict, which says what a later attempt or the retry came to,
-    else to `wait`.
+    """Return the headline of a verdict, with the result of a later attempt or retry,
+    else `wait`.
     """
     if verdict.later_attempt:
         later = f"attempt {verdict.later_attempt}"
@@ -141,7 +138,7 @@ def _signal(number: int) -> str:
 
 
 def exit_code(code: "ExitCode") -> Wording:
-    """Word an exit code whose meaning is certain."""
+    """Phrase an exit code whose meaning is certain."""
     title = code.title[0].upper() + code.title[1:]
     return Wording(f"{code.kind.label} {code.number}: {code.title}", code.help or f"{title}.")
 
@@ -167,8 +164,9 @@ def cpu_or_file_limit(number: int) -> Wording:
 
 
 def killed(number: int, *, near: str) -> Wording:
-    """Word a kill by a signal; `near` is the limit that the job was close to: `memory`,
-    `time` or unknown.
+    """Phrase a kill by a signal.
+
+    `near` is the limit that the job was close to: `memory`, `time`, or "" if unknown.
     """
     if near:
         limit = f"close to its {near} limit"
@@ -178,7 +176,7 @@ def killed(number: int, *, near: str) -> Wording:
 
 
 def known_error(hit: "Hit") -> Wording:
-    """Word a known error in the log: what it is and where it is."""
+    """Phrase a known error in the log, with its place."""
     pattern = hit.pattern
     if hit.line is None:
         place = f"at byte {hit.offset:,}"
@@ -202,7 +200,7 @@ def catalogue_advice(hit: "Hit") -> str:
 
 
 def outage(outage: "Outage") -> Wording:
-    """Word an outage of a service that the job needed, or that its state is unknown."""
+    """Phrase an outage of a service that the job needed, or that the service's state is unknown."""
     had = f"{outage.service} had an outage while the job ran"
     reason = f"State of {outage.service} while the job ran is unknown"
     if outage.overlap is Overlap.YES:
@@ -220,8 +218,8 @@ def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
 
 
 def partly_read(block: "Block", before_bytes: int) -> str:
-    """Word which part of a log was read: its last bytes,
-    and so many before them from its beginning.
+    """Phrase which part of a log was read: its last bytes,
+    and `before_bytes` from its beginning.
     """
     first = f"the first {before_bytes:,} and " if before_bytes else ""
     return (
@@ -231,7 +229,7 @@ def partly_read(block: "Block", before_bytes: int) -> str:
 
 
 def novel_line(line: "NovelLine", baseline: "Baseline") -> str:
-    """Word a line that no successful job of the stage writes, with the counts."""
+    """Phrase a line that no successful job of the stage writes, with the counts."""
     times = f", {line.times} times here" if line.times > 1 else ""
     return (
         f"Novel line, in 0 of {baseline.logs} successful logs of {baseline.name}{times}: "
@@ -244,9 +242,7 @@ def classifier_failed(name: str) -> str:
 
 
 def too_slow(names: Sequence[str], *, stopped: bool) -> str:
-    """Word that known errors were left out of a log for which they are too slow,
-    or that its search was stopped.
-    """
+    """Phrase that known errors were too slow for a log, or that its search was stopped."""
     left_out = (
         "Known errors too slow for this log, which were not searched in all of it: "
         f"{', '.join(names)}"

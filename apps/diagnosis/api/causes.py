@@ -1,4 +1,4 @@
-"""Causes over many jobs, in the API."""
+"""Common causes of many failures in the API."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,7 +48,7 @@ class CommonCauseSerializer(serializers.Serializer[CommonCause]):
     other_failed = serializers.IntegerField()
 
     def get_interval(self, cause: CommonCause) -> list[float]:
-        """Return the ends of the 95 % interval of the excess."""
+        """Return the bounds of the 95 % interval of the excess."""
         return [cause.low, cause.high]
 
 
@@ -69,11 +69,10 @@ class CausesView(ApiView):
     )
     @one_at_a_time
     def get(self, request: ApiRequest) -> Response:
-        """Return the causes of failures of jobs that you may see and that ended in a period,
-        strongest first.
+        """Return the causes of failures in a period, for jobs that you may see, strongest first.
 
-        Without a period, the newest stored analysis of seven days, or else one up to the last full
-        hour.
+        Without a period, return the newest stored analysis of seven days, or analyse the seven days
+        before the last full hour.
         """
         period = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()

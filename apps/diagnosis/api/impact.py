@@ -14,7 +14,7 @@ from apps.statusboard.models import Incident
 
 
 class ExcessSerializer(serializers.Serializer[Any]):
-    """Failures over what was usual: `value`, and the ends of its 95 % interval."""
+    """Failures above the usual number: `value`, and the bounds of its 95 % interval."""
 
     jobs = serializers.IntegerField(help_text="Exposed jobs with a baseline.")
     failed = serializers.IntegerField()
@@ -42,9 +42,7 @@ class StageImpactSerializer(serializers.Serializer[Any]):
 
 
 class ImpactSerializer(serializers.Serializer[Any]):
-    """Jobs that you may see and that met an incident;
-    `counted_at` is null until some are counted.
-    """
+    """Exposed jobs that you may see; `counted_at` is null until some are counted."""
 
     counted_at = serializers.DateTimeField(allow_null=True)
     exposed = serializers.IntegerField(
@@ -75,7 +73,7 @@ class ImpactSerializer(serializers.Serializer[Any]):
 
 
 class ImpactView(ApiView):
-    """What an incident did to jobs."""
+    """The impact of an incident on jobs."""
 
     @extend_schema(responses=ImpactSerializer, operation_id="incidents_impact_retrieve")
     def get(self, request: Request, pk: int) -> Response:

@@ -1,6 +1,4 @@
-"""The catalogue of known errors in the API: read, propose and decide changes,
-import and export as YAML.
-"""
+"""Known errors in the API: read, propose and decide changes, import and export YAML."""
 
 from typing import Any, ClassVar
 
@@ -37,7 +35,7 @@ class KnownErrorReader(serializers.ModelSerializer[KnownError]):
 
 
 class KnownErrorChangeReader(serializers.ModelSerializer[KnownErrorChange]):
-    """A change of a known error; `state` tells whether it is applied or waits for approval."""
+    """A change of a known error; `state` is whether it is applied or waits for approval."""
 
     class Meta:
         model = KnownErrorChange

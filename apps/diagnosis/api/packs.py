@@ -43,7 +43,7 @@ class ExperimentPackWriter(ExperimentPackCheckWriter):
 
 
 class ExperimentPackEffectReader(serializers.Serializer[Any]):
-    """What approving the pack would change."""
+    """The changes that approving the pack would make."""
 
     added = serializers.ListField(child=serializers.CharField())
     changed = serializers.ListField(child=serializers.CharField())
@@ -67,8 +67,8 @@ def _may_decide(user: User, _: object) -> None:
 
 
 class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[ExperimentPack]):
-    """Packs of experiments: known errors, exit codes, phase markers and level formats,
-    in versions.
+    """Packs of experiments: versions of known errors, exit codes,
+    phase markers and level formats.
     """
 
     serializer_class = ExperimentPackReader
@@ -84,9 +84,9 @@ class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[Exp
 
     @command(ExperimentPackWriter, ExperimentPackReader, code=201, allowed=_may_propose)
     def create(self, **fields: Any) -> ExperimentPack:
-        """Propose a pack as the next version of its experiment's.
+        """Propose a pack as the next version for its experiment.
 
-        Faults of the text name their lines.
+        Errors in the text are reported with their lines.
         """
         return propose_pack(**fields)
 

@@ -1,4 +1,4 @@
-"""Ends of logs, posted by jobs with the token with which they report their phases."""
+"""Post the end of a log, with the token with which a job reports its phases."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _MEDIA_TYPE = "application/octet-stream"
 
 
 class BytesParser(BaseParser):
-    """Takes a body as it is."""
+    """Reads a body without parsing it."""
 
     media_type = _MEDIA_TYPE
 
@@ -30,7 +30,7 @@ class BytesParser(BaseParser):
 
 
 class PostedLogQuery(serializers.Serializer[Any]):
-    """Which log the body is the end of; `job_id` as the portal shows it, such as 4711_3."""
+    """The log whose end is posted; `job_id` is the ID that the portal shows, such as 4711_3."""
 
     job_id = serializers.CharField(max_length=64)
     stream = serializers.ChoiceField(choices=Stream.choices, default=Stream.STDOUT)
@@ -43,7 +43,7 @@ class PostedLogQuery(serializers.Serializer[Any]):
 
 
 class PostedLogsView(APIView):
-    """Logs of jobs, as the jobs post them."""
+    """Logs that jobs post."""
 
     authentication_classes = [PhaseTokenAuthentication]
     permission_classes = [HasPhaseToken]
@@ -57,8 +57,9 @@ class PostedLogsView(APIView):
         responses={204: None},
     )
     def post(self, request: Request) -> Response:
-        """Keep the end of a log, at most 1 MB; it is analysed when the job has ended and its own
-        log cannot be read.
+        """Store the end of a log, at most 1 MB.
+
+        It is analysed after the end of the job if the job's own log cannot be read.
         """
         query = checked_data(PostedLogQuery(data=request.query_params))
         data: Any = request.data

@@ -16,7 +16,7 @@ class EvidenceSerializer(serializers.ModelSerializer):
 
 
 class LogQuery(serializers.Serializer):
-    """Which part of a log."""
+    """The part of a log to return."""
 
     stream = serializers.ChoiceField(
         choices=Stream.choices, required=False, help_text="Default: that of the cause."

@@ -1,4 +1,4 @@
-"""Verdicts and logs in the API, by the portal's id of their job."""
+"""Verdicts and logs in the API, by the portal's ID of the job."""
 
 from typing import Any
 
@@ -89,9 +89,7 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
 
 
 class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup]):
-    """Failure groups: failures with one fingerprint,
-    with the counts of the jobs that the caller may see.
-    """
+    """Failure groups: failures with one fingerprint, counting the jobs that the caller may see."""
 
     serializer_class = GroupSerializer
     filterset_class = FailureGroups

@@ -1,14 +1,13 @@
-"""Stored analyses of what the failures of a period have in common."""
+"""Stored analyses of the common causes of failures in a period."""
 
 from django.db import models
 
 
 class CauseAnalysis(models.Model):
-    """Causes of the failures of jobs that ended in [since, until),
-    for users who see the same experiments.
+    """Causes of the failures of jobs that ended in [since, until).
 
-    A row is requested by a page and filled by a worker; it keeps its last result while a newer one
-    is computed.
+    The row serves all users who see the same experiments. A page requests it and a worker fills it;
+    it keeps its last result while a newer one is computed.
     """
 
     scope = models.TextField(help_text="“all”, or the IDs of the experiments, separated by commas.")

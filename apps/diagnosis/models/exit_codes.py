@@ -1,4 +1,4 @@
-"""What exit codes mean: a table that the portal ships and the back office edits."""
+"""The meanings of exit codes: a table that the portal ships and the back office edits."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from apps.diagnosis.enums import Category, CodeKind, CodeScope
 
 
 class ExitCodeMeaning(models.Model):
-    """What a number means that jobs end with."""
+    """The meaning of a number that jobs end with."""
 
     kind = models.CharField(max_length=8, choices=CodeKind, default=CodeKind.EXIT)
     scope = models.CharField(max_length=16, choices=CodeScope)

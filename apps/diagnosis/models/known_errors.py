@@ -1,4 +1,4 @@
-"""The catalogue of known errors: its rows, every change of them, and the catalogue's version."""
+"""The catalogue of known errors: its rows, all changes to them, and its version."""
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -33,7 +33,7 @@ class CatalogueState(models.Model):
 
 
 class KnownError(models.Model):
-    """A known error: a pattern of lines, what it says about a job, and what to do."""
+    """A known error: a pattern of lines, its meaning for a job, and what to do."""
 
     id = models.CharField("ID", max_length=64, primary_key=True, validators=[ID_FORMAT])
     title = models.CharField(max_length=100)
@@ -105,9 +105,9 @@ class KnownError(models.Model):
 
 
 class KnownErrorOmission(models.Model):
-    """How often a known error was left out of the search of a log, for which it was too slow.
+    """How often a known error was left out of a log analysis because it was too slow.
 
-    One row for each known error at most; it is deleted when the expression changes.
+    There is at most one row per known error; it is deleted when the expression changes.
     """
 
     known_error = models.OneToOneField(
@@ -127,9 +127,8 @@ class KnownErrorOmission(models.Model):
 class KnownErrorChange(models.Model):
     """A change of a known error: proposed, applied as a version, or rejected.
 
-    `values` has all its fields after it.
-
-    Approving a proposal changes only its `fields`: others may have changed since.
+    `values` has all its fields after the change. Approving a proposal changes only its `fields`,
+    since other fields may have changed meanwhile.
     """
 
     known_error = models.CharField("known error", max_length=64, db_index=True)

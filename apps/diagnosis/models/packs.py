@@ -1,4 +1,4 @@
-"""Packs of experiments: what an experiment knows about its own logs, in versions."""
+"""Versioned packs, in which an experiment describes its own logs."""
 
 from django.db import models
 from django.urls import reverse
@@ -10,7 +10,7 @@ from apps.diagnosis.enums import ChangeState
 class ExperimentPack(models.Model):
     """One version of the pack of an experiment: proposed, applied, or rejected.
 
-    The newest applied one is in force.
+    The newest applied version is in force.
     """
 
     experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, related_name="packs")

@@ -9,7 +9,7 @@ from apps.diagnosis.enums import Stream
 
 
 class PostedLog(models.Model):
-    """The end of a log, as the job itself posted it while it ran."""
+    """The end of a log that the job itself posted while it ran."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
@@ -35,5 +35,5 @@ class PostedLog(models.Model):
 
     @property
     def data(self) -> bytes:
-        """The bytes of the end."""
+        """The posted bytes."""
         return zstandard.ZstdDecompressor().decompress(bytes(self.compressed))

@@ -1,4 +1,4 @@
-"""The re-classification of history by the catalogue as it is now."""
+"""Runs that re-classify history with the current catalogue."""
 
 from django.db import models
 from django.urls import reverse
@@ -7,10 +7,9 @@ from apps.diagnosis.enums import ReclassificationState
 
 
 class Reclassification(models.Model):
-    """A run over verdicts of the past: first a preview, which changes nothing,
-    then the same with changes.
+    """A run over past verdicts: first a preview, which changes nothing, then one that applies it.
 
-    `position` is the ID of the last verdict judged: a run that was interrupted goes on from there.
+    `position` is the ID of the last verdict evaluated: an interrupted run continues from there.
     """
 
     state = models.CharField(

@@ -1,4 +1,4 @@
-"""Templates of the logs of successful jobs, which show what is new in the log of a failed job."""
+"""Templates of successful jobs' logs, used to find new lines in the log of a failed job."""
 
 from django.db import models
 
@@ -7,8 +7,9 @@ from apps.jobs.models import Job
 
 
 class SuccessSample(models.Model):
-    """The templates of the logs of one job that completed; of each stage and release,
-    the newest ones are kept.
+    """The templates of the logs of one completed job.
+
+    Only the newest samples of each stage and release are kept.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="success_sample")

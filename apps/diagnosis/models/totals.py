@@ -1,4 +1,4 @@
-"""Totals of verdicts by hour and by day: what pages of failures count, instead of verdicts."""
+"""Totals of verdicts by hour and by day, which the failure pages read instead of verdicts."""
 
 from django.db import models
 
@@ -11,7 +11,7 @@ KEYS = ("cluster", "experiment", "verdict", "cause", "service", "group", "stage"
 
 
 class Totals(models.Model):
-    """Figures of the verdicts on jobs of one kind that ended in one time."""
+    """Figures of the verdicts on jobs of one kind that ended in one period."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False, related_name="+")
     experiment = models.ForeignKey(
@@ -68,8 +68,9 @@ class CauseTotals(Totals):
 
 
 class DailyCauseTotals(Totals):
-    """Sums of the hourly totals of a UTC day, written in the same transactions,
-    for periods of days and weeks.
+    """Sums of the hourly totals of a UTC day, for periods of days and weeks.
+
+    They are written in the same transactions as the hourly totals.
     """
 
     day = models.DateTimeField()

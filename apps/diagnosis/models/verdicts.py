@@ -1,6 +1,4 @@
-"""The diagnosis of each job: log analysis, evidence, verdict, failure group,
-and impact of incidents.
-"""
+"""The diagnosis of each job: log analysis, evidence, verdict, group, and impact of incidents."""
 
 from typing import Self
 
@@ -87,7 +85,7 @@ class LogExcerpt(models.Model):
 class Evidence(models.Model):
     """A known error found in a log.
 
-    Pattern and service are text, since the catalogue changes and evidence does not.
+    Pattern and service are stored as text, since evidence must not change with the catalogue.
     """
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="evidence")
@@ -113,9 +111,9 @@ class Evidence(models.Model):
 
 
 class FailureGroup(models.Model):
-    """Failures with one fingerprint, over experiments and sites, and their triage.
+    """Failures with one fingerprint, from all experiments and sites, and their triage.
 
-    Counts are sums of `DailyCauseTotals`, which depend on the experiments that a user may see.
+    Counts are sums of `DailyCauseTotals`, and depend on the experiments that a user may see.
     """
 
     fingerprint = models.CharField(max_length=32, unique=True)
@@ -198,7 +196,7 @@ class GroupNote(models.Model):
 
 
 class VerdictQuerySet(ExperimentQuerySet):
-    """Verdicts; those on jobs without an experiment are visible to the OPG only."""
+    """Verdicts; those on jobs without an experiment are visible only to the OPG."""
 
     def between(self, start: object, end: object) -> Self:
         """Keep verdicts on jobs that ended in [start, end)."""
@@ -208,9 +206,9 @@ class VerdictQuerySet(ExperimentQuerySet):
 class Verdict(models.Model):
     """Why a job failed, what to do, and the reasons.
 
-    `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the
-    automatic verdict. Once the job has a later attempt or a retry, nothing is left to do about this
-    one. `experiment` and `ended_at` copy the job's, for fast lists.
+    `verdict` and `advice` are the effective values. After an override, `machine_verdict` keeps the
+    automatic verdict. If the job has a later attempt or a retry, `advice` says that there is
+    nothing to do. `experiment` and `ended_at` are copied from the job to keep lists fast.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="verdict")
@@ -307,9 +305,7 @@ class Verdict(models.Model):
 
 
 class Impact(models.Model):
-    """What an incident did to jobs, as last counted; `groups` has the figures,
-    which equal a recount.
-    """
+    """The impact of an incident on jobs, as last counted; `groups` has the figures."""
 
     incident = models.OneToOneField(Incident, on_delete=models.CASCADE, related_name="impact")
     counted_at = models.DateTimeField()
@@ -389,7 +385,7 @@ class ImpactGroup(models.Model):
 
     @property
     def eligible(self) -> int:
-        """Confirmed jobs without a later attempt: those to retry."""
+        """Number of confirmed jobs without a later attempt, which can be retried."""
         return self.confirmed - self.succeeded - self.retried
 
 

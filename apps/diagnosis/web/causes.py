@@ -1,4 +1,4 @@
-"""The page of causes over many jobs."""
+"""The page of common causes of many failures."""
 
 from datetime import timedelta
 
@@ -24,9 +24,7 @@ class PeriodForm(forms.Form):
 
 @require_safe
 def causes(request: AuthenticatedRequest) -> HttpResponse:
-    """Show what the failures of a period have in common,
-    with a table of two by two for each cause.
-    """
+    """Show what the failures of a period have in common, with a two-by-two table for each cause."""
     form = PeriodForm(request.GET or {"days": "7"})
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())

@@ -1,4 +1,4 @@
-"""The page of exit codes: what they mean, and how many jobs end with each."""
+"""The page of exit codes: their meanings, and how many jobs end with each."""
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse

@@ -17,7 +17,7 @@ class CorrectionForm(forms.Form):
 
 
 class GroupForm(forms.Form):
-    """What to do with a failure group: its action, and what the action needs."""
+    """An action on a failure group, and the values that it needs."""
 
     DONE: ClassVar[dict[str, str]] = {
         "assign": "Group assigned.",
@@ -62,9 +62,7 @@ class GroupForm(forms.Form):
         return data
 
     def typed(self, name: str) -> Any:
-        """Return what the user entered in a field; None if it is empty,
-        or as the page showed it.
-        """
+        """Return the value that the user entered in a field; None if it is empty or unchanged."""
         if name not in self.changed_data:
             return None
         return self.cleaned_data.get(name) or None

@@ -1,4 +1,4 @@
-"""Pages of failure groups: the triage list, one group, and what users do with them."""
+"""Pages of failure groups: the triage list, the page of a group, and actions on groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,16 +49,15 @@ PAGE_SIZE = 25
 JOBS_SHOWN = 20
 EVENTS_SHOWN = 50
 BULK = 100
-#: For how many days a group is muted, unless the user enters another number.
+#: Number of days that a group is muted, unless the user enters another.
 MUTE_DAYS = 7
 
 
 @dataclass(frozen=True)
 class Period:
-    """Whole hours [start, end) up to now, and the totals in them that the user and the filters
-    leave.
+    """Whole hours [start, end) up to now, and the totals in them for the user and the filters.
 
-    `hours` are the hourly ones of any time.
+    `hours` are the filtered hourly totals without a limit of time.
     """
 
     start: datetime
@@ -94,9 +93,7 @@ def _period(request: AuthenticatedRequest) -> Period:
 
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
-    """Show failure groups in three sections, from totals;
-    the period starts and ends on the hour.
-    """
+    """Show failure groups in three sections, from totals; the period covers whole hours."""
     period = _period(request)
     names = {}
     for name in VIEWS:
@@ -197,9 +194,7 @@ def _page(
 
 
 def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
-    """Return the URL of the form for a known error, filled with the line that decided;
-    "" if there is none.
-    """
+    """Return the URL of a known-error form filled with the line that decided; "" without a line."""
     deciding = [line.text for line in example_lines if group.cause and line.pattern == group.cause]
     line = deciding[0] if deciding else group.line
     if not line or group.kind != GroupKind.ERROR:
@@ -217,7 +212,7 @@ def _initial(group: FailureGroup, user: User) -> dict[str, Any]:
 
 
 def _moves(group: FailureGroup) -> list[tuple[str, str]]:
-    """Return the buttons that change the current status of a group."""
+    """Return the buttons that are possible in the current status of a group."""
     labels = {
         GroupStatus.KNOWN: "Mark as known",
         GroupStatus.RETRIED: "Mark as retried",
@@ -262,7 +257,7 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
-    """Assign, mute or resolve the selected groups; those that refuse are named."""
+    """Assign, mute or resolve the selected groups; report those that cannot be changed."""
     form = GroupForm(request.POST)
     back = request.POST.get("next", "")
     keys = []
@@ -293,9 +288,7 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
 
 @transaction.atomic
 def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
-    """Perform the action of the button pressed, and save what was typed in the fields of other
-    buttons.
-    """
+    """Perform the action of the pressed button, and save the values typed for other buttons."""
     at = timezone.now()
     data = form.cleaned_data
     action = data["do"]
@@ -308,7 +301,7 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
 
     if owner:
         groups.assign_group(group=group, owner=owner, by=user, at=at, seen_at=seen_at)
-        seen_at = at  # a change of status after it overwrites only what the user does here
+        seen_at = at  # a status change below then conflicts only with changes by other users
     if days:
         until = at + timedelta(days=days)
         groups.set_status(
@@ -320,7 +313,7 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
             seen_at=seen_at,
         )
     elif action == "unmute":
-        if not owner:  # else the group is assigned, so no longer muted
+        if not owner:  # assigning the group has already unmuted it
             groups.unmute_group(group=group, by=user, at=at, seen_at=seen_at)
     elif action not in ("assign", "note"):
         groups.set_status(group=group, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)

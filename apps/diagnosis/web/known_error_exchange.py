@@ -1,4 +1,4 @@
-"""Export and import of known errors as YAML."""
+"""Export and import known errors as YAML."""
 
 from django import forms
 from django.contrib import messages
@@ -16,7 +16,7 @@ from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_err
 
 
 class ImportForm(forms.Form):
-    """The YAML of known errors, and why they are imported."""
+    """The YAML of known errors, and the reason for the import."""
 
     text = forms.CharField(
         label="YAML",
@@ -30,7 +30,7 @@ class ImportForm(forms.Form):
 
 @require_safe
 def export_known_errors(request: AuthenticatedRequest) -> HttpResponse:
-    """Return the known errors that the filters leave as YAML."""
+    """Return the filtered known errors as YAML."""
     rows = KnownErrors(request.GET, KnownError.objects.select_related("experiment")).qs
     headers = {"Content-Disposition": 'attachment; filename="known-errors.yaml"'}
     return HttpResponse(

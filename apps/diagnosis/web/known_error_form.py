@@ -12,7 +12,8 @@ from apps.diagnosis.models import KnownError
 
 
 class KnownErrorForm(forms.ModelForm):
-    """All fields of a known error, and why it is changed;
+    """All fields of a known error, and the reason for the change.
+
     `base` is the version that the user has seen.
     """
 
@@ -77,7 +78,7 @@ class KnownErrorForm(forms.ModelForm):
         return str(self.cleaned_data.get("id") or self.instance.pk)
 
     def values(self) -> dict[str, Any]:
-        """Return the fields as plain data, as changes keep them."""
+        """Return the fields as plain data, in the form that changes store."""
         values = {}
         for name, value in self.cleaned_data.items():
             if name not in {"id", "reason", "base"}:

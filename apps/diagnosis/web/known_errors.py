@@ -1,6 +1,4 @@
-"""Pages of known errors: the list, one with its jobs and history, the form with its preview,
-proposals.
-"""
+"""Pages of known errors: list, detail with jobs and history, form with preview, and proposals."""
 
 from typing import Any
 
@@ -45,7 +43,7 @@ def _proposals() -> QuerySet[KnownErrorChange]:
 
 @require_safe
 def known_errors(request: AuthenticatedRequest) -> HttpResponse:
-    """List known errors with the jobs of 30 days, those with most jobs first."""
+    """List known errors with their jobs of 30 days, those with most jobs first."""
     chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment", "omission"))
     by_id = figures.figures_of(request.user, at=timezone.now())
 
@@ -108,7 +106,9 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
 
 
 def _omitting_job(row: KnownError, user: User) -> Job | None:
-    """Return the newest job out of whose log a known error was left, if the user may see it."""
+    """Return the newest job whose log was searched without a known error,
+    if the user may see it.
+    """
     if not hasattr(row, "omission"):
         return None
     return Job.objects.visible_to(user).filter(pk=row.omission.last_job).first()
@@ -116,7 +116,7 @@ def _omitting_job(row: KnownError, user: User) -> Job | None:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_known_error(request: AuthenticatedRequest) -> HttpResponse:
-    """Make a known error, from a line of a log or a failure group if the query has one."""
+    """Create a known error, prefilled from a line of a log or a failure group in the query."""
     return _edit(request, None, _initial(request))
 
 
@@ -127,8 +127,9 @@ def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
 
 
 def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
-    """Propose the fields from what the query says: `line`, `service`, `verdict`, `title`,
-    `experiment`.
+    """Return initial values from the query.
+
+    The query may contain `line`, `service` and `verdict`.
     """
     query = request.GET
     line = query.get("line", "")[:4000]
@@ -146,7 +147,7 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
 def _edit(
     request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]
 ) -> HttpResponse:
-    """Show the form; on a POST preview the pattern, or submit the change."""
+    """Show the form; on POST, preview the pattern or submit the change."""
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
     form = KnownErrorForm(request.POST or None, instance=row, initial=initial, by=request.user)
@@ -189,7 +190,7 @@ def _submit(request: AuthenticatedRequest, form: KnownErrorForm) -> KnownError |
 
 @require_safe
 def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show a change: what differs, and for a proposal what its pattern matches."""
+    """Show a change: its differences, and for a proposal the matches of its pattern."""
     change = get_object_or_404(KnownErrorChange, pk=pk)
     row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
     preview = None

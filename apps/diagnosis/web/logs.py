@@ -1,4 +1,4 @@
-"""The page of a job's log, its raw text, and the parts of both that other pages load."""
+"""The page of a job's log, its raw text, and the fragments that other pages load."""
 
 import re
 from contextlib import ExitStack
@@ -35,7 +35,9 @@ def _stream(request: AuthenticatedRequest) -> Stream | None:
 
 
 def _range(text: str) -> tuple[int, int] | None:
-    """Return the two numbers of `12-34`, or a single number twice; None if the text is no range."""
+    """Return the two numbers of `12-34`, or a single number twice;
+    None if the text is not a range.
+    """
     match = _RANGE.fullmatch(text)
     return (int(match[1]), int(match[2] or match[1])) if match else None
 
@@ -43,8 +45,9 @@ def _range(text: str) -> tuple[int, int] | None:
 @require_safe
 @of_job
 def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log around its cause or the place in the query;
-    the page names parameters that are not valid.
+    """Show a log around its cause, or around the place in the query.
+
+    The page lists invalid parameters.
     """
     query = request.GET
     if request.htmx and "open" not in query:
@@ -94,7 +97,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 
 def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Return the card with the last lines, or more of its lines."""
+    """Return the card with the last lines, or more lines for it."""
     lines, before, at = (number_in(request.GET, name) for name in ("lines", "before", "at"))
     view = log_view(
         job,
@@ -114,8 +117,9 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 @one_at_a_time
 @of_job
 def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log beside that of a job of the same kind that succeeded;
-    the page names parameters that are not valid.
+    """Show a log beside that of a successful job of the same kind.
+
+    The page lists invalid parameters.
     """
     every_line = request.GET.get("lines") == "all"
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
@@ -143,7 +147,7 @@ def _other(request: AuthenticatedRequest, text: str) -> Job | None:
 
 
 class _Reader:
-    """The text of a log as a file that `FileResponse` reads and closes."""
+    """The text of a log as a file that `FileResponse` can read and close."""
 
     def __init__(self, text: LogText, opened: ExitStack) -> None:
         self._text = text
@@ -163,7 +167,7 @@ class _Reader:
 @one_at_a_time
 @of_job
 def raw_log(request: AuthenticatedRequest, job: Job) -> HttpResponseBase:
-    """Send a whole log as text, to look at or to keep."""
+    """Send a whole log as text, to view or download."""
     name = request.GET.get("stream", "")
     if name and name not in _STREAMS:
         raise Http404

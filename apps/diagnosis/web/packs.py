@@ -1,4 +1,4 @@
-"""Pages of experiment packs: the versions, one of them, upload, and the decision."""
+"""Pages of experiment packs: versions, detail, upload, and decision."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SHOWN = 100
 
 
 class PackForm(forms.Form):
-    """The YAML of a pack, pasted or as a file, and why."""
+    """The YAML of a pack, pasted or as a file, and the reason for it."""
 
     text = forms.CharField(
         label="YAML",
@@ -54,7 +54,7 @@ class PackForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def packs(request: AuthenticatedRequest) -> HttpResponse:
-    """List the packs that the user may see; check an uploaded one, or propose it."""
+    """List the packs that the user may see; check an uploaded pack, or propose it."""
     form = PackForm(request.POST or None, request.FILES or None)
     effect = None
     if request.method == "POST" and form.is_valid():
@@ -81,7 +81,7 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show a version of a pack; of a proposed one what it changes."""
+    """Show a version of a pack; for a proposed version, show its changes."""
     row = get_object_or_404(
         ExperimentPack.objects.visible_to(request.user).select_related("experiment"), pk=pk
     )

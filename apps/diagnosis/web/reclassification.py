@@ -1,4 +1,4 @@
-"""Pages to re-classify history: start a preview, see its result, apply or cancel it."""
+"""Pages to re-classify history: start a preview, show its result, apply or cancel it."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 class SinceForm(forms.Form):
-    """How far back history is judged again."""
+    """The period of history to re-classify."""
 
     days = forms.IntegerField(min_value=1, max_value=3650, initial=30, label="Days back")
 
@@ -55,7 +55,7 @@ def reclassifications(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def reclassification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show a run: progress, and which verdicts change; apply or cancel it."""
+    """Show a run with its progress and changes; apply or cancel it."""
     _check_may_see(request)
     run = get_object_or_404(Reclassification, pk=pk)
     if request.method == "POST":

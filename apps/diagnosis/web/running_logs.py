@@ -15,9 +15,7 @@ _SEEN = re.compile(r"(\d{1,20})-(\d{1,15})-(\d{1,10})")
 
 @require_safe
 def follow(request: AuthenticatedRequest, cluster: str, job_id: str) -> HttpResponse:
-    """Show the end of a running job's log; the part with the lines asks again while the job
-    runs.
-    """
+    """Show the end of a running job's log; the fragment with the lines polls while the job runs."""
     archived = running_job(user=request.user, cluster=cluster, job_id=job_id)
     if archived is None:
         raise Http404("No such job.")

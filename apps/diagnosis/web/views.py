@@ -46,7 +46,7 @@ def _verdict_context(
 @require_safe
 @of_job
 def verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show the verdict; the part that waits for the analysis gets the log along with its result."""
+    """Show the verdict; the fragment that waits for the analysis loads the log with the result."""
     context = _verdict_context(request, job)
     if not request.htmx:
         return render(request, "diagnosis/verdict.html", context)
@@ -81,7 +81,7 @@ def harvest_again(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 @require_safe
 def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
-    """List the jobs behind a number of the failures page, newest end first."""
+    """List the jobs behind a number on the failures page, newest end first."""
     rows = Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
     chosen = FailedJobs(request.GET, rows)
     page = newest_first(chosen.qs, by="ended_at", query=request.GET)

@@ -31,7 +31,7 @@ def _exit_code(text: str) -> tuple[int, int | None]:
 
 
 class Command(BaseCommand):
-    """Reads a log of up to 64 MB whole, else its last 4 MB."""
+    """Reads a log of up to 64 MB completely, and the last 4 MB of a larger log."""
 
     help = (
         "Diagnose a log file and print the verdict as JSON. Options add facts from the scheduler."
