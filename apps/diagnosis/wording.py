@@ -74,7 +74,7 @@ LOG_PATH_UNKNOWN = "Log path unknown"
 NEVER_STARTED = "Job never started, so it has no log"
 LOG_GREW = "Log was still written to while it was read: re-analyse it later"
 LOG_SHRANK = "Log was truncated while it was read"
-LOG_REPLACED = "Log was removed or replaced while it was read: what it was before is shown"
+LOG_REPLACED = "Log was removed or replaced while it was read: the previous log is shown"
 LOG_POSTED = "Read from the end of the log that the job posted"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
@@ -84,8 +84,8 @@ def log_read_before(at: datetime | None) -> str:
     if at:
         when = f" on {at.astimezone(UTC):%-d %b %Y %H:%M} UTC"
     else:
-        when = " before"
-    return f"Log can no longer be read: what was read of it{when} is used"
+        when = " earlier"
+    return f"Log can no longer be read: the part stored{when} is used"
 
 
 def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:

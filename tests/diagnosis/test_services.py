@@ -198,7 +198,7 @@ def test_what_was_read_of_a_log_stays_when_the_log_is_gone(
     assert (verdict.verdict, verdict.cause) == ("service", "XRD-AUTH")
     reasons = [reason["text"] for reason in verdict.reasons]
     assert any(("stale file handle" if error else "no such file") in text for text in reasons)
-    words = f"what was read of it on {at:%-d %b %Y %H:%M} UTC is used"
+    words = f"the part stored on {at:%-d %b %Y %H:%M} UTC is used"
     assert f"Log can no longer be read: {words}" in reasons
     assert log_view(job).lines[-1].line.text == "    [FATAL] Auth failed"
 

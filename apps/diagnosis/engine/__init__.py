@@ -1,3 +1,1 @@
-"""The engine behind verdicts, without Django: read a log's end, match known errors,
-weigh the evidence.
-"""
+"""The engine behind verdicts, without Django: read logs, match known errors, weigh the evidence."""

@@ -1,8 +1,7 @@
-"""Find which of many expressions match a text: with RE2, or several times as fast with Hyperscan,
-if it is installed.
+"""Find which of many expressions match a text: with RE2, or several times as fast with Hyperscan.
 
-Hyperscan reads expressions as PCRE does. It gets only those that mean the same, or match more,
-there than in RE2. RE2 checks each of its matches.
+Hyperscan is optional, and reads expressions as PCRE does. It gets only those that match the same
+text, or more, there than in RE2. RE2 checks each of its matches.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Causes over many jobs: read jobs as columns, and peel causes off one after the other."""
+"""Common causes of many failures: read jobs as columns, then mask the strongest cause in turn."""

@@ -1,3 +1,1 @@
-"""What an incident of a service did to jobs: counted when either side changes,
-and read for pages.
-"""
+"""The impact of service incidents on jobs: counted on changes of either, and read for pages."""

@@ -1,3 +1,1 @@
-"""The catalogue of known errors in the database: its rows, changes of them,
-and the compiled catalogue.
-"""
+"""The catalogue of known errors in the database: rows, changes, and the compiled catalogue."""

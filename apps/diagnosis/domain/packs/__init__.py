@@ -1,3 +1,1 @@
-"""Packs of experiments: read and checked, proposed and approved,
-and the markers of the one in force.
-"""
+"""Packs of experiments: read, check, propose and approve them, and read the one in force."""
