@@ -28,18 +28,18 @@ def index_of(options):
     ("url", "reason"),
     [
         ("elasticsearch:///jobs", "names no host"),
-        ("elasticsearch://es1:9200", "is no index"),
-        ("elasticsearch://es1:9200/", "is no index"),
-        ("elasticsearch://es1:9200/Jobs", "is no index"),
-        ("elasticsearch://es1:9200/-jobs", "is no index"),
-        ("elasticsearch://es1:9200/jobs/_doc", "is no index"),
-        ("elasticsearch://es1:9200/jobs,others", "is no index"),
+        ("elasticsearch://es1:9200", "is not an index name"),
+        ("elasticsearch://es1:9200/", "is not an index name"),
+        ("elasticsearch://es1:9200/Jobs", "is not an index name"),
+        ("elasticsearch://es1:9200/-jobs", "is not an index name"),
+        ("elasticsearch://es1:9200/jobs/_doc", "is not an index name"),
+        ("elasticsearch://es1:9200/jobs,others", "is not an index name"),
         ("elasticsearch://es1/jobs?replicas=many", "replicas is a number from 0"),
         ("elasticsearch://es1/jobs?shards=0", "shards is a number from 1"),
         ("elasticsearch://es1/jobs?codec=rar", "codec is one of default, best_compression"),
         ("elasticsearch://es1/jobs?period=weekly", "period is one of daily, monthly, yearly"),
         ("elasticsearch://es1/jobs?retention=30", "retention needs period"),
-        ("elasticsearch://es1/jobs?period=daily&retention=30&ilm=keep", "give one"),
+        ("elasticsearch://es1/jobs?period=daily&retention=30&ilm=keep", "give only one"),
         ("elasticsearch://es1/jobs?setup=perhaps", "setup is one of yes, no"),
         ("elasticsearch://es1/jobs?password=geheim", "no option 'password'"),
     ],
@@ -240,7 +240,7 @@ def test_something_else_on_the_port_is_told(stub):
     stub.product = "Teapot"
     with (
         closing(open_sink(f"elasticsearch://127.0.0.1:{stub.server_port}/jobs")) as sink,
-        pytest.raises(SinkUnavailable, match="is no Elasticsearch"),
+        pytest.raises(SinkUnavailable, match="is not Elasticsearch"),
     ):
         sink.write([a_job()])
 
@@ -270,7 +270,7 @@ def test_credentials_that_do_not_fit_are_told_at_once(settings, changes, reason)
 
 def test_authority_that_is_not_there_is_told_at_once(settings, tmp_path):
     settings.ARCHIVE_ELASTICSEARCH_CA = tmp_path / "none.pem"
-    with pytest.raises(BadSink, match=r"none.pem is no file"):
+    with pytest.raises(BadSink, match=r"none.pem is not a file"):
         open_sink("elasticsearch+https://es1/jobs")
 
 

@@ -1,4 +1,4 @@
-"""Where captured jobs go.
+"""Destinations of captured jobs.
 
-A sink is one module here, or a plugin of the group `opsportal.archive_sinks`.
+A sink is a module in this package, or a plugin of the group `opsportal.archive_sinks`.
 """

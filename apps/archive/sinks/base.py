@@ -9,17 +9,15 @@ from capture.wire.entry import CapturedJob
 
 
 class SinkError(Exception):
-    """A sink does not keep what it was given."""
+    """A sink did not store the jobs that it was given."""
 
 
 class SinkUnavailable(SinkError):
-    """The sink cannot be reached now. Nothing is wrong with the jobs: try again later."""
+    """The sink cannot be reached now. The jobs are not at fault: try again later."""
 
 
 class SinkRefused(SinkError):
-    """The sink can be reached and does not take these jobs, at least one of them;
-    the message says why.
-    """
+    """The sink is reachable but refuses at least one of these jobs; the message says why."""
 
 
 class BadSink(SinkError):
@@ -28,9 +26,9 @@ class BadSink(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkURL:
-    """A sink's URL in its parts: `scheme://host:port,host:port/path?option=value`.
+    """The parts of a sink's URL: `scheme://host:port,host:port/path?option=value`.
 
-    Never holds a password.
+    Never contains a password.
     """
 
     scheme: str
@@ -40,26 +38,28 @@ class SinkURL:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `BadSink`. The user part is refused: secrets come by the environment or a file."""
+        """Parse a URL. Raises `BadSink`, also for a user: secrets come from environment or file."""
         scheme = text.partition(":")[0]
         if "@" in text.partition("://")[2].partition("/")[0]:
             raise BadSink(
-                f"the URL of the {scheme} sink names a user: give it by the settings instead"
+                f"the URL of the {scheme} sink contains a user: set it in the settings instead"
             )
         try:
             parts = urlsplit(text)
             hosts = tuple(
                 host for host in parts.netloc.split(",") if urlsplit(f"//{host}").port != 0 and host
             )
-        except ValueError:  # whose own words hold a part of what may be a password
+        except ValueError:  # its message could contain a part of a password
             raise BadSink(f"the URL of the {scheme} sink has a bad host or port") from None
         if not parts.scheme:
-            raise BadSink(f"{text!r} is no URL of a sink, such as store: or files:///DIRECTORY")
+            raise BadSink(
+                f"{text!r} is not the URL of a sink, such as store: or files:///DIRECTORY"
+            )
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         return cls(parts.scheme, hosts, unquote(parts.path), options)
 
     def only(self, *known: str) -> None:
-        """Raises `BadSink` where an option is none of `known`."""
+        """Raise `BadSink` if an option is not one of `known`."""
         unknown = sorted(self.options.keys() - set(known))
         if unknown:
             raise BadSink(
@@ -69,52 +69,49 @@ class SinkURL:
 
 
 class Writer(Protocol):
-    """A place that keeps captured jobs.
+    """A place that stores captured jobs.
 
-    It may be given the same job more than once and must keep it once.
-
-    All calls come from one thread, or process, of its own.
+    It may be given the same job more than once and must store it once. All calls come from one
+    thread, or from one process of its own.
     """
 
-    #: Under this name the portal keeps what the sink lacks: the same for the same place, different
-    #: for others.
+    #: Key of the sink's backlog in the portal: the same for the same place, different for others.
     name: str
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Keep `jobs` durably and return the reasons for those that the sink does not take,
-        by their index.
+        """Store `jobs` durably; return the reasons for refused jobs, by index.
 
-        Raises `SinkUnavailable`, and then may have kept any of them; or `SinkRefused` where it
-        cannot tell which one is at fault: then none was kept, and each is tried alone.
+        Raises `SinkUnavailable`, after which any of the jobs may have been stored. Raises
+        `SinkRefused` if the sink cannot tell which job is at fault: then none was stored, and each
+        is tried alone.
         """
 
     def close(self) -> None:
-        """Let go of connections. Called when the worker process ends."""
+        """Close connections. Called when the worker process ends."""
 
 
 class Sink(Writer, Protocol):
-    """A writer that is made of a URL, in the process that uses it.
+    """A writer created from a URL, in the process that uses it.
 
-    One that shows who submitted a job has an attribute `wants_described` that is true: it gets a
-    job again when its user, account and name become known.
+    A sink that shows who submitted a job has a true attribute `wants_described`: it gets a job
+    again when its user, account and name become known.
     """
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """Open the sink, without reaching out yet, and without threads. Raises `BadSink`."""
+        """Create the sink without connecting or starting threads. Raises `BadSink`."""
 
 
 def write_all(sink: Writer, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-    """Write jobs, each alone where one of them makes the batch fail;
-    return the reasons for those refused, by index.
+    """Write jobs; if one makes the batch fail, write each alone.
 
-    Raises `SinkUnavailable`.
+    Return the reasons for refused jobs, by index. Raises `SinkUnavailable`.
     """
     try:
         return sink.write(jobs)
     except SinkUnavailable:
         raise
-    except Exception:  # one of them is at fault: the others must not wait for it
+    except Exception:  # one job is at fault: the others must not wait for it
         refused: dict[int, str] = {}
         for index, job in enumerate(jobs):
             try:
@@ -122,6 +119,6 @@ def write_all(sink: Writer, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
                     refused[index] = reason
             except SinkUnavailable:
                 raise
-            except Exception as error:  # what a sink raises over one job must not cost the others
+            except Exception as error:  # an error for one job must not affect the others
                 refused[index] = str(error).strip() or repr(error)
         return refused

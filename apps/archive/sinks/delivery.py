@@ -1,9 +1,8 @@
-"""From the intake to the sinks, by any number of workers at once,
-each sink at its own pace and at least once.
+"""Deliver batches from the intake to the sinks at least once, each sink at its own pace.
 
-A worker claims some batches of a sink in one short transaction, and writes them in another, which
-locks their rows and records the result. A worker that is killed thus releases them, and its death
-is counted against them.
+Any number of workers may run at once. A worker claims batches of a sink in a short transaction,
+then writes them in another, which locks their rows and records the result. If the worker is killed,
+the locks are released, and the claim counts as an attempt that ended with a death.
 """
 
 import logging
@@ -35,9 +34,9 @@ logger = logging.getLogger(__name__)
 BACK_OFF = BackOff((0.5, 1, 2, 4, 8, 16, 30))
 #: What is written at once; of one batch, as much as it has.
 MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
-#: So many attempts end with the death of a worker until a batch is taken apart, and until a job
-#: alone is refused: workers die of other causes too, and of those a batch that waits long for its
-#: sink meets several.
+#: Number of attempts that end with the death of a worker before a batch is split, and before a
+#: single job is refused. Workers also die for other reasons, and a batch that waits long for its
+#: sink is affected by several.
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
 _SILENT = timedelta(
@@ -51,7 +50,7 @@ _opened: dict[str, Sink] = {}
 
 
 def opened(url: str) -> Sink:
-    """Return the sink of a URL, which this process keeps open. Raises `BadSink`."""
+    """Return the sink of a URL, kept open by this process. Raises `BadSink`."""
     if url not in _opened:
         _opened[url] = open_sink(url)
     return _opened[url]
@@ -63,15 +62,16 @@ def close_sinks() -> None:
 
 
 def queue_of(url: str) -> str:
-    """Return the queue of the workers that write to a sink: files on a host are written there."""
+    """Return the queue of a sink's workers; files on a host are written by workers on that host."""
     parts = urlsplit(url)
     return f"{QUEUE}.files@{parts.netloc}" if parts.scheme == "files" and parts.netloc else QUEUE
 
 
 @transaction.atomic
 def route_batches() -> None:
-    """Record which sinks lack each new batch: those of ARCHIVE_SINKS,
-    and those that came with the batch.
+    """Record which sinks lack each new batch.
+
+    These are the sinks in ARCHIVE_SINKS, and those that the batch names.
     """
     new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
     batches = list(new.only("sinks", "captured_at").order_by("pk")[:_ROUTED_AT_ONCE])
@@ -93,15 +93,15 @@ def route_batches() -> None:
 
 
 def due_sinks(*, at: datetime) -> list[SinkState]:
-    """Return the sinks that lack batches and are not left alone for now."""
+    """Return the sinks that lack batches and are not backing off."""
     lacking = SinkState.objects.filter(Exists(SinkDelivery.objects.filter(sink=OuterRef("pk"))))
     return list(lacking.filter(Q(retry_at=None) | Q(retry_at__lte=at)).order_by("pk"))
 
 
 def deliver(*, sink: SinkState, at: datetime) -> bool:
-    """Write the oldest batches that a sink lacks and no other worker writes.
+    """Write the oldest batches that a sink lacks and no other worker is writing.
 
-    Returns whether there were any.
+    Return whether there were any.
     """
     claimed = _claim(sink, at)
     if not claimed:
@@ -111,16 +111,15 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
             _isolate(sink, claimed[0], at)
         else:
             _write(sink, claimed, at)
-    except (
-        Exception
-    ) as error:  # the sink, the database, or the time limit: note it, and try again later
+    except Exception as error:
+        # The sink, the database, or the time limit: record the failure and try again later.
         _note_failure(sink, claimed, error, at)
         return False
     return True
 
 
 def _state(url: str) -> SinkState:
-    """Return the row of a sink. One that cannot be opened at the moment has its URL as name."""
+    """Return the row of a sink. If the sink cannot be opened now, its URL serves as its name."""
     name = url
     described = False
     with suppress(BadSink):
@@ -137,8 +136,8 @@ def _state(url: str) -> SinkState:
 
 @transaction.atomic
 def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
-    """Claim the batches to be written together. A batch that a worker died of is tried alone."""
-    _commit_without_waiting()  # lost with the database, as the write that follows
+    """Claim batches to be written together. A batch that killed a worker is tried alone."""
+    _commit_without_waiting()  # a lost claim does no harm: the write is lost with it
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
         return []
@@ -164,15 +163,13 @@ def _written_together(deliveries: list[SinkDelivery]) -> list[SinkDelivery]:
 
 
 def _is_free(sink: SinkState) -> bool:
-    """Whether no other worker writes to the sink; none will see it so until this
-    transaction ends.
-    """
+    """Return whether no other worker writes to the sink; if so, lock it for this transaction."""
     return is_locked_for_this_transaction(f"archive.sink.{sink.pk}")
 
 
 def _commit_without_waiting() -> None:
-    """Let this transaction end before it is on the disk:
-    a disk that is busy would hold up all workers.
+    """Commit this transaction without waiting for the disk,
+    since a busy disk would delay workers.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = off")
@@ -182,13 +179,12 @@ def _commit_without_waiting() -> None:
 def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
     """Write what is still claimed.
 
-    Raises what the sink raises, and then all stays as it was.
+    Raises the exceptions of the sink; then nothing is changed.
     """
-    with connection.cursor() as cursor:  # a sink may take its time
+    with connection.cursor() as cursor:  # a sink may be slow
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-    if (
-        sink.url == _STORE
-    ):  # what it writes and that it was written are lost together, and then done again
+    # The store's data and this record of the write are lost together, and then written again.
+    if sink.url == _STORE:
         _commit_without_waiting()
     _is_free(sink)
     batches = _held(claimed)
@@ -198,7 +194,7 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
     for batch in batches:
         try:
             jobs += _jobs(batch, capture_hosts)
-        except Exception as error:  # whatever is wrong with its bytes
+        except Exception as error:  # its bytes may be damaged in any way
             refused.append(_refused_batch(batch, f"The batch cannot be unpacked: {error!r}"))
     reasons = write_all(opened(sink.url), jobs) if jobs else {}
     refused += [_refused_job(jobs[index], reason) for index, reason in reasons.items()]
@@ -214,9 +210,7 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
 
 @transaction.atomic
 def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
-    """Take a batch apart of which workers died, so that each job is tried alone;
-    refuse the job that it is.
-    """
+    """Split a batch that killed workers, so that each job is tried alone; refuse a single job."""
     batches = _held([delivery])
     capture_hosts = _capture_hosts(batches)
     for batch in batches:
@@ -244,16 +238,16 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
 
 
 def _capture_hosts(batches: Sequence[IntakeBatch]) -> set[str]:
-    """Return which hosts of these batches are capture hosts."""
+    """Return the hosts of these batches that are capture hosts."""
     hosts = {batch.host for batch in batches}
     return set(CaptureHost.objects.filter(name__in=hosts).values_list("name", flat=True))
 
 
 def _jobs(batch: IntakeBatch, capture_hosts: set[str]) -> list[CapturedJob]:
-    """Return the jobs of a batch. Those of a capture host always have it as their sender.
+    """Return the jobs of a batch. Jobs of a capture host always have it as their sender.
 
-    Batches that were received before senders were noted have none, which would count as capture
-    with the database.
+    Batches received before senders were recorded have none, which would count as capture with
+    access to the database.
     """
     jobs = unpack([bytes(batch.data)])
     if batch.host not in capture_hosts:
@@ -276,7 +270,7 @@ def _held(claimed: Sequence[SinkDelivery]) -> list[IntakeBatch]:
 def _finish(
     sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[RefusedJob], at: datetime
 ) -> None:
-    """Keep what is refused, and drop the batches that no sink lacks any more."""
+    """Store refused jobs, and drop the batches that no sink lacks any more."""
     by_key = {(job.cluster, job.job_id, job.submitted_at): job for job in refused}
     for job in by_key.values():
         job.sink, job.tried_at = sink, at
@@ -295,9 +289,10 @@ def _finish(
 def _note_failure(
     sink: SinkState, claimed: Sequence[SinkDelivery], error: Exception, at: datetime
 ) -> None:
-    """Leave the sink alone for a while, ever longer.
+    """Record a failure and let the sink back off.
 
-    Where the database is away, wait: no worker has died.
+    If the database is unavailable, wait for it, so that the failure is not taken for a worker's
+    death.
     """
     reason = (str(error).strip() or repr(error)).replace("\0", "")[:500]
     if reason != sink.last_error:
@@ -306,7 +301,7 @@ def _note_failure(
     while True:
         try:
             with transaction.atomic():
-                _let_go(sink, claimed, reason, at)
+                _back_off(sink, claimed, reason, at)
             return
         except Error:
             connection.close()

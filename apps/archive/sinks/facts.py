@@ -1,5 +1,6 @@
-"""User, account and name of a job, as its environment says,
-until its scheduler or accounting has told them.
+"""Read user, account and name of a job from its environment.
+
+These are used until the scheduler or accounting reports them.
 """
 
 from dataclasses import replace
@@ -8,8 +9,8 @@ from typing import Any
 from apps.clusters.schedulers.environment import COUNT
 from capture.wire.entry import CapturedJob
 
-#: Variables by what they tell, the better ones first: the submitter's own words, for searching, not
-#: for rights.
+#: Variables for each fact, the better ones first. The submitter controls them: they serve for
+#: searches, not for permissions.
 _NAMES = {
     "user": (b"LOGNAME", b"USER"),
     "account": (b"SLURM_JOB_ACCOUNT", b"SBATCH_ACCOUNT", b"SLURM_ACCOUNT"),
@@ -18,8 +19,7 @@ _NAMES = {
 
 
 def with_claimed_facts(job: CapturedJob) -> tuple[CapturedJob, list[str]]:
-    """Fill in facts that the job lacks from its environment;
-    return the job and the names of these facts.
+    """Fill in missing facts of a job from its environment; return the job and the facts' names.
 
     A job whose user is known from the scheduler or accounting stays as it is.
     """

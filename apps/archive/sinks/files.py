@@ -1,7 +1,7 @@
 """The sink that writes jobs as plain files, in the layout of SArchive.
 
-`DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` where the scheduler
-keeps one.
+The files are `DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` if the
+scheduler keeps one.
 """
 
 import os
@@ -24,11 +24,11 @@ PERIODS = {
     "monthly": "{0.year:04}{0.month:02}",
     "yearly": "{0.year:04}",
 }
-NEW = ".new"  # of each cluster: files that are not whole yet
+NEW = ".new"  # directory of each cluster for unfinished files
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JOBS_AT_ONCE = 100  # each holds up to three files open
-_SYNCS_AT_ONCE = 8  # which the file system commits together
+_SYNCS_AT_ONCE = 8  # the file system commits these together
 _LONGEST_NAME = 255
 _LEFT_OVER_SECONDS = 3600
 _DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
@@ -38,23 +38,22 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._+\[\]-]")
 
 @dataclass(frozen=True, slots=True)
 class _NewFile:
-    """A file that has all its bytes and not yet its name."""
+    """A file that has all its bytes but not its final name yet."""
 
     fd: int
     temporary: str
     kind: str
 
 
-class _Taken(Exception):
-    """Something that is no file of ours has the name of one."""
+class _NameTaken(Exception):
+    """The name of a file is taken by something that the sink did not write."""
 
 
 class FilesSink:
-    """Keeps each job under its id, and under id and time of submission where another job of the
-    period has the id.
+    """Writes each job under its ID, or under ID and time of submission if the ID is taken.
 
-    A file's time of modification is the job's submission: by it a job that comes again is known.
-    Files get their names when their bytes are on the disk, and none is ever written over.
+    The modification time of a file is the job's time of submission, by which a repeated job is
+    recognised. Files get their names once their bytes are on disk, and are never overwritten.
     """
 
     def __init__(self, directory: Path, period: str, host: str = "") -> None:
@@ -67,21 +66,22 @@ class FilesSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`files:///DIR?period=daily|monthly|yearly`; with a host,
-        workers of the queue `archive.files@HOST` write.
+        """Return the sink for `files:///DIR?period=daily|monthly|yearly`.
+
+        With a host in the URL, workers of the queue `archive.files@HOST` write the files.
         """
         url.only("period")
         period = url.options.get("period", "daily")
         if period not in PERIODS:
             raise BadSink(f"the files sink has no period {period!r}, only: {', '.join(PERIODS)}")
         if len(url.hosts) > 1 or not url.path.startswith("/") or "\0" in url.path:
-            raise BadSink("the files sink wants an absolute directory: files:///DIRECTORY")
+            raise BadSink("the files sink needs an absolute directory: files:///DIRECTORY")
         return cls(Path(os.path.normpath(url.path)), period, *url.hosts)
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Keep them; they are on the disk when this returns.
+        """Write jobs; they are on disk when this returns.
 
-        Any trouble with the disk is `SinkUnavailable`.
+        Raises `SinkUnavailable` for any error of the disk.
         """
         refused: dict[int, str] = {}
         try:
@@ -105,7 +105,7 @@ class FilesSink:
         for number, job in jobs.items():
             longest = len(_stems(job)[1]) + len("_environment")
             if longest > _LONGEST_NAME:
-                refused[number] = f"its id makes a file name of {longest} bytes"
+                refused[number] = f"its ID makes a file name of {longest} bytes"
             else:
                 place = (safe(job.cluster), self._period.format(job.submitted_at.astimezone(UTC)))
                 by_directory.setdefault(place, {})[number] = job
@@ -116,9 +116,9 @@ class FilesSink:
 
     @contextmanager
     def _opened(self, cluster: str, period: str) -> Iterator[tuple[int, int]]:
-        """Open the directory for new files and that of the period, made where they are not there.
+        """Open the directories for new files and for the period, and create missing ones.
 
-        What was there once and is gone is not made again: it is a file system that is not mounted.
+        A directory that existed before is not created again: its file system is not mounted.
         """
         if "" not in self._made:
             self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class FilesSink:
         ):
             if cluster not in self._made:
                 self._made.add(cluster)
-                for name in os.listdir(temporary):  # what a process that was killed has left
+                for name in os.listdir(temporary):  # left by a killed process
                     with suppress(OSError):
                         changed_at = os.stat(name, dir_fd=temporary, follow_symlinks=False).st_ctime
                         if time.time() - changed_at > _LEFT_OVER_SECONDS:
@@ -163,8 +163,8 @@ class FilesSink:
             for number, files in new.items():
                 try:
                     _name(temporary, final, files, jobs[number])
-                except _Taken as taken:
-                    refused[number] = str(taken)
+                except _NameTaken as error:
+                    refused[number] = str(error)
             os.fsync(final)
         finally:
             for file in chain.from_iterable(new.values()):
@@ -191,9 +191,7 @@ class FilesSink:
 
 
 def safe(text: str) -> str:
-    """Return a file name that stands for this text alone: unsafe characters are quoted,
-    such as `%2F`.
-    """
+    """Return a file name unique to this text: unsafe characters are quoted, such as `%2F`."""
     quoted = _UNSAFE.sub(
         lambda match: b"%%%02X" % ord(match[0]), text.encode("utf-8", "surrogatepass")
     ).decode()
@@ -201,7 +199,7 @@ def safe(text: str) -> str:
 
 
 def _stems(job: CapturedJob) -> tuple[str, str]:
-    """Return the beginning of a job's names: the usual one, and that where another job has it."""
+    """Return two prefixes for a job's files: the usual one, and one for an ID that is taken."""
     return (
         f"job.{safe(job.job_id)}",
         f"job.{safe(job.job_id)}~{job.submitted_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}",
@@ -209,8 +207,9 @@ def _stems(job: CapturedJob) -> tuple[str, str]:
 
 
 def _contents(job: CapturedJob) -> dict[str, bytes]:
-    """Return the contents by kind of file; the script, which shows whether a name is taken,
-    comes first.
+    """Return the contents by kind of file.
+
+    The script, which shows whether a name is taken, comes first.
     """
     all_kinds = {
         "script": job.script,
@@ -238,17 +237,13 @@ def _has_files(directory: int, stem: str, job: CapturedJob, contents: Mapping[st
 
 
 def _is_file_of(directory: int, name: str, job: CapturedJob, content: bytes) -> bool:
-    """Whether there is a file of this name, and it is that of the job: by its time,
-    and by its size.
-    """
+    """Return whether a file of this name belongs to the job, by time and size."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    times = (
-        _nanoseconds(job),
-        _nanoseconds(job) // 10**9 * 10**9,
-    )  # some file systems keep whole seconds alone
+    # Some file systems store only whole seconds.
+    times = (_nanoseconds(job), _nanoseconds(job) // 10**9 * 10**9)
     return (status.st_mode & 0o170000, status.st_size) == (
         0o100000,
         len(content),
@@ -256,7 +251,7 @@ def _is_file_of(directory: int, name: str, job: CapturedJob, content: bytes) -> 
 
 
 def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJob) -> None:
-    """Give a job's files their names, all with the same beginning. Raises `_Taken`."""
+    """Give a job's files their names, all with the same prefix. Raises `_NameTaken`."""
     contents = _contents(job)
     for stem in _stems(job):
         for file in files:
@@ -274,7 +269,7 @@ def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJo
                     break
         else:
             return
-    raise _Taken(f"{name} is there already and is another")
+    raise _NameTaken(f"{name} exists already and is not a file of this job")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ SINKS: Registry[type[Sink]] = Registry(
 def open_sinks(texts: Iterable[str]) -> list[Sink]:
     """Return the sinks of some URLs.
 
-    Raises `BadSink`, also where two are one place: it would get each job twice.
+    Raises `BadSink`, also if two URLs are the same place, which would get each job twice.
     """
     sinks: dict[str, Sink] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""The portal's own database: the sink `store:`."""
+"""The sink `store:`, the portal's own database."""
 
 from collections.abc import Mapping, Sequence
 from typing import Self
@@ -12,18 +12,18 @@ from capture.wire.entry import CapturedJob
 
 
 class StoreSink:
-    """Keeps a batch in one transaction."""
+    """Stores each batch in one transaction."""
 
     name = "store"
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`store:` has no parts and no options."""
+        """Return the sink; `store:` has no other parts and no options."""
         url.only()
         return cls()
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Keep them all, or none. A connection that failed is made anew the next time."""
+        """Store all jobs, or none. A failed connection is reopened by the next call."""
         at = timezone.now()
         try:
             store_jobs(jobs=jobs, by="capture", at=at)

@@ -1,1 +1,1 @@
-"""The sink that writes to Elasticsearch 8 and 9; docs/elasticsearch.md."""
+"""The sink that writes to Elasticsearch 8 and 9; see docs/elasticsearch.md."""

@@ -1,5 +1,6 @@
-"""Sends documents by the bulk API: in smaller parts if the server is overloaded,
-with a result per document.
+"""Send documents by the bulk API and return a result per document.
+
+If the server is overloaded, requests get smaller.
 """
 
 import re
@@ -13,23 +14,24 @@ from apps.archive.sinks.base import SinkUnavailable
 
 MOST_DOCUMENTS = 500
 MOST_BYTES = 8 * 1024 * 1024
-DEFAULT_LIMIT_BYTES = 100 * 1024 * 1024  # Elasticsearch's own default of http.max_content_length
+DEFAULT_LIMIT_BYTES = 100 * 1024 * 1024  # Elasticsearch's default of http.max_content_length
 PATIENCE_SECONDS = 5.0
 
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 2.0
 _BAD_REQUEST, _CONFLICT, _TOO_LARGE, _BUSY = 400, 409, 413, 429
 _LONGEST_REASON = 500
-# Refused with 400 as well, and yet no fault of the document: the index cannot be made, as the
-# cluster has all the shards that it may have, or the alias of the indices is the name of one.
+# These errors also have status 400 but are not the document's fault: the cluster has reached its
+# limit of shards, so the index cannot be created, or the alias of the indices is the name of one.
 _FAULTS_OF_THE_CLUSTER = {"validation_exception", "invalid_alias_name_exception"}
 _PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w*bytes=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One document to be indexed, as the two lines of a bulk request;
-    `position` is that among the caller's jobs.
+    """One document to index, as the two lines of a bulk request.
+
+    `position` is the index of its job in the caller's sequence.
     """
 
     position: int
@@ -37,7 +39,7 @@ class Operation:
 
 
 class Refusal(Exception):
-    """The server answered with an error to a whole request."""
+    """The server rejected a whole request."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         super().__init__(reason_of(error))
@@ -46,14 +48,14 @@ class Refusal(Exception):
 
 
 Send = Callable[[bytes], Mapping[str, Any]]
-"""Sends a bulk request and returns the answer. Raises `Refusal` or `SinkUnavailable`."""
+"""Sends a bulk request and returns the response. Raises `Refusal` or `SinkUnavailable`."""
 
 
 class Bulk:
-    """Remembers from one call to the next how much the server takes at once.
+    """Indexes documents in bulk, and remembers between calls how much the server accepts at once.
 
-    `elasticsearch.helpers.streaming_bulk` cannot do this: it repeats a request that was refused as
-    it was, and gives up after a fixed number of attempts. The tests of this module compare the two.
+    `elasticsearch.helpers.streaming_bulk` cannot do this: it repeats a rejected request unchanged,
+    and gives up after a fixed number of attempts. The tests of this module compare the two.
     """
 
     def __init__(self, send: Send, *, wait: Callable[[float], None] = time.sleep) -> None:
@@ -63,7 +65,7 @@ class Bulk:
         self.limit_bytes = DEFAULT_LIMIT_BYTES
 
     def write(self, operations: Sequence[Operation]) -> dict[int, str]:
-        """Index them all and return the reasons for those that are refused, by position.
+        """Index all documents; return the reasons for rejected documents, by position.
 
         Raises `SinkUnavailable`.
         """
@@ -107,7 +109,7 @@ class Bulk:
     ) -> tuple[list[Operation], str]:
         """Send one request.
 
-        Return what has to be sent again, and why the server is too busy, if that is the reason.
+        Return the operations to send again, and the reason if the server is too busy.
         """
         if len(part) == 1 and len(part[0].lines) > self.limit_bytes:
             refused[part[0].position] = (
@@ -126,7 +128,7 @@ class Bulk:
     def _after_refusal(
         self, part: list[Operation], refusal: Refusal, refused: dict[int, str]
     ) -> tuple[list[Operation], str]:
-        """Handle a rejected request: halve it, down to the one document that is at fault."""
+        """Handle a rejected request: halve it, until the document at fault is alone."""
         if refusal.status not in {_BAD_REQUEST, _TOO_LARGE, _BUSY}:
             raise SinkUnavailable(str(refusal))
         size = sum(len(operation.lines) for operation in part)
@@ -147,7 +149,7 @@ class Bulk:
             status = verdict["status"]
             error = verdict.get("error", {})
             reason = reason_of(error)
-            if status < 300 or status == _CONFLICT:  # a later copy is there
+            if status < 300 or status == _CONFLICT:  # on conflict, a later copy is stored
                 continue
             if status == _BUSY and error.get("type") != "cluster_block_exception":
                 busy.append(operation)
@@ -157,7 +159,7 @@ class Bulk:
                 and error.get("type") not in _FAULTS_OF_THE_CLUSTER
             ):
                 refused[operation.position] = reason
-            else:  # the index is read-only, its shards are not there, we may not write to it: never the job's fault
+            else:  # read-only index, missing shards, missing permission: never the job's fault
                 raise SinkUnavailable(reason)
         if busy:
             self._most = max(1, len(part) // 2)
@@ -165,7 +167,7 @@ class Bulk:
 
 
 def reason_of(error: Mapping[str, Any] | str) -> str:
-    """Return what the server says, with the cause, cut to a readable length."""
+    """Return the server's error with its causes, cut to a readable length."""
     if isinstance(error, str):
         return error[:_LONGEST_REASON]
     reasons = [f"{error.get('type', 'error')}: {error.get('reason') or 'no reason given'}"]
@@ -177,9 +179,7 @@ def reason_of(error: Mapping[str, Any] | str) -> str:
 
 
 def _can_never_fit(error: Mapping[str, Any], size: int) -> bool:
-    """Tell whether the request is too large for the server's memory,
-    even if it had nothing else to do.
-    """
+    """Return whether the request is too large for the memory even of an idle server."""
     limit = error.get("bytes_limit")  # of a circuit breaker
     if isinstance(limit, int):
         return size > limit

@@ -1,4 +1,4 @@
-"""A captured job as a document: searchable as text, and its bytes can be restored exactly."""
+"""A captured job as a document: searchable as text, with bytes that can be restored exactly."""
 
 import base64
 import hashlib
@@ -9,7 +9,7 @@ from apps.archive.sinks.facts import with_claimed_facts
 from apps.clusters.schedulers.environment import COUNT
 from capture.wire.entry import CapturedJob
 
-_MOST_ID_BYTES = 512  # Elasticsearch takes no longer id
+_MOST_ID_BYTES = 512  # Elasticsearch's limit
 _MOST_NAME_LENGTH = 256  # a variable with a longer name cannot be searched by
 _WORD = {"type": "keyword", "ignore_above": 1024}
 _TEXT = {"type": "text", "norms": False}
@@ -26,7 +26,7 @@ MAPPINGS = {
         **dict.fromkeys(("script", "description", "arguments", "caveat"), _TEXT),
         **dict.fromkeys(("script_base64", "environment_base64", "description_base64"), _BYTES),
         **dict.fromkeys(("submitted_at", "captured_at"), _TIME),
-        # One field, whatever the variables are called. With its name a value has to fit in a term
+        # A single field for all variables. A value together with its name has to fit into a term
         # of 32,766 bytes.
         "environment": {"type": "flattened", "ignore_above": 4096},
     },
@@ -34,7 +34,7 @@ MAPPINGS = {
 
 
 def document_id(job: CapturedJob) -> str:
-    """Return the job's key as an id: written again, it is the same document.
+    """Return the job's key as the ID of its document, the same for each write.
 
     Raises `ValueError`.
     """
@@ -42,14 +42,14 @@ def document_id(job: CapturedJob) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ValueError("its id is no UTF-8") from None
+        raise ValueError("its ID is not UTF-8") from None
     if size > _MOST_ID_BYTES:
-        raise ValueError(f"its id is longer than {_MOST_ID_BYTES} bytes")
+        raise ValueError(f"its ID is longer than {_MOST_ID_BYTES} bytes")
     return text
 
 
 def document(job: CapturedJob) -> dict[str, Any]:
-    """Return the job as a document. What is empty is left out."""
+    """Return the job as a document, without empty fields."""
     job, claimed = with_claimed_facts(job)
     fields = {
         "cluster": job.cluster,
@@ -81,7 +81,7 @@ def as_json(value: dict[str, Any]) -> bytes:
 
 
 def _text(name: str, content: bytes) -> dict[str, str]:
-    """Content that is UTF-8 is itself its text; with other content the exact bytes go along."""
+    """Return content as text; if it is not UTF-8, add the exact bytes in base64."""
     try:
         return {name: content.decode()}
     except UnicodeDecodeError:
@@ -89,11 +89,10 @@ def _text(name: str, content: bytes) -> dict[str, str]:
 
 
 def _variables(environment: bytes) -> dict[str, str | list[str]]:
-    """Return values by name; a list of them if a name occurs more than once."""
+    """Return values by name; a list of values if a name occurs more than once."""
     values: dict[str, str | list[str]] = {}
-    for entry in (
-        environment[COUNT.size :].decode(errors="replace").split("\0")[:-1]
-    ):  # all at once, which is quicker
+    # Decoding the whole environment at once is faster than entry by entry.
+    for entry in environment[COUNT.size :].decode(errors="replace").split("\0")[:-1]:
         name, _, value = entry.partition("=")
         earlier = values.get(name)
         if earlier is not None:
@@ -108,5 +107,5 @@ def _base64(content: bytes) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text that can be encoded: file names that are no UTF-8 hold what cannot."""
+    """Replace characters that cannot be encoded, which come from file names that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The indices of jobs, by the options in the sink's URL, and their setup."""
+"""The indices for jobs and their setup, by the options in the sink's URL."""
 
 import re
 from dataclasses import dataclass
@@ -11,17 +11,16 @@ from apps.archive.sinks.elasticsearch.documents import MAPPINGS
 OPTIONS = ("replicas", "shards", "codec", "period", "retention", "ilm", "setup")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _CODECS = ("default", "best_compression")
-# The first day of a job's period, and how many days a period may have.
+# The first day of a job's period, and the maximum number of days in a period.
 _PERIODS = {"daily": ("%Y.%m.%d", 1), "monthly": ("%Y.%m.01", 31), "yearly": ("%Y.01.01", 366)}
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where jobs go: one index, or one for each period of their submission,
-    which makes old ones easy to delete.
+    """The index for jobs: one, or one per period of submission,
+    so that old ones are easy to delete.
 
-    A job's index follows from its key alone, so that a job that is written again is the same
-    document.
+    The index of a job follows from its key alone, so that a job written again is the same document.
     """
 
     name: str
@@ -35,12 +34,13 @@ class Index:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """Raises `BadSink`."""
+        """Return the index of a URL. Raises `BadSink`."""
         url.only(*OPTIONS)
         name = url.path.removeprefix("/")
         if not _NAME.fullmatch(name):
             raise BadSink(
-                f"{name!r} is no index, such as jobs: lower case letters, digits, . _ and -"
+                f"{name!r} is not an index name, such as jobs: lower-case letters, digits, . "
+                "_ and -"
             )
         index = cls(
             name=name,
@@ -54,12 +54,13 @@ class Index:
         )
         if index.retention_days and not index.period:
             raise BadSink(
-                "the option retention needs period=daily, monthly or yearly: what is deleted "
-                "is an index"
+                "the option retention needs period=daily, monthly or yearly: it deletes whole "
+                "indices"
             )
         if index.retention_days and index.ilm:
             raise BadSink(
-                "of the options retention and ilm give one: retention makes a policy, ilm names one"
+                "give only one of the options retention and ilm: retention creates a policy, "
+                "ilm names one"
             )
         return index
 
@@ -68,7 +69,7 @@ class Index:
         return f"opsportal-{self.name}"
 
     def of(self, submitted_at: datetime) -> str:
-        """Return the index of a job submitted then."""
+        """Return the name of the index for jobs submitted at this time."""
         return (
             f"{self.name}-{submitted_at.strftime(_PERIODS[self.period][0])}"
             if self.period
@@ -78,7 +79,7 @@ class Index:
     def template(self) -> dict[str, Any]:
         """Return the index template.
 
-        The component template `opsportal-INDEX@custom` adds to it, if there is one.
+        It includes the component template `opsportal-INDEX@custom`, if that exists.
         """
         settings: dict[str, Any] = {
             "number_of_replicas": self.replicas,
@@ -93,7 +94,7 @@ class Index:
         custom = f"{self.template_name}@custom"
         return {
             "index_patterns": [f"{self.name}-*" if self.period else self.name],
-            "priority": 200 + len(self.name),  # of two whose patterns fit, the longer name wins
+            "priority": 200 + len(self.name),  # of two matching patterns, the longer name wins
             "composed_of": [custom],
             "ignore_missing_component_templates": [custom],
             "template": {
@@ -104,19 +105,19 @@ class Index:
         }
 
     def policy(self) -> dict[str, Any] | None:
-        """Return the lifecycle policy to be made, or None:
-        it deletes an index when its youngest job is old enough.
+        """Return the lifecycle policy to create, or None.
+
+        The policy deletes an index when the youngest job in it is old enough.
         """
         if self.retention_days is None:
             return None
-        days = (
-            self.retention_days + _PERIODS[self.period][1]
-        )  # the age of an index counts from its first day
+        # The age of an index is counted from its first day.
+        days = self.retention_days + _PERIODS[self.period][1]
         return {"phases": {"delete": {"min_age": f"{days}d", "actions": {"delete": {}}}}}
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None, at every depth."""
+    """Leave out values that are None, at every depth."""
     return {
         name: _given(value) if isinstance(value, dict) else value
         for name, value in settings.items()

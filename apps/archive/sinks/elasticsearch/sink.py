@@ -1,5 +1,6 @@
-"""`elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`,
-with the official client.
+"""The sink for `elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`.
+
+It uses the official client.
 """
 
 import re
@@ -19,17 +20,15 @@ from capture.wire.entry import CapturedJob
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
-REQUEST_SECONDS = 10.0  # as long as a worker that meets a hanging server is held
+REQUEST_SECONDS = 10.0  # a hanging server holds a worker this long
 _PORT = "9200"
-# of a bulk; the rest would be as long as the request
+# Fields of a bulk response that are needed; the others would be as long as the request.
 _ANSWER = "errors,items.index.status,items.index.error"
 _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 
 
 class ElasticsearchSink:
-    """Keeps a job as one document, under an id made of the job's key: written again,
-    it is the same one.
-    """
+    """Writes a job as one document, whose ID follows from the job's key: a rewrite replaces it."""
 
     wants_described = True
 
@@ -62,7 +61,7 @@ class ElasticsearchSink:
         )
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Index them. What is acknowledged is on the disks of the shard's copies that are there."""
+        """Index jobs. Acknowledged jobs are on disk in all available copies of the shard."""
         refused: dict[int, str] = {}
         operations = list(self._operations(jobs, refused))
         if not operations:
@@ -72,7 +71,7 @@ class ElasticsearchSink:
                 self._set_up()
             return refused | self._bulk.write(operations)
         except SinkUnavailable:
-            self._ready = False  # who knows what comes back
+            self._ready = False  # the server may have changed when it is available again
             raise
 
     def close(self) -> None:
@@ -99,20 +98,20 @@ class ElasticsearchSink:
 
     def _client(self) -> "Elasticsearch":
         if self._opened is None:
-            from elasticsearch import Elasticsearch  # which takes a second
+            from elasticsearch import Elasticsearch  # the import takes a second
 
             self._opened = Elasticsearch(
                 [f"{self._http}://{host}" for host in self._hosts],
                 request_timeout=REQUEST_SECONDS,
-                max_retries=len(self._hosts)
-                - 1,  # another host each time; waiting is the business of who calls
+                # Another host each time; the caller waits between attempts.
+                max_retries=len(self._hosts) - 1,
                 retry_on_status=(),
                 **self._credentials,
             )
         return self._opened
 
     def _set_up(self) -> None:
-        """Make or renew policy and template, and learn how much the server takes at once."""
+        """Create or update policy and template, and read the maximum size of a request."""
         client = self._client()
         try:
             if self._index.setup:
@@ -134,7 +133,7 @@ class ElasticsearchSink:
                     node["http"]["max_content_length_in_bytes"]
                     for node in nodes.get("nodes", {}).values()
                 ]
-        except Refusal:  # we may write, but not look
+        except Refusal:  # the account may write, but not read this
             limits = []
         self._bulk.limit_bytes = min([DEFAULT_LIMIT_BYTES, *limits])
         self._ready = True
@@ -142,7 +141,7 @@ class ElasticsearchSink:
     def _send(self, lines: bytes) -> Mapping[str, Any]:
         from elasticsearch import ConnectionTimeout
 
-        operations: Any = [lines]  # which is sent as it is
+        operations: Any = [lines]  # the client sends bytes unchanged
         try:
             with self._translated():
                 return dict(self._client().bulk(operations=operations, filter_path=_ANSWER))
@@ -153,8 +152,10 @@ class ElasticsearchSink:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn the client's errors into `Refusal`, or `SinkUnavailable` where no server of ours
-        has answered.
+        """Translate the client's errors.
+
+        Raise `Refusal` for an error from the server, and `SinkUnavailable` if no Elasticsearch
+        server answered.
         """
         from elasticsearch import ApiError, TransportError, UnsupportedProductError
 
@@ -162,7 +163,7 @@ class ElasticsearchSink:
             yield
         except UnsupportedProductError as error:
             raise SinkUnavailable(
-                f"what answers at {', '.join(self._hosts)} is no Elasticsearch"
+                f"the server at {', '.join(self._hosts)} is not Elasticsearch"
             ) from error
         except ApiError as error:
             reported = error.body.get("error", {}) if isinstance(error.body, dict) else {}
@@ -176,14 +177,16 @@ class ElasticsearchSink:
 
 
 def _version(job: CapturedJob) -> int:
-    """Whatever the order in which workers write copies, the one captured last stays; of two,
-    the one with its user.
+    """Return a version by which the last captured copy wins,
+    and of two equal ones that with a user.
+
+    The order in which workers write the copies does not matter.
     """
     return max(0, 2 * microseconds(job.captured_at)) + bool(job.user)
 
 
 def _credentials() -> dict[str, Any]:
-    """Return the client's options for who we are and whom we trust. Raises `BadSink`."""
+    """Return the client's options for authentication and trust. Raises `BadSink`."""
     key, ca = settings.ARCHIVE_ELASTICSEARCH_API_KEY, settings.ARCHIVE_ELASTICSEARCH_CA
     user, password = settings.ARCHIVE_ELASTICSEARCH_USER, settings.ARCHIVE_ELASTICSEARCH_PASSWORD
     if key and user:
@@ -196,7 +199,7 @@ def _credentials() -> dict[str, Any]:
             "ARCHIVE_ELASTICSEARCH_USER and ARCHIVE_ELASTICSEARCH_PASSWORD belong together"
         )
     if ca and not ca.is_file():
-        raise BadSink(f"ARCHIVE_ELASTICSEARCH_CA: {ca} is no file")
+        raise BadSink(f"ARCHIVE_ELASTICSEARCH_CA: {ca} is not a file")
     options = {
         "api_key": key,
         "basic_auth": (user, password) if user else None,

@@ -15,13 +15,13 @@ COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "none")
 OPTIONS = ("compression", "message_timeout", "max_message_bytes")
 MESSAGE_TIMEOUT_SECONDS = 300
 MAX_MESSAGE_BYTES = 8_000_000
-_BATCH_BYTES = 900_000  # below what a broker takes at once unless it is told otherwise
+_BATCH_BYTES = 900_000  # below the default limit of a broker
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 _PORT = 9092
 
 
 def hosts(url: SinkURL) -> str:
-    """Return the servers to ask first, in one form whatever their order. Raises `BadSink`."""
+    """Return the bootstrap servers, sorted and with ports. Raises `BadSink`."""
     if not url.hosts:
         raise BadSink(f"the {url.scheme} sink needs a host: kafka://HOST:9092/TOPIC")
     return ",".join(
@@ -52,13 +52,13 @@ def configuration(url: SinkURL) -> dict[str, Any]:
     return {
         "bootstrap.servers": hosts(url),
         "client.id": "opsportal",
-        # with acks=all: what is sent again after a fault is there once, and in order
+        # With acks=all: a message sent again after a fault is stored once, and in order.
         "enable.idempotence": True,
-        "partitioner": "murmur2_random",  # as Java's clients choose partitions
+        "partitioner": "murmur2_random",  # chooses the same partitions as Java clients
         "compression.type": compression,
         "batch.size": _BATCH_BYTES,
-        # few large requests: so long takes what fills one, and where nothing follows nothing
-        # lingers
+        # Wait for few large requests. Filling one takes about this long, and without further
+        # messages there is no delay.
         "linger.ms": 20,
         "message.max.bytes": _number(
             url, "max_message_bytes", MAX_MESSAGE_BYTES, 1_000, 1_000_000_000
@@ -73,9 +73,7 @@ def configuration(url: SinkURL) -> dict[str, Any]:
 
 
 class _ClientLog:
-    """Takes what librdkafka says, much of it again and again; what matters of it,
-    the sink raises.
-    """
+    """Receives the log of librdkafka, which is repetitive; the sink raises what matters."""
 
     def log(self, level: int, text: str, *values: object) -> None:
         logger.debug(text, *values)

@@ -20,16 +20,14 @@ _VERSION_HEADER = ("version", str(VERSION).encode())
 
 
 def key(job: CapturedJob) -> bytes:
-    """Return the key: all messages of a cluster's job id go to one partition,
-    in the order they were sent.
+    """Return the key; it sends all messages with a cluster and job ID to one partition,
+    in order.
     """
     return _utf8(f"{job.cluster}/{job.job_id}")
 
 
 def headers(job: CapturedJob, claimed: Sequence[str] = ()) -> Headers:
-    """Return what readers may select by without looking into the value;
-    empty facts are left out.
-    """
+    """Return headers to select messages by without reading the value; empty facts are left out."""
     facts = {
         "cluster": job.cluster,
         "scheduler": job.scheduler,
@@ -45,8 +43,9 @@ def headers(job: CapturedJob, claimed: Sequence[str] = ()) -> Headers:
 
 
 def value(job: CapturedJob, claimed: Sequence[str] = ()) -> bytes:
-    """Return the whole job as JSON in UTF-8; the environment alone tells its facts that are
-    `claimed`.
+    """Return the whole job as JSON in UTF-8.
+
+    The facts named in `claimed` are known only from the environment.
     """
     message = {
         "version": VERSION,
@@ -70,7 +69,7 @@ def value(job: CapturedJob, claimed: Sequence[str] = ()) -> bytes:
     }
     try:
         return orjson.dumps(message)
-    except orjson.JSONEncodeError:  # a lone surrogate, which UTF-8 has no bytes for
+    except orjson.JSONEncodeError:  # a lone surrogate, which UTF-8 cannot encode
         return json.dumps(message).encode()
 
 
@@ -88,5 +87,5 @@ def _time(moment: datetime) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """A lone surrogate becomes its escape."""
+    """Return text as UTF-8, with lone surrogates escaped."""
     return text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Sends jobs to a Kafka topic, and tracks which of them Kafka has acknowledged."""
+"""Send jobs to a Kafka topic, and track which of them Kafka has acknowledged."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,18 @@ from capture.wire.entry import CapturedJob
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-SILENT_SECONDS = 10.0  # without an acknowledgement, until the worker is told so
-FAILING_SECONDS = 3.0  # the same, where the client says what fails
+SILENT_SECONDS = 10.0  # maximum time without an acknowledgement
+FAILING_SECONDS = 3.0  # the same while the client reports an error
 _ROUND_SECONDS = 0.1
 _Key = tuple[str, str, datetime, str]
 
 
 class KafkaSink:
-    """Writes a batch and waits until each message of it is acknowledged by all replicas,
-    or refused.
+    """Writes a batch and waits until all replicas acknowledge or refuse each of its messages.
 
-    Messages that Kafka does not answer stay with the producer, which goes on trying. The next
-    `write`, of the same jobs, waits for them rather than sending them again: that would put them
-    there twice. The client library is loaded only where jobs are sent: most portals have no Kafka.
+    Messages without an answer stay with the producer, which keeps trying. The next `write` of the
+    same jobs waits for them instead of sending duplicates. The client library is loaded only when
+    jobs are sent, since most portals have no Kafka.
     """
 
     wants_described = True
@@ -36,9 +35,8 @@ class KafkaSink:
         self._topic = topic
         self._configuration = configuration
         self._max_bytes: int = configuration["message.max.bytes"]
-        self._producer: Producer | None = (
-            None  # made by the first `write`: its threads do not survive a fork
-        )
+        # Created by the first `write`, since its threads do not survive a fork.
+        self._producer: Producer | None = None
         self._unanswered: set[_Key] = set()
         self._answers: dict[_Key, KafkaError | None] = {}
         self._cause = ""
@@ -46,7 +44,8 @@ class KafkaSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`kafka://HOST:9092[,HOST2:9092]/TOPIC`, with options;
+        """Return the sink for `kafka://HOST:9092[,HOST2:9092]/TOPIC`, with options.
+
         TLS and passwords come from the settings.
         """
         topic = connection.topic(url)
@@ -54,14 +53,14 @@ class KafkaSink:
         return cls(name=name, topic=topic, configuration=connection.configuration(url))
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
-        """Return when Kafka has every job, but for those it refuses. Raises `SinkUnavailable`."""
+        """Return once Kafka has every job, except those it refuses. Raises `SinkUnavailable`."""
         refused = {index: reason for index, job in enumerate(jobs) if (reason := self._send(job))}
         sent = {index: job for index, job in enumerate(jobs) if index not in refused}
         keys = set(map(_key, sent.values()))
         self._wait(keys)
         if any(map(self._answers.__getitem__, keys)):
-            # Kafka refuses whole batches: each job that it refused is tried alone, once other jobs
-            # are answered, which might share its batch and its fate.
+            # Kafka refuses whole batches. So each refused job is tried alone, after all other jobs
+            # are answered, which might otherwise share its batch and be refused with it.
             self._wait(set(self._unanswered))
             refused |= {
                 index: reason for index, job in sent.items() if (reason := self._refusal(job))
@@ -71,12 +70,12 @@ class KafkaSink:
         return refused
 
     def close(self) -> None:
-        """Give up what is not acknowledged; the intake has it."""
+        """Drop messages that are not acknowledged; the intake still has their jobs."""
         self._discard()
 
     def _refusal(self, job: CapturedJob) -> str:
-        """Return why Kafka does not take a job that it may have refused with others;
-        empty if it does.
+        """Return why Kafka refuses a job that it may have refused because of others;
+        "" if it does not.
         """
         if self._answers[_key(job)] is None:
             return ""
@@ -87,16 +86,16 @@ class KafkaSink:
         return "" if error is None else str(error.str())
 
     def _send(self, job: CapturedJob) -> str:
-        """Hand a job to the producer, unless it is there already.
+        """Hand a job to the producer, unless the producer already has it.
 
-        Returns why it is too large, or an empty text.
+        Return why the job is too large, or "".
         """
         from confluent_kafka import KafkaError, KafkaException
 
         key = _key(job)
         if key in self._unanswered or key in self._answers:
             return ""
-        if job.size_bytes > self._max_bytes:  # which spares the encoding
+        if job.size_bytes > self._max_bytes:  # saves the encoding
             return self._too_large()
         job, claimed = with_claimed_facts(job)
         try:
@@ -124,7 +123,7 @@ class KafkaSink:
     def _wait(self, keys: set[_Key]) -> None:
         """Wait for the answers to all of `keys`.
 
-        Raises `SinkUnavailable` where they do not come, or say so.
+        Raises `SinkUnavailable` if the answers do not come or report a failure.
         """
         self._cause = ""
         moved_at, waiting = time.monotonic(), len(self._unanswered)
@@ -164,8 +163,8 @@ class KafkaSink:
         return self._producer
 
     def _discard(self) -> None:
-        """Do away with the producer and all that it has not brought to an end."""
-        self._unanswered.clear()  # what it still says of them does not count
+        """Close the producer and drop all messages that it has not finished."""
+        self._unanswered.clear()  # later answers to these are ignored
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(1)
@@ -179,7 +178,7 @@ class KafkaSink:
                 self._cause = ""
 
     def _failed(self, error: "KafkaError") -> None:
-        """Note what the client complains of. A fatal error ends the producer."""
+        """Record an error that the client reports. A fatal error ends the producer."""
         from confluent_kafka import KafkaError
 
         self._broken = self._broken or error.fatal()
@@ -188,7 +187,7 @@ class KafkaSink:
 
 
 def _is_refusal(error: "KafkaError") -> bool:
-    """Tell whether it is an error of one message, or of another one in its batch."""
+    """Return whether the error is due to one message, or to another one in its batch."""
     from confluent_kafka import KafkaError
 
     return error.code() in {
@@ -206,6 +205,6 @@ def _key(job: CapturedJob) -> _Key:
 
 
 def _short(reason: str) -> str:
-    """Leave out how long what took the client in which state."""
+    """Remove the client's note on how long it was in which state."""
     short, _, after = reason.partition(" (after ")
     return short if after.endswith(")") else reason
