@@ -1,4 +1,4 @@
-"""Scripts and environments of many jobs as one tar, streamed."""
+"""Scripts and environments of many jobs as one streamed tar archive."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
@@ -32,11 +32,11 @@ _COLUMNS = (
 
 
 class TooLarge(DomainError):
-    """There are too many jobs, or too many bytes, for one tar."""
+    """The selected jobs are too large for one tar archive."""
 
 
 def check_size(jobs: Sequence[ArchivedJob]) -> None:
-    """Raise `TooLarge` for what is too much for one tar."""
+    """Raise `TooLarge` if these jobs are too large for one tar archive."""
     descriptions = [job.description_id for job in jobs if job.description_id]
     sizes = _sizes_of(descriptions)
     described = sum(sizes.get(key, 0) for key in descriptions)
@@ -49,11 +49,11 @@ def _sizes_of(keys: Collection[int]) -> dict[int, int]:
 
 
 def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
-    """Return the chunks of a tar of a directory for each job,
-    and `jobs.tsv` with what is known of them.
+    """Return the chunks of a tar archive with a directory for each job, and `jobs.tsv`.
 
-    Environments are in it where the user may see them. A damaged content is left out, and
-    `jobs.tsv` says so. Few contents are in memory at a time, however slowly the client reads.
+    `jobs.tsv` describes the jobs. Environments are included if the user may see them. A damaged
+    content is left out and named in `jobs.tsv`. Few contents are in memory at a time, however
+    slowly the client reads.
     """
     return write_tar(_members(jobs, user))
 
@@ -91,13 +91,13 @@ def _members(jobs: Sequence[ArchivedJob], user: User) -> Iterator[TarMember]:
 
 
 def directory_of(job: ArchivedJob) -> str:
-    """Return a name that is safe in every file system; two submissions of one job id have two."""
+    """Return a name that is safe in every file system and unique to each submission of a job ID."""
     at = job.submitted_at.astimezone(UTC)
     return f"{safe_name(job.cluster.name)}/{safe_name(job.job_id)}.{at:%Y%m%dT%H%M%S.%f}"
 
 
 def safe_name(name: str) -> str:
-    """Return a name with nothing in it but ASCII letters, digits, `_`, `-` and inner points."""
+    """Return a name that consists of ASCII letters, digits, `_`, `-` and inner points."""
     kept = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_"
         for letter in name
@@ -108,7 +108,7 @@ def safe_name(name: str) -> str:
 def _with_contents(
     jobs: Sequence[ArchivedJob], user: User
 ) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
-    """Yield each job with its contents by name, those of some jobs read at once."""
+    """Yield each job with its contents by name; the contents of several jobs are read at once."""
     keys = {job.pk: _keys(job, user) for job in jobs}
     sizes = _sizes_of(set(chain.from_iterable(of_job.values() for of_job in keys.values())))
     bytes_of = {}
@@ -121,13 +121,11 @@ def _with_contents(
         )
         for job in part:
             yield job, {kind: blobs[key] for kind, key in keys[job.pk].items() if key in blobs}
-        del blobs  # before the next are read
+        del blobs  # free the memory before the next ones are read
 
 
 def _parts(jobs: Sequence[ArchivedJob], bytes_of: Mapping[int, int]) -> Iterator[list[ArchivedJob]]:
-    """Divide jobs into parts of at most 25 jobs, and of at most 4 MB where a part has
-    several jobs.
-    """
+    """Divide jobs into parts of at most 25 jobs and 4 MB; a single job may be larger."""
     part: list[ArchivedJob] = []
     part_bytes = 0
     for job in jobs:

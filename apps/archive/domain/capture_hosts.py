@@ -1,4 +1,4 @@
-"""Capture hosts: their tokens, and receiving their jobs and reports."""
+"""Capture hosts: their tokens, and the jobs and reports received from them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from capture.wire.report import CaptureReport
 def create_capture_host(
     *, name: str, clusters: Sequence[str], by: Principal, at: datetime, trusted: bool = False
 ) -> tuple[CaptureHost, str]:
-    """Make a host that may send jobs of these clusters; return it with its token.
+    """Create a host that may send jobs of these clusters; return it with its token.
 
     Raises `ValidationError`.
     """
@@ -48,8 +48,9 @@ def change_capture_host(*, host: CaptureHost, by: Principal, at: datetime) -> No
 def add_host_token(
     *, host: CaptureHost, by: Principal, at: datetime, revoke_others: bool = False
 ) -> str:
-    """Give a host one more token, or one instead of all others; return it:
-    only its hash is kept.
+    """Add a token to a host, or replace all others by it; return it.
+
+    Only its hash is stored.
     """
     token = new_token()
     row = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
@@ -67,10 +68,10 @@ def add_host_token(
 
 @transaction.atomic
 def add_local_token(*, name: str, cluster: str, by: Principal, at: datetime) -> str:
-    """Return a new token for capture beside the portal, of a host of this name.
+    """Return a new token for capture on the portal's host, for a capture host of this name.
 
-    A host that is not known yet is trusted: who may call this has the portal's database. One that
-    is known keeps its trust. Raises `ValidationError`.
+    An unknown host is created as trusted, since the caller has access to the portal's database. A
+    known host keeps its trust. Raises `ValidationError`.
     """
     host = CaptureHost.objects.select_for_update(no_key=True).filter(name=name).first()
     if host is None:
@@ -89,9 +90,9 @@ def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> Non
 
 
 def trusted_hosts() -> frozenset[str]:
-    """Return the senders whose captures may run again as the owners of the jobs.
+    """Return the senders whose captures may be run again as the owners of the jobs.
 
-    The empty one is that of jobs from before capture had a token in every case.
+    The empty sender is that of jobs captured before every capture had a token.
     """
     names = CaptureHost.objects.filter(trusted=True).values_list("name", flat=True)
     return frozenset({"", *names})
@@ -111,13 +112,10 @@ def receive_batch(
     jobs: Sequence[CapturedJob],
     at: datetime,
 ) -> bool:
-    """Keep jobs that a host has sent for the workers; return whether they are new.
+    """Store jobs that a host has sent, for the workers; return whether they are new.
 
-    See `insert_batch`.
-
-    Each job is marked with the host as its sender, whatever the batch says.
-
-    Raises `IntakeFull`, and `NotAllowed` where one is of a cluster that is not the host's.
+    Each job gets the host as its sender, whatever the batch says. See `accept_batch`. Raises
+    `IntakeFull`, and `NotAllowed` if a job is from a cluster that is not the host's.
     """
     _check_clusters(host, {cluster, *(job.cluster for job in jobs)})
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
@@ -135,9 +133,9 @@ def receive_batch(
 
 @transaction.atomic
 def receive_report(*, host: CaptureHost, cluster: str, report: CaptureReport, at: datetime) -> None:
-    """Show on the health page what a capture says of itself.
+    """Show the report of a capture on the health page.
 
-    Raises `NotAllowed` for a cluster of others.
+    Raises `NotAllowed` for a cluster that is not the host's.
     """
     _check_clusters(host, {cluster})
     beat_capture(cluster=cluster, host=host.name, at=at, detail=report.as_detail())

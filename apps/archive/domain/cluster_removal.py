@@ -1,4 +1,4 @@
-"""Remove a cluster and all its data: one created by a mistyped name, or one that is shut down."""
+"""Remove a cluster and all its data, after a mistyped name or when it is shut down."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -21,9 +21,7 @@ REASON = "cluster removed"
 
 
 class Contents(NamedTuple):
-    """What goes with a cluster: rows by the name of their kind, compressed bytes,
-    and requests that are recounted.
-    """
+    """What is deleted with a cluster: rows by kind, compressed bytes, and requests to recount."""
 
     rows: dict[str, int]
     archive_bytes: int
@@ -50,9 +48,7 @@ def contents_of(cluster: Cluster) -> Contents:
 
 
 def check_removable(cluster: Cluster, *, at: datetime) -> None:
-    """Raises `InvalidTransition` while capture still makes the cluster,
-    or if the portal has used it for requests.
-    """
+    """Raise `InvalidTransition` if capture still sends the cluster's jobs or requests use it."""
     hearts = Heartbeat.objects.filter(
         name__startswith=f"{CAPTURE}{cluster.name} on ", at__gt=at - HEARTBEAT_LIMIT
     )
@@ -76,11 +72,11 @@ def check_removable(cluster: Cluster, *, at: datetime) -> None:
 
 
 def remove_cluster(*, cluster: Cluster, by: Principal, at: datetime) -> Contents:
-    """Delete a cluster, its jobs and scripts; totals without them are recounted. Return what went.
+    """Delete a cluster, its jobs and scripts, and recount totals without them.
 
-    It goes by batches, each a transaction, and the cluster last: after a kill, the next call goes
-    on. Raises `InvalidTransition` as `check_removable` does, and while another process collects
-    from the cluster.
+    Return what was deleted. Batches are deleted one transaction each, and the cluster last: if the
+    process is killed, the next call continues. Raises `InvalidTransition` as `check_removable`
+    does, and while another process collects from the cluster.
     """
     check_removable(cluster, at=at)
     contents = contents_of(cluster)

@@ -1,9 +1,9 @@
-"""Differences between two scripts or two environments, ignoring what differs in every run.
+"""Compare two scripts or two environments, ignoring what differs in every run.
 
 Lines that occur once in both are anchors. Lines between two anchors are aligned one by one only if
-that is cheap; else they count as replaced. `patiencediff` on PyPI uses the same anchors, but is
-under the GPL and does not align repeated lines between anchors. The comparison runs in a process
-that is killed if it takes too long; a plain comparison in linear time replaces it.
+that is cheap; otherwise they count as replaced. `patiencediff` on PyPI uses the same anchors, but
+is under the GPL and does not align repeated lines between anchors. The comparison runs in a process
+that is killed if it takes too long; then a plain comparison in linear time replaces it.
 """
 
 import re
@@ -19,14 +19,14 @@ from typing import Literal
 from apps.core.domain.bounded import POOL, BudgetExceeded
 
 Kind = Literal["equal", "changed", "removed", "added"]
-#: For a full comparison, and for marking the words that differ; the lines after that are marked as
-#: a whole.
+#: Time limits for a full comparison, and for marking words that differ; later lines are marked as a
+#: whole.
 SECONDS = 1.0
 WORDS_SECONDS = 0.3
-#: As many comparisons of lines for the part between two anchors, and of words for a line.
+#: Maximum number of line pairs compared between two anchors, and of words compared in a line.
 MOST_PAIRS = 2_000_000
 MOST_WORDS = 300
-#: A shorter job id may be any number.
+#: A shorter job ID could be any number.
 SHORTEST_ID = 3
 
 _RULES = [
@@ -45,7 +45,7 @@ _RULES = [
     (re.compile(r"(?<!\d)20\d\d[01]\d[0-3]\d([T_-]?[0-2]\d[0-5]\d([0-5]\d)?)?(?!\d)"), "<date>"),
     (re.compile(r"\b[0-2]?\d:[0-5]\d:[0-5]\d(\.\d+)?\b"), "<time>"),
     (re.compile(r"(?<![\w/])/(var/)?tmp/[^\s;:'\"<>|&()]+"), "<temporary>"),
-    # The fingerprint of a secret says whether two are equal, and stays.
+    # The fingerprint of a secret shows whether two secrets are equal, so it is kept.
     (
         re.compile(
             r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE
@@ -55,7 +55,7 @@ _RULES = [
 ]
 _WORD_OR_BLANKS = re.compile(r"\w+|\s+|.")
 
-#: Variables that differ in every run and say nothing.
+#: Variables that differ in every run and carry no information.
 _NOISE = re.compile(
     r"_|SHLVL|PWD|OLDPWD|TMPDIR|HOSTNAME|LS_COLORS|DISPLAY|WINDOW(ID|PATH)?|KRB5CCNAME"
     r"|INVOCATION_ID|JOURNAL_STREAM"
@@ -69,7 +69,9 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared of a job; None for what is damaged, or not for the reader to see."""
+    """One job of a comparison; None stands for damaged content,
+    or content hidden from the reader.
+    """
 
     job_id: str
     lines: Sequence[str] | None
@@ -78,7 +80,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a line; `changed` where it is what makes the line another."""
+    """A part of a line; `changed` if it differs from the other line."""
 
     text: str
     changed: bool = False
@@ -86,9 +88,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Lines that face each other, by their numbers;
-    one of them is missing where a line was removed or added.
-    """
+    """Two lines side by side, by number; one is missing if a line was removed or added."""
 
     kind: Kind
     left: int | None
@@ -117,11 +117,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows of the scripts; variables that differ, that differ in every run (`noise`),
-    and how many are equal.
+    """Rows of the scripts, variables that differ, and those that differ in every run (`noise`).
 
-    `plain` where the full comparison took too long: nothing is made equal, no words are marked,
-    alignment is coarse.
+    `plain` if the full comparison took too long: then nothing is normalised, no words are marked,
+    and alignment is coarse.
     """
 
     rows: list[Row] | None
@@ -132,7 +131,7 @@ class Comparison:
 
 
 def compare(left: Side, right: Side, *, exact: bool) -> Comparison:
-    """Compare two jobs; unless `exact`, what differs in every run is equal."""
+    """Compare two jobs; unless `exact`, differences that occur in every run are ignored."""
     try:
         return POOL.call(compare_fully, left, right, exact, seconds=SECONDS)
     except BudgetExceeded:
@@ -140,7 +139,7 @@ def compare(left: Side, right: Side, *, exact: bool) -> Comparison:
 
 
 def compare_fully(left: Side, right: Side, exact: bool) -> Comparison:
-    """Compare in a time that depends on the texts."""
+    """Compare two jobs in a time that depends on their texts."""
     return _compare(left, right, exact=exact, plain=False)
 
 
@@ -166,7 +165,7 @@ def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison
 
 
 def _line_keys(side: Side, *, verbatim: bool) -> Sequence[str]:
-    """Return what the lines of a script are compared by: the lines themselves if `verbatim`."""
+    """Return the keys by which the lines of a script are compared; the lines if `verbatim`."""
     lines = side.lines or ()
     if verbatim:
         return lines
@@ -182,9 +181,7 @@ def _is_noise(change: Change, left_id: str, right_id: str, *, plain: bool) -> bo
 
 
 def normalised(text: str, *, job_id: str = "") -> str:
-    """Return a text with dates, times, temporary paths,
-    long hexadecimal numbers and the job's id made equal.
-    """
+    """Replace dates, times, temporary paths, long hexadecimal numbers and the job's ID."""
     text = text.rstrip()
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
@@ -201,7 +198,7 @@ def compare_lines(
     *,
     plain: bool = False,
 ) -> list[Row]:
-    """Align two scripts by the keys of their lines: equal keys are equal lines."""
+    """Align two scripts by the keys of their lines: equal keys mean equal lines."""
     rows: list[Row] = []
     end = time.monotonic() + (0 if plain else WORDS_SECONDS)
     for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys, plain=plain):
@@ -221,7 +218,7 @@ def compare_lines(
 
 
 def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Mark the words in which two lines differ."""
+    """Mark the words that differ between two lines."""
     left_words = _WORD_OR_BLANKS.findall(left)
     right_words = _WORD_OR_BLANKS.findall(right)
     whole_lines = (Piece(left, changed=True),), (Piece(right, changed=True),)
@@ -247,7 +244,7 @@ Block = tuple[str, int, int, int, int]
 
 
 def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Block]:
-    """Yield equal and other blocks, in order, that are both texts in all."""
+    """Yield equal and other blocks, in order, that together cover both texts."""
     start = _common(a, b)
     end = _common(a[start:][::-1], b[start:][::-1])
     if start:
@@ -265,16 +262,14 @@ def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Bloc
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return how many lines are the same at the beginning."""
+    """Return how many lines at the beginning are the same."""
     return next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
 
 
 def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the places of lines that each text has once,
-    as many as are in the same order in both.
-    """
+    """Return the positions of lines that occur once in each text, in an order common to both."""
     inner_a = a[start : len(a) - end]
     inner_b = b[start : len(b) - end]
     once = Counter(inner_a), Counter(inner_b)
@@ -320,7 +315,7 @@ def _between(
         return
     counts = Counter(b[b0:b1])
     pairs = sum(counts[key] for key in a[a0:a1])
-    # Each of the blocks that `SequenceMatcher` finds may look at all pairs once more.
+    # For each block that it finds, `SequenceMatcher` may examine all pairs again.
     if pairs == 0 or pairs * min(a1 - a0, b1 - b0) > MOST_PAIRS:
         yield "replace", a0, a1, b0, b1
         return

@@ -1,4 +1,4 @@
-"""The differences of two archived jobs, and the best job to compare one with."""
+"""The differences between two archived jobs, and the best job to compare with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.clusters.schedulers.base import JobState
 
-#: Equal lines that are shown around each difference.
+#: Number of equal lines shown around each difference.
 CONTEXT = 3
 LOOK_BACK = timedelta(days=90)
 
@@ -30,10 +30,9 @@ class Fold:
 class Difference:
     """Two jobs side by side.
 
-    `rows` is None where a script is damaged, `changes` where the reader may not see them.
-
-    `same_script` and `same_environment` are about the bytes; `whole` is False where only the
-    beginnings were compared. `plain` is that of `Comparison`.
+    `rows` is None if a script is damaged, `changes` if the reader may not see them. `same_script`
+    and `same_environment` compare the bytes. `whole` is False if only the beginnings were compared.
+    `plain` is as in `Comparison`.
     """
 
     left: ArchivedJob
@@ -58,12 +57,12 @@ class Difference:
         return len(self.differing_rows or ())
 
     def folded(self) -> list[Row | Fold]:
-        """Return the rows with long runs of equal ones folded."""
+        """Return the rows with long runs of equal rows folded."""
         return fold(self.rows or [])
 
 
 def fold(rows: Sequence[Row]) -> list[Row | Fold]:
-    """Return rows with long runs of equal ones folded."""
+    """Return rows with long runs of equal rows folded."""
     near: set[int] = set()
     for at, row in enumerate(rows):
         if row.kind != "equal":
@@ -110,9 +109,7 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
 
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
-    """Return the newest earlier job of the same kind that completed,
-    and a description of that kind.
-    """
+    """Return the newest earlier job of the same kind that completed, and the kind as text."""
     completed = jobs_for_list(user).filter(
         state=JobState.COMPLETED.value,
         submitted_at__gte=job.submitted_at - LOOK_BACK,
@@ -126,7 +123,7 @@ def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | N
 
 
 def _kinds(job: ArchivedJob) -> list[tuple[str, Q]]:
-    """Return the kinds that a job is of, closest first: a description and a condition for each."""
+    """Return the kinds of a job, closest first: a description and a condition for each."""
     kinds = []
     if job.request_key:
         same_request = Q(request_key=job.request_key, stage=job.stage)

@@ -1,8 +1,7 @@
-"""Syntax highlighting of scripts: tokens by Pygments; HTML with a few classes, escaped,
-by the portal.
+"""Syntax highlighting of scripts: Pygments finds tokens, the portal writes escaped HTML.
 
-A lexer gets at most `SECONDS` of CPU per script; the rest is not highlighted. It runs in a process
-that is killed if a single token takes longer: then nothing is highlighted.
+A lexer gets at most `SECONDS` of CPU time per script; the rest of the script is not highlighted. It
+runs in a process that is killed if a single token takes longer: then nothing is highlighted.
 """
 
 import re
@@ -26,7 +25,7 @@ _LEXERS: list[tuple[str, type[Lexer]]] = [
     ("perl", PerlLexer),
     ("csh", TcshLexer),
 ]
-#: The first that a token belongs to; the classes are in static/opsportal/css/logs.css.
+#: The first match for a token counts; the classes are in static/opsportal/css/logs.css.
 _CLASSES = [
     (String.Interpol, "var"),
     (Comment, "c"),
@@ -40,7 +39,7 @@ _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 
 
 def highlight(lines: Sequence[str]) -> list[SafeString]:
-    """Return each line as HTML; without colours where the lexer takes too long."""
+    """Return each line as HTML, without colours if the lexer takes too long."""
     try:
         return [
             SafeString(line)
@@ -51,8 +50,10 @@ def highlight(lines: Sequence[str]) -> list[SafeString]:
 
 
 def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
-    """Return each line as HTML; the lexer ends after `seconds` of CPU, unless a rule backtracks:
-    that takes minutes.
+    """Return each line as HTML.
+
+    The lexer stops after `seconds` of CPU time, unless a single rule backtracks, which can take
+    minutes.
     """
     first_line = lines[0] if lines else ""
     lexer = next(
@@ -70,7 +71,7 @@ def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
 
 
 def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]]:
-    """Yield CSS class and text of each token; in all they are the whole text."""
+    """Yield CSS class and text of each token; together they are the whole text."""
     end = time.process_time() + seconds
     at = 0
     for count, (start, kind, value) in enumerate(lexer.get_tokens_unprocessed(text)):

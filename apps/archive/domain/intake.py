@@ -10,7 +10,7 @@ from psycopg import Cursor
 from apps.core.domain.background import enqueue
 
 QUEUE, TASK = "archive", "archive.archive_batches"
-#: Messages only wake workers up, each for all that is there: more of them need not wait.
+#: A message only wakes a worker, which handles all batches: more messages need not wait.
 MOST_WAITING = 16
 
 _INSERT = """
@@ -33,12 +33,13 @@ _KNOWN = (
 
 
 class IntakeFull(Exception):
-    """Too much waits in the database for its sinks already: keep the batch and try again later."""
+    """Too many bytes wait for their sinks: keep the batch and try again later."""
 
 
 class JournalOutdated(Exception):
-    """Later batches of this journal came already: it was restored from a copy,
-    and gives numbers a second time.
+    """Later batches of this journal have been received.
+
+    The journal was restored from a copy, and reuses its numbers.
     """
 
 
@@ -54,12 +55,11 @@ def accept_batch(
     captured_at: datetime,
     data: bytes,
 ) -> bool:
-    """Keep packed jobs that a host has handed over, as one row.
+    """Store packed jobs that a host has sent, as one row; return whether it is new.
 
-    Returns whether it was new: the batches of a journal come in order, each once.
-
-    `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the
-    oldest, `size_bytes` the unpacked size. Raises `IntakeFull` and `JournalOutdated`.
+    The batches of a journal come in order, each once. `sequence` is the number of the batch's last
+    job in its journal, `captured_at` the time of the oldest job, `size_bytes` the unpacked size.
+    Raises `IntakeFull` and `JournalOutdated`.
     """
     wake_workers()
     values = {
@@ -89,8 +89,8 @@ def accept_batch(
 
 
 def wake_workers(queue: str = QUEUE, *, countdown: float = 0) -> None:
-    """Let a worker of this queue look for batches, `countdown` seconds later.
+    """Let a worker of this queue check for batches after `countdown` seconds.
 
-    Beat does so too, every few seconds.
+    Celery beat also does so every few seconds.
     """
     enqueue(TASK, queue=queue, most_waiting=MOST_WAITING, countdown=countdown)

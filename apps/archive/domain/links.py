@@ -1,6 +1,4 @@
-"""Links archived jobs to job records, and to what the scheduler itself knows,
-whichever arrives first.
-"""
+"""Link archived jobs to job records and to the scheduler's data, whichever arrives first."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,19 +31,19 @@ from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES, WORST_FIRST
 from apps.jobs.models import Job
 
-#: The lock that `services.store_jobs` holds.
+#: The lock that `store_jobs` holds.
 _STORING_LOCK = "archive.store"
 _BATCH = 1000
 _DESCRIBED = ("user", "account", "name")
-#: The scheduler itself is asked about jobs without a user captured within this time, among so many
-#: of the newest.
+#: The scheduler is queried for jobs without a user that were captured within this time, among this
+#: many of the newest.
 ASKED_FOR = timedelta(hours=1)
 ASKED_AMONG = 50_000
 
-# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of
-# the nearer one, unless they are in conflict: then it may be of the first one, however far that is.
-# A text of accounting may be empty where a job had ended before accounting had all of it: `max`
-# takes another task's.
+# Of each task, the last attempt counts. If two submissions within the tolerance have the same ID, a
+# job belongs to the nearer one, unless the two are in conflict: then it may belong to the first
+# one, however far away that is. A text from accounting may be empty if a job ended before
+# accounting had all of it: `max` takes the text of another task.
 _FACTS = """
     WITH submission AS (
         SELECT id, cluster_id, job_id, submitted_at,
@@ -76,7 +74,7 @@ _FACTS = """
 
 
 class Facts(NamedTuple):
-    """What accounting tells of an archived job, over all its tasks."""
+    """Accounting's facts about an archived job, over all its tasks."""
 
     states: list[str]
     tasks: int
@@ -91,10 +89,9 @@ class Facts(NamedTuple):
 
 @transaction.atomic
 def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) -> None:
-    """Tie a batch of collected jobs to their scripts, and publish `jobs.linked` for all of them.
+    """Link a batch of collected jobs to their scripts, and publish `jobs.linked` for all of them.
 
-    The jobs that were not captured are among them: whoever waits for this event gets every
-    collected job.
+    The event includes jobs that were not captured, so that its subscribers get every collected job.
     """
     jobs = Job.objects.filter(pk__in=job_ids)
     link_jobs(jobs=jobs, at=at)
@@ -103,15 +100,15 @@ def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) ->
 
 @transaction.atomic
 def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None:
-    """Tie newly stored scripts to the jobs that were collected before;
-    publish `jobs.linked` for these, if any.
+    """Link newly stored scripts to jobs collected before; publish `jobs.linked` for these,
+    if any.
     """
     linked = link_jobs(jobs=jobs_in_spool(cluster_id=cluster.pk, spool_ids=spool_ids), at=at)
     _publish_linked(cluster, linked, at, after="archive.stored")
 
 
 def _publish_linked(cluster: Cluster, job_ids: Iterable[int], at: datetime, *, after: str) -> None:
-    """Publish the ids, with the kind of the event after which they were linked."""
+    """Publish the IDs, with the kind of the event that caused the link."""
     if ids := sorted(job_ids):
         publish(
             kind="jobs.linked",
@@ -124,14 +121,13 @@ def _publish_linked(cluster: Cluster, job_ids: Iterable[int], at: datetime, *, a
 
 @transaction.atomic
 def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
-    """Tie jobs of accounting to what was captured of them;
-    return the ids of those of which there is something.
+    """Link job records to their captured submissions; return the IDs of the jobs that have one.
 
-    Request and stage of the environment go to the job. Its experiment goes to the archive, where
-    accounting's word is worth more than the environment's; so do state, and where the spool did not
-    have them, user, account, name and arguments.
+    Request and stage from the environment are copied to the job. Its experiment is copied to the
+    archive, where accounting takes precedence over the environment. The state is copied too, and so
+    are user, account, name and arguments if the spool did not have them.
     """
-    # else a job that is stored and collected at the same time would be tied by neither
+    # Otherwise a job stored and collected at the same time could be linked by neither transaction.
     _wait_for_storing()
     captured = archived_jobs_for(jobs)
     origins = {}
@@ -144,8 +140,9 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
 
 
 def _wait_for_storing() -> None:
-    """Wait for the transactions that store jobs now;
-    those that begin later see what the caller goes by.
+    """Wait for the transactions that are storing jobs.
+
+    Those that start later see the caller's data.
     """
     with connection.cursor() as cursor:
         for function in ("pg_advisory_lock", "pg_advisory_unlock"):
@@ -154,13 +151,13 @@ def _wait_for_storing() -> None:
 
 @transaction.atomic
 def take_facts(*, archived: Iterable[int]) -> int:
-    """Copy facts from accounting to the archived jobs with these ids; return how many changed."""
-    # Locked before the query, so that two workers that link tasks of one array see each other's
+    """Copy facts from accounting to the archived jobs with these IDs; return how many changed."""
+    # Lock before the query, so that two workers that link tasks of one array see each other's
     # changes.
     rows = {row.pk: row for row in _locked(archived)}
     clusters = {row.cluster for row in rows.values()}
     readers = {cluster: _arguments_reader(cluster) for cluster in clusters}
-    # The collector has already masked by the setting, and by the rules of that time.
+    # The collector has already masked by the settings, and by the rules of that time.
     masker = _masker(names="")
 
     changes = {}
@@ -188,7 +185,7 @@ def take_facts(*, archived: Iterable[int]) -> int:
 
 
 def _facts_of(archived: list[int]) -> list[tuple[int, Facts]]:
-    """Return what accounting knows of the archived jobs with these ids, each with its id."""
+    """Return accounting's facts about the archived jobs with these IDs, each with its ID."""
     tolerance = CLOCK_TOLERANCE.total_seconds()
     failed = [state.value for state in FAILED_STATES]
     interrupted = [state.value for state in INTERRUPTED_STATES]
@@ -199,10 +196,9 @@ def _facts_of(archived: list[int]) -> list[tuple[int, Facts]]:
 
 @transaction.atomic
 def claim_archived(*, experiment: Experiment) -> int:
-    """Give an experiment the archived jobs that are its own,
-    by accounting or else by the key of their request.
+    """Assign an experiment's archived jobs to it, by accounting or by the key of their request.
 
-    Return how many have changed. Running it again changes nothing.
+    Return how many changed. Running it again changes nothing.
     """
     _wait_for_storing()
     named = ArchivedJob.objects.filter(
@@ -220,9 +216,7 @@ def claim_archived(*, experiment: Experiment) -> int:
 
 
 def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, list[Origin]]:
-    """Return which request and stage the captured submissions of these ids named,
-    where they named a request.
-    """
+    """Return request and stage of the captured submissions with these IDs that name a request."""
     known: dict[str, list[Origin]] = {}
     for first in range(0, len(spool_ids), _BATCH):
         some = ArchivedJob.objects.filter(
@@ -237,7 +231,7 @@ def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, li
 
 
 def link_all(*, cluster: Cluster) -> int:
-    """Bring what accounting knows to every archived job of a cluster, by batches;
+    """Copy accounting's facts to all archived jobs of a cluster in batches;
     return how many changed.
     """
     ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
@@ -250,12 +244,11 @@ def link_all(*, cluster: Cluster) -> int:
 
 
 def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
-    """Read users, names and arguments of recently captured jobs from the scheduler;
-    return how many changed.
+    """Read users, names and arguments of recently captured jobs from the scheduler.
 
-    Makes them known while a job waits or runs, and on a cluster without accounting. Asks the
-    scheduler at most once, and only if a user is missing and the scheduler supports it. Raises
-    `SchedulerError`.
+    Return how many changed. This makes them known while a job waits or runs, and on a cluster
+    without accounting. The scheduler is queried at most once, and only if it supports this and a
+    user is missing. Raises `SchedulerError`.
     """
     newest = ArchivedJob.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     recent = ArchivedJob.objects.filter(
@@ -278,8 +271,9 @@ def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
 
 @transaction.atomic
 def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
-    """Fill in what rows lack from their submissions, which are by the row's key;
-    return how many changed.
+    """Fill in missing values of rows from their submissions, given by primary key.
+
+    Return how many changed.
     """
     changes = {}
     for row in _locked(submissions):
@@ -295,7 +289,7 @@ def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
 
 
 def current_masker() -> Masker:
-    """Return the masker of this moment, by the settings and the rules of the back office."""
+    """Return a masker with the current settings and the current rules of the back office."""
     return _masker(names=settings.CAPTURE_MASK_NAMES)
 
 
@@ -311,7 +305,7 @@ def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:
 def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
     try:
         scheduler = adapter_of(cluster)
-    except SchedulerError:  # told where the cluster is collected
+    except SchedulerError:  # the collector reports it
         return None
     return scheduler if isinstance(scheduler, ReadsArguments) else None
 
@@ -329,9 +323,9 @@ def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
 
 
 def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
-    """Save the rows whose values differ; return how many.
+    """Save the rows whose values differ; return their number.
 
-    Jobs whose user is new go to the sinks again.
+    Jobs that did not have a user before are sent to the sinks again.
     """
     changed = []
     described = []

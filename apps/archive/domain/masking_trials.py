@@ -1,4 +1,4 @@
-"""Trial of a masking rule on archived jobs."""
+"""Try a masking rule on archived jobs."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.masking import Masker
 from apps.jobs.models import MaskingRule
 
-#: Environments that one task reads before it gives its place to the next.
+#: Number of environments that one task reads before it lets the next task run.
 STEP = 2_000
 _MOST_NAMES = 1_000
 _LOST_AFTER = timedelta(minutes=5)
@@ -23,7 +23,7 @@ _LOST_AFTER = timedelta(minutes=5)
 
 @transaction.atomic
 def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTrial:
-    """Begin to look through every archived environment for what `rule` would mask."""
+    """Start to search all archived environments for values that `rule` would mask."""
     environments = Blob.objects.filter(kind=BlobKind.ENVIRONMENT)
     trial = MaskingTrial.objects.create(
         rule=rule,
@@ -39,9 +39,7 @@ def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTri
 
 @transaction.atomic
 def continue_trial(*, trial_id: int, at: datetime) -> None:
-    """Look through the next environments; where another process does so, or all is done,
-    do nothing.
-    """
+    """Search the next environments; do nothing if another process does or all are done."""
     trials = MaskingTrial.objects.select_for_update(skip_locked=True)
     trial = trials.filter(pk=trial_id, finished_at=None).first()
     if trial is None:
@@ -60,7 +58,7 @@ def continue_trial(*, trial_id: int, at: datetime) -> None:
 
 
 def continue_lost_trials(*, at: datetime) -> None:
-    """Send on the trials whose task was lost with its queue."""
+    """Enqueue trials whose task was lost with its queue."""
     waiting = MaskingTrial.objects.filter(finished_at=None, started_at__lt=at - _LOST_AFTER)
     for trial_id in waiting.values_list("pk", flat=True):
         enqueue("archive.continue_masking_trial", trial_id=trial_id)

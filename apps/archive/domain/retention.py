@@ -1,6 +1,4 @@
-"""How long jobs stay in the archive: rules by age and size, pins that keep a job,
-and the deletion of the rest.
-"""
+"""Retention of archived jobs: rules by age and size, pins that keep a job, and deletion."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
 
-#: Jobs deleted in one transaction, in which no job can be stored.
+#: Number of jobs deleted in one transaction, during which no job can be stored.
 BATCH = 500
 
 _USED = """
@@ -54,9 +52,9 @@ _DELETE_WORDS = """
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What a cluster has beyond its rule.
+    """The jobs and bytes of a cluster beyond its rule.
 
-    `for_size` is about how many of the oldest jobs must go to keep the size.
+    `for_size` is the approximate number of oldest jobs to delete to meet the size limit.
     """
 
     cluster: Cluster
@@ -66,18 +64,19 @@ class Excess:
 
 
 def may_pin(user: User, job: ArchivedJob) -> bool:
-    """Tell whether the person may pin the job: the OPG any, others those of their experiments."""
+    """Return whether the user may pin the job: the OPG any job,
+    others those of their experiments.
+    """
     return scope_of(user).sees(job.experiment_id)
 
 
 @transaction.atomic
 def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
-    """Keep a job whatever the rules say; one that is pinned keeps its pin. Raises `NotAllowed`."""
+    """Keep a job whatever the rules say; an existing pin stays as it is. Raises `NotAllowed`."""
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and members of the experiment can pin a job.")
-    ArchivedJob.objects.select_for_update(of=("self",)).get(
-        pk=job.pk
-    )  # so that it is not deleted meanwhile
+    # Lock the job so that it is not deleted meanwhile.
+    ArchivedJob.objects.select_for_update(of=("self",)).get(pk=job.pk)
     pin, created = Pin.objects.get_or_create(
         job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at}
     )
@@ -88,7 +87,7 @@ def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
 
 @transaction.atomic
 def unpin_job(*, job: ArchivedJob, by: User, at: datetime) -> bool:
-    """Let the rules count again; return whether it was pinned. Raises `NotAllowed`."""
+    """Remove the pin of a job; return whether it was pinned. Raises `NotAllowed`."""
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and members of the experiment can unpin a job.")
     pin = Pin.objects.select_for_update().filter(job=job).first()
@@ -101,7 +100,7 @@ def unpin_job(*, job: ArchivedJob, by: User, at: datetime) -> bool:
 
 @transaction.atomic
 def save_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -> None:
-    """Keep a rule that was made or changed."""
+    """Save a new or changed rule."""
     before = RetentionRule.objects.filter(pk=rule.pk).first()
     rule.save()
     publish(
@@ -116,16 +115,15 @@ def save_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -> 
 
 @transaction.atomic
 def delete_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -> None:
-    """Remove a rule: what it limited stays from now on."""
+    """Delete a rule; jobs that it limited are kept from now on."""
     publish(kind="archive.retention_changed", target=rule, by=by, at=at, old=_limits(rule), new="")
     rule.delete()
 
 
 def content_size(*, cluster: Cluster) -> int:
-    """Return the bytes that PostgreSQL stores for the contents of a cluster's jobs, each once,
-    compressed.
+    """Return the compressed size in PostgreSQL of the contents of a cluster's jobs, each once.
 
-    A content that two clusters share counts for both. Rows of jobs and indexes are not counted.
+    A content shared by two clusters counts for both. Rows of jobs and indexes are not counted.
     """
     with connection.cursor() as cursor:
         cursor.execute(_SIZE, {"cluster": cluster.pk})
@@ -133,7 +131,7 @@ def content_size(*, cluster: Cluster) -> int:
 
 
 def excesses(*, at: datetime) -> Iterator[Excess]:
-    """Say for each cluster with a rule what `delete_expired` would delete. Nothing is changed."""
+    """Yield for each cluster with a rule what `delete_expired` would delete. Changes nothing."""
     for cluster, rule in _rules():
         jobs = ArchivedJob.objects.filter(cluster=cluster)
         numbers = jobs.aggregate(
@@ -148,11 +146,10 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
 
 
 def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
-    """Delete the jobs that no rule keeps, the oldest first, in so many batches at most;
-    return how many jobs.
+    """Delete the jobs that no rule keeps, oldest first, in at most `batches` batches.
 
-    Contents that no job has any more go with them. Each batch is a transaction with one event,
-    `archive.expired`. Pinned jobs stay.
+    Return the number of jobs. Contents that no job has any more are deleted too. Each batch is a
+    transaction with one event, `archive.expired`. Pinned jobs stay.
     """
     deleted = 0
     for cluster, rule in _rules():
@@ -179,8 +176,9 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
 
 
 def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
-    """Return before which submission a cluster's rule keeps no jobs,
-    by age or as far as it has deleted for size.
+    """Return the time of submission before which a cluster's rule keeps no jobs.
+
+    It follows from the rule's age limit and from what was deleted for size. None without a rule.
     """
     rule = dict(_rules()).get(cluster)
     if rule is None:
@@ -202,22 +200,20 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
 def delete_batch(
     cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: Principal, at: datetime
 ) -> tuple[int, int] | None:
-    """Delete the first of `jobs`; return how many, and the bytes freed of the cluster's contents.
+    """Delete the first of `jobs`; return their number, and the bytes freed from the cluster.
 
-    None without jobs.
+    Return None if there are no jobs to delete.
     """
-    list(WordIndex.objects.select_for_update())  # no words of contents that go
-    lock_for_this_transaction(
-        "archive.store"
-    )  # what no job has now must not be taken by one that is being stored
+    list(WordIndex.objects.select_for_update())  # no words may be added for deleted contents
+    # A content that no job has now must not be used by a job that is being stored.
+    lock_for_this_transaction("archive.store")
     ids = list(jobs.values_list("pk", flat=True)[:BATCH])
     rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=ids).order_by("pk")
     locked = list(
         rows.values_list("pk", "submitted_at", "script_id", "environment_id", "description_id")
     )
-    pinned = set(
-        Pin.objects.filter(job__in=ids).values_list("job_id", flat=True)
-    )  # since, before the lock
+    # A job may have been pinned before its lock was taken.
+    pinned = set(Pin.objects.filter(job__in=ids).values_list("job_id", flat=True))
     gone = [row for row in locked if row[0] not in pinned]
     if not gone:
         return None
@@ -243,7 +239,7 @@ def delete_batch(
 
 
 def _rules() -> list[tuple[Cluster, RetentionRule]]:
-    """Return the rule that counts for each cluster that has one."""
+    """Return the clusters that have a rule, each with its effective rule."""
     rules = {rule.cluster_id: rule for rule in RetentionRule.objects.all()}
     pairs = [(cluster, rules.get(cluster.pk, rules.get(None))) for cluster in Cluster.objects.all()]
     return [(cluster, rule) for cluster, rule in pairs if rule]

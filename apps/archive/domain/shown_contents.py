@@ -17,7 +17,7 @@ _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 
 @dataclass(frozen=True, slots=True)
 class ShownScript:
-    """The beginning of a script by lines; `whole` where nothing is left out."""
+    """The beginning of a script by lines; `whole` if nothing is left out."""
 
     lines: list[str]
     whole: bool
@@ -25,16 +25,15 @@ class ShownScript:
     @property
     def highlighted(self) -> list[SafeString]:
         """Return the lines as HTML."""
-        from apps.archive.domain.highlight import (
-            highlight,
-        )  # which takes memory that capture does without
+        # Imported here because Pygments takes memory, which most workers can save.
+        from apps.archive.domain.highlight import highlight
 
         return highlight(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable; `masked` where the value is the fingerprint of a secret."""
+    """One variable; `masked` if the value is the fingerprint of a secret."""
 
     name: str
     value: str
@@ -43,14 +42,14 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class ShownEnvironment:
-    """The variables by name; `whole` where none is left out."""
+    """The variables by name; `whole` if none is left out."""
 
     variables: list[Variable]
     whole: bool
 
 
 def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
-    """Show a script of `size_bytes` that begins with `start`."""
+    """Return the lines to show of a script of `size_bytes` that starts with `start`."""
     lines = start[:SHOWN_BYTES].split(b"\n")
     if lines[-1] == b"" and len(lines) > 1:
         lines.pop()
@@ -59,7 +58,10 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
 
 
 def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
-    """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
+    """Return the variables to show, by name, of an environment that starts with `start`.
+
+    `size_bytes` is the size of the whole environment.
+    """
     raw_pairs = list(variables_in(start[:SHOWN_BYTES]))
     printable_pairs = []
     for name, value in raw_pairs[:SHOWN_VARIABLES]:
@@ -71,6 +73,6 @@ def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
 
 
 def printable(raw: bytes) -> str:
-    """Return bytes as text; invalid UTF-8 and invisible characters show as escapes."""
+    """Return bytes as text, with invalid UTF-8 and invisible characters as escapes."""
     text = raw.decode("utf-8", "backslashreplace")
     return HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

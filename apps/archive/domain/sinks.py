@@ -1,4 +1,4 @@
-"""The state of each sink: backlog, refused jobs, and handling of them."""
+"""The state of each sink: backlog and refused jobs, and actions on them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class SinkHealth:
-    """How a sink does: jobs that it lacks, the age of the oldest, the wait until the next retry,
-    what it refused.
+    """The state of a sink: its backlog, the age of the oldest job in it, the next retry,
+    refusals.
     """
 
     sink: SinkState
@@ -47,7 +47,7 @@ class SinkHealth:
 
     @property
     def state(self) -> tuple[str, str]:
-        """Return the state and its words."""
+        """Return the state as a CSS class and as text."""
         if self.sink.last_error:
             return "down", "unreachable"
         if self.behind:
@@ -58,8 +58,9 @@ class SinkHealth:
 
 
 def sinks_health(*, at: datetime) -> list[SinkHealth]:
-    """Return the sinks that batches were routed to, by name, in two queries,
-    and one for each that refused jobs.
+    """Return the sinks that batches were routed to, by name.
+
+    Makes two queries, and one more for each sink that refused jobs.
     """
     behind = {
         "behind": Sum("deliveries__batch__jobs"),
@@ -90,14 +91,14 @@ def sinks_health(*, at: datetime) -> list[SinkHealth]:
 
 
 def intake_size() -> tuple[int, int]:
-    """Return the number of jobs and bytes in batches that a sink has not taken yet."""
+    """Return the number of jobs and bytes in batches that at least one sink still lacks."""
     size = Func(F("data"), function="octet_length", output_field=IntegerField())
     totals = IntakeBatch.objects.aggregate(jobs=Sum("jobs"), bytes=Sum(size))
     return totals["jobs"] or 0, totals["bytes"] or 0
 
 
 def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:
-    """Let the sink have these batches, which no other sink lacks."""
+    """Queue these batches for one sink; no other sink lacks them."""
     for batch in batches:
         batch.routed = True
     IntakeBatch.objects.bulk_create(batches)
@@ -108,10 +109,9 @@ def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:
 
 @transaction.atomic
 def send_described(*, archived: Collection[int]) -> None:
-    """Queue archived jobs again for the sinks that show the user, account and name,
-    which are known now.
+    """Queue archived jobs whose user, account and name became known.
 
-    `archived` are their primary keys.
+    Only sinks that show these facts get the jobs again. `archived` are primary keys.
     """
     sinks = SinkState.objects.filter(wants_described=True, url__in=settings.ARCHIVE_SINKS)
     if not archived or not sinks:
@@ -135,8 +135,8 @@ def send_described(*, archived: Collection[int]) -> None:
 def drop_delivered(batches: Sequence[int]) -> None:
     """Drop those of these batches that no sink lacks any more.
 
-    One transaction after another: of two that end the last two deliveries of a batch, the second
-    one sees it.
+    Transactions wait for each other here: of two that remove the last two deliveries of a batch,
+    the second one sees that none is left.
     """
     same = IntakeBatch.objects.filter(pk__in=batches)
     list(same.order_by("pk").select_for_update().values_list("pk"))
@@ -147,9 +147,9 @@ def drop_delivered(batches: Sequence[int]) -> None:
 
 @transaction.atomic
 def retry_refused(*, sink: SinkState, by: Principal, at: datetime) -> int:
-    """Give the sink again what it refused; return how many jobs.
+    """Queue the jobs that a sink refused once more; return their number.
 
-    What it refuses again is kept again.
+    Jobs that it refuses again are stored again.
     """
     refused = list(RefusedJob.objects.select_for_update().filter(sink=sink).order_by("pk"))
     queue_again(sink, [_batch(job) for job in refused])
@@ -161,7 +161,7 @@ def retry_refused(*, sink: SinkState, by: Principal, at: datetime) -> int:
 
 @transaction.atomic
 def drop_refused(*, sink: SinkState, by: Principal, at: datetime, job_id: str = "") -> int:
-    """Give up for good what the sink refused, or what it did of one job; return how many."""
+    """Delete the jobs that a sink refused, or those with one job ID; return their number."""
     refused = RefusedJob.objects.filter(sink=sink)
     count, _ = (refused.filter(job_id=job_id) if job_id else refused).delete()
     publish(kind="archive.refused_dropped", target=sink, by=by, at=at, data={"jobs": count})
@@ -170,9 +170,9 @@ def drop_refused(*, sink: SinkState, by: Principal, at: datetime, job_id: str = 
 
 @transaction.atomic
 def forget_sink(*, sink: SinkState, by: Principal, at: datetime) -> None:
-    """Give up for good what a sink lacks and has refused.
+    """Delete a sink, its backlog and its refused jobs.
 
-    Raises `InvalidTransition` where it gets batches still.
+    Raises `InvalidTransition` if batches are still routed to the sink.
     """
     if sink.url in settings.ARCHIVE_SINKS:
         raise InvalidTransition(

@@ -1,4 +1,4 @@
-"""Compares the archive with the copies in the scheduler's accounting, and fills gaps from them."""
+"""Compare the archive with copies in the scheduler's accounting, and fill gaps from them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,33 +22,33 @@ from capture.wire.entry import CapturedJob
 
 _JOBS_A_BATCH = 200
 _MOST_NAMES = 8
-# Each byte that is no UTF-8, and each character of four bytes.
+# Bytes that are not UTF-8, and characters of four bytes.
 _NOT_KEPT = re.compile("[\udc80-\udcff\U00010000-\U0010ffff]")
 CAVEAT = "from slurmdbd's copy, not from the spool"
-#: A job is not filled in sooner after its end: capture may still have it in its journal.
+#: Minimum time after a job's end before it is filled in: capture may still have it in its journal.
 SETTLED_AFTER = timedelta(hours=1)
 
 
 class Kind(StrEnum):
-    """What is found about a job, the text as it is said of it."""
+    """The result for a job; the value is its text."""
 
     ALIKE = "alike"
     NO_COPY = "not in accounting"
-    HOLE = "accounting has no script of it"
-    NO_ENVIRONMENT = "accounting has no environment of it"
-    SCRIPT = "another script"
-    ENCODING = "alike but for characters that accounting cannot hold"
-    ENVIRONMENT = "another environment"
+    HOLE = "accounting has no script"
+    NO_ENVIRONMENT = "accounting has no environment"
+    SCRIPT = "different script"
+    ENCODING = "alike, except for characters that accounting cannot store"
+    ENVIRONMENT = "different environment"
     NEWLINES = "alike, but accounting cannot tell values with newlines from several variables"
     DAMAGED = "damaged in the archive"
     MISSING = "not in the archive"
     BACKFILLED = "filled in from accounting"
-    EXPIRED = "no longer kept, by a rule of retention"
+    EXPIRED = "deleted by a retention rule"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found about a job. `detail` holds names and line numbers, never a value."""
+    """One result for a job. `detail` contains names and line numbers, never a value."""
 
     job_id: str
     submitted_at: datetime
@@ -65,11 +65,10 @@ def check_copies(
     by: Principal,
     at: datetime,
 ) -> Iterator[Finding]:
-    """Yield the findings about jobs submitted since a time,
-    only those with `job_ids` if there are any.
+    """Yield the findings about jobs submitted since a time, or about those of them in `job_ids`.
 
-    With `backfill`, jobs that the archive lacks are stored from accounting if they ended some time
-    ago or are in `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
+    With `backfill`, jobs missing in the archive are stored from accounting if they ended long
+    enough ago or are in `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
     """
     scheduler = adapter_of(cluster)
     if not isinstance(scheduler, KeepsCopies):
@@ -106,7 +105,7 @@ def check_copies(
                 if copy.script is not None:
                     detail = ""
                 else:
-                    detail = "nor its script in accounting"
+                    detail = "accounting has no script either"
                 yield Finding(
                     copy.spool_id,
                     copy.submitted_at,
@@ -118,9 +117,7 @@ def check_copies(
 def _pairs(
     rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
 ) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
-    """Pair the archived job and the copy of each submission;
-    None stands for the one that is missing.
-    """
+    """Yield the archived job and the copy of each submission; None for a missing one."""
     left = list(copies)
     for row in rows:
         own = [copy for copy in left if copy.spool_id == row.job_id]
@@ -166,13 +163,13 @@ def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:
         return Kind.ENCODING, ""
     lines = zip(_as_text(ours).split(b"\n"), _as_text(theirs).split(b"\n"), strict=False)
     number = next((number for number, (our, their) in enumerate(lines, 1) if our != their), 0)
-    return Kind.SCRIPT, f"from line {number} on" if number else "one goes on where the other ends"
+    return Kind.SCRIPT, f"from line {number} on" if number else "one continues where the other ends"
 
 
 def _compare_environments(
     ours: bytes, theirs: bytes | None, masker: Masker, secrets: Mapping[bytes, bytes]
 ) -> tuple[Kind, str]:
-    """Compare name by name, in order. Of a masked value, its fingerprint is compared."""
+    """Compare variable by variable, in order. For a masked value, compare its fingerprint."""
     if theirs is None:
         return Kind.NO_ENVIRONMENT, ""
     entries = [_as_text(entry) for entry in texts_in(ours)]
@@ -207,7 +204,7 @@ def _compare_environments(
 
 
 def _as_text(content: bytes) -> bytes:
-    """Return content as slurmdbd's database keeps it: a question mark for what it cannot hold."""
+    """Return content as slurmdbd's database keeps it: a question mark for what it cannot store."""
     return _NOT_KEPT.sub("?", content.decode("utf-8", "surrogateescape")).encode()
 
 

@@ -1,8 +1,8 @@
 """Search for jobs by the text of their scripts, newest first, with the matching lines.
 
-Words come from the index. Other text is searched in the scripts themselves, newest job first, for
-at most `READ_SECONDS` and in at most `READ_JOBS` jobs: the page shows how far it got, and the next
-page continues there.
+Words are looked up in the index. Other text is searched in the scripts, newest job first, for at
+most `READ_SECONDS` and in at most `READ_JOBS` jobs: the page shows how far the search got, and the
+next page continues there.
 """
 
 import re
@@ -33,14 +33,12 @@ HIT_LETTERS = 240
 
 
 class TooWide(DomainError):
-    """The database was stopped, as the question was too wide for a page;
-    the message says what to do.
-    """
+    """The search was too broad for a page, and was cancelled; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a script must contain: words, a line, a loaded module, any text.
+    """What a script must contain: words, a line, a loaded module, or any text.
 
     All fields that are set must match.
     """
@@ -65,7 +63,7 @@ class Search:
 
 
 def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
-    """Return the first `count` of `rows`, which come newest first, whose scripts fit.
+    """Return the first `count` of `rows`, given newest first, whose scripts match.
 
     Raises `TooWide`.
     """
@@ -83,8 +81,8 @@ def _in_time() -> Iterator[None]:
     inner = connection.in_atomic_block
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            # Long words lie apart from their rows, and the planner takes reading all of them for
-            # cheap.
+            # Long words are stored apart from their rows, so the planner takes a sequential scan
+            # for cheap.
             if inner:
                 cursor.execute("SELECT current_setting('statement_timeout')")
                 before = cursor.fetchone()[0]
@@ -92,7 +90,7 @@ def _in_time() -> Iterator[None]:
                 f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off"
             )
             yield
-            if inner:  # else they end with the transaction
+            if inner:  # otherwise they end with the transaction
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
                 cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
     except OperationalError as error:
@@ -104,9 +102,7 @@ def _in_time() -> Iterator[None]:
 
 
 def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
-    """Search the scripts themselves, as far as time allows;
-    the index of words narrows them down.
-    """
+    """Search the scripts themselves as far as time allows, narrowed down by the index of words."""
     end = time.monotonic() + READ_SECONDS
     facts = rows.values_list("pk", "submitted_at", "script_id")
     if search.terms:
@@ -130,7 +126,7 @@ def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Foun
 
 
 def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
-    """Return by key whether each script has the text and the line of a search."""
+    """Return for each script, by key, whether it contains the text and the line of a search."""
     text = search.text.encode().lower()
     # Indentation and the number of blanks between words may differ.
     pieces = [re.escape(piece.encode()) for piece in search.line.split()]
@@ -144,7 +140,7 @@ def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
 def _starts(
     scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the beginning of each script; damaged ones are left out."""
+    """Yield the beginning of each script, except damaged ones."""
     for blob in Blob.objects.filter(pk__in=scripts):
         with suppress(DamagedContent):
             yield blob.pk, read_start(blob, size_bytes)
@@ -152,7 +148,7 @@ def _starts(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a line; `hit` where it is what was looked for."""
+    """A piece of a line; `hit` if it matches the search."""
 
     text: str
     hit: bool
@@ -160,7 +156,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line of a script that says why the script was found."""
+    """A line of a script that matches the search."""
 
     number: int
     parts: list[Part]
@@ -171,16 +167,16 @@ class Hit:
 
 
 def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[Hit]]:
-    """Return the first lines with a hit of each script, by the script's key."""
+    """Return the first matching lines of each script, by the script's key."""
     if search.is_empty:
         return {}
     matcher = _Matcher(search)
-    starts = _starts({job.script_id for job in jobs}, SHOWN_BYTES)  # what the page of a job shows
+    starts = _starts({job.script_id for job in jobs}, SHOWN_BYTES)  # what a job's page shows
     return {pk: list(islice(matcher.hits(start), HIT_LINES)) for pk, start in starts}
 
 
 class _Matcher:
-    """Finds in lines what a search looks for."""
+    """Finds the matches of a search in lines."""
 
     def __init__(self, search: Search) -> None:
         self._starts: list[str] = []
@@ -201,7 +197,7 @@ class _Matcher:
                 yield Hit(number, _cut(line, texts))
 
     def _texts_to_mark(self, line: str) -> set[str]:
-        """Return the texts of a line that match the search, in lower case."""
+        """Return the texts in a line that match the search, in lower case."""
         lowered = line.lower()
         texts = set()
         if self._text and self._text in lowered:
@@ -211,7 +207,7 @@ class _Matcher:
         if self._module:
             texts |= self._module_texts(line)
 
-        # Splitting a line into words takes longer than to see that it has none of them.
+        # Splitting a line into words takes longer than checking that it contains none of them.
         if any(word in lowered for word in self._words) or any(
             start in lowered for start in self._starts
         ):
@@ -222,9 +218,7 @@ class _Matcher:
         return texts
 
     def _module_texts(self, line: str) -> set[str]:
-        """Return the name of the module where a line loads it,
-        or its parts if they stand apart in the line.
-        """
+        """Return the name of the module if the line loads it, or its parts if they stand apart."""
         lowered = line.lower()
         texts = set()
         for module in words.modules_in(line):
@@ -235,8 +229,8 @@ class _Matcher:
 
 
 def _cut(line: str, texts: set[str]) -> list[Part]:
-    """Split a line into hits and the text between them;
-    a long line is cut off around its first hit.
+    """Split a line into matches and the text between them;
+    cut a long line around its first match.
     """
     longest_first = sorted(texts, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)

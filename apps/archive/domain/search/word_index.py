@@ -1,4 +1,4 @@
-"""Fills the index of words in the background, in limited batches, each one transaction."""
+"""Fill the index of words in the background, in limited batches, one transaction each."""
 
 import time
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ FROM unnest(%s::bigint[], %s::date[], %s::text[]) AS new (script_id, day, words)
 ON CONFLICT DO NOTHING
 """
 
-# Whoever inserts a job holds this lock from before the job gets its number until it can be seen, or
-# never will.
+# A transaction that inserts a job holds this lock from before the job gets its primary key until
+# the job is visible or rolled back.
 _WRITERS = """
 SELECT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = 'archive_archivedjob'::regclass
@@ -30,8 +30,9 @@ WHERE locktype = 'relation' AND relation = 'archive_archivedjob'::regclass
 
 
 def index_for(*, seconds: float, at: datetime) -> int:
-    """Index batches until all is done, somebody else does it, or the time is over;
-    return how many jobs were.
+    """Index batches until all jobs are indexed, another process does it, or the time is over.
+
+    Return the number of indexed jobs.
     """
     end = time.monotonic() + seconds
     done = 0
@@ -42,14 +43,13 @@ def index_for(*, seconds: float, at: datetime) -> int:
 
 @transaction.atomic
 def index_batch(*, at: datetime) -> int:
-    """Index the next jobs; return how many.
+    """Index the next jobs; return their number.
 
-    Whatever is done twice, or breaks off, changes nothing.
+    Safe to repeat or to interrupt.
     """
     WordIndex.objects.get_or_create(pk=1)
-    index = (
-        WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()
-    )  # None while another has it
+    # None while another process holds the lock.
+    index = WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()
     if index is None or not _next_goal(index):
         return 0
     jobs = ArchivedJob.objects.filter(pk__gt=index.indexed_to, pk__lte=index.goal).order_by("pk")
@@ -62,17 +62,17 @@ def index_batch(*, at: datetime) -> int:
 
 
 def jobs_waiting(*, at_most: int) -> int:
-    """Return how many jobs are not indexed yet; counted no further than `at_most`."""
+    """Return how many jobs are not indexed yet, counting at most `at_most`."""
     index = WordIndex.objects.first()
     return ArchivedJob.objects.filter(pk__gt=index.indexed_to if index else 0)[:at_most].count()
 
 
 def _next_goal(index: WordIndex) -> bool:
-    """Tell whether there are jobs to index; set a new goal when the last is reached.
+    """Return whether there are jobs to index; set a new goal once the last is reached.
 
-    Numbers of jobs are given before they are committed: a lower one may appear after a higher one.
-    So a goal counts when every transaction is over that was writing jobs when it was set. Others,
-    however long, are not waited for.
+    Primary keys are assigned before commit, so a lower one may become visible after a higher one.
+    A goal is therefore used only after all transactions that were writing jobs when it was set have
+    ended. Other transactions, however long, are not waited for.
     """
     if index.indexed_to >= index.goal:
         newest = ArchivedJob.objects.aggregate(newest=Max("pk"))["newest"] or 0
@@ -85,7 +85,7 @@ def _next_goal(index: WordIndex) -> bool:
 
 
 def _writers() -> set[str]:
-    """Return the transactions of others that write jobs now, by names that no later one gets."""
+    """Return IDs, never reused, of other transactions that are writing jobs."""
     with connection.cursor() as cursor:
         cursor.execute(_WRITERS)
         return {name for (name,) in cursor.fetchall()}
@@ -107,13 +107,13 @@ def _insert(pairs: set[tuple[int, date]]) -> None:
     if rows:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
-            # All new words of a batch go into the index in one go, in its order: far faster than
-            # one by one.
+            # Add all new words of the batch to the index at once, in index order: this is far
+            # faster than one by one.
             cursor.execute("SELECT gin_clean_pending_list('script_words')")
 
 
 def _texts(scripts: set[int]) -> Iterator[tuple[int, set[str]]]:
-    """Yield the words of each script; a damaged one has none."""
+    """Yield the words of each script; a damaged script has none."""
     for blob in Blob.objects.filter(pk__in=scripts).iterator(chunk_size=200):
         try:
             start = read_start(blob, words.INDEXED_BYTES)

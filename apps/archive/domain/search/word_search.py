@@ -1,4 +1,4 @@
-"""Finds the newest jobs with words in their scripts, by the index of words."""
+"""Find the newest jobs with certain words in their scripts, by the index of words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from apps.archive.models import ArchivedJob, ScriptWords
 
 T = TypeVar("T")
 
-#: How many times as far back as needed, by the hits so far, the next days looked at go.
+#: The next search goes this many times as far back as the hits so far suggest.
 BEYOND = 2
-#: How many times as many days as before are looked at next, where the words are common.
+#: Maximum ratio of the next number of days to those searched so far, for common words.
 FURTHER = 8
-#: More days than this are not searched by their words, as it costs less to look at all earlier
-#: days.
+#: A search by words covers at most this many days at a time; beyond, it is cheaper to search all
+#: earlier days at once.
 FAR_DAYS = 80
 FAR_DAYS_OF_RARE = 30
-#: A word that fewer scripts have, as a part of all, is rare.
+#: A word is rare if less than this share of scripts contains it.
 RARE = 0.005
-#: The words that are not rare; no row where the words were never counted.
+#: The words that are not rare; no row if the database has not collected statistics yet.
 _COMMON = f"""
 SELECT ARRAY(SELECT word
     FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
@@ -42,10 +42,10 @@ _COMMON_KEPT_SECONDS = 600
 def newest_with_words(
     rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]
 ) -> Iterator[T]:
-    """Yield the first `count` of `rows`, which come newest first,
-    whose scripts have all of the terms of a tsquery.
+    """Yield the first `count` of `rows`, given newest first, whose scripts contain all terms.
 
-    Looks at the newest day first, then further back until there are enough.
+    `terms` are terms of a tsquery. The search starts with the newest day, and goes further back
+    until there are enough jobs.
     """
     newest = rows.values_list("submitted_at", flat=True).first()
     if newest is None:
@@ -63,17 +63,17 @@ def newest_with_words(
 
         looked = (newest - _midnight(days.first)) / timedelta(days=1)
         length = _next_days(looked=looked, hits=yielded, missing=count - yielded, rare=rare)
-        has_start = (
-            length is not None and days.first.toordinal() > length
-        )  # not beyond the first day of all time
+        # Do not go back beyond the first day of the calendar.
+        has_start = length is not None and days.first.toordinal() > length
         days = _Days(
             days.first - timedelta(days=length) if length and has_start else None, days.first
         )
 
 
 def _next_days(*, looked: float, hits: int, missing: int, rare: bool) -> int | None:
-    """Return how many days to look at next, after `hits` in the days looked at;
-    None for all earlier days.
+    """Return how many days to search next, after `hits` in the days searched so far.
+
+    None stands for all earlier days.
     """
     days = BEYOND * looked * missing / hits if hits else inf
     if not rare:
@@ -85,18 +85,14 @@ def _next_days(*, looked: float, hits: int, missing: int, rare: bool) -> int | N
 
 @dataclass(frozen=True)
 class _Days:
-    """Days of submission: from the `first` until before the `end`;
-    None where there is no such bound.
-    """
+    """Days of submission, from `first` until before `end`; None means unbounded."""
 
     first: date | None
     end: date | None
 
     @property
     def words(self) -> list[str]:
-        """Return words of which every script of these days has one;
-        none where they have no beginning.
-        """
+        """Return words of which every script of these days has one; none if `first` is None."""
         if self.first is None:
             return []
         return words.words_of_days(
@@ -119,8 +115,8 @@ def _midnight(day: date) -> datetime:
 def with_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
-    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`,
-    if there are any.
+    """Keep the jobs whose scripts contain all of the terms, and one of the words `among`,
+    if any.
     """
     matching = [Q(words__matches=query) for query in _queries(terms, among)]
     return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
@@ -129,25 +125,24 @@ def with_words(
 def with_rare_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
-    """Keep the same, where few scripts have all of the terms."""
+    """Keep the same jobs, for terms that few scripts contain."""
     return rows.filter(script__found_first=_queries(terms, among))
 
 
 def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
     """Return the tsqueries that must all match.
 
-    The days are a tsquery of their own. Between two, the index skips from hit to hit; with a single
-    one, it would read every script of the days if the words of the days are the rarest.
+    The days are a separate tsquery. With two tsqueries, the index skips from hit to hit. With one,
+    it would read every script of the days if the words of the days are the rarest.
     """
     return list(filter(None, [" & ".join(terms), " | ".join(map(words.quoted, among))]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:
-    """Return whether one of the words is in few scripts,
-    by the statistics of the database on common words.
+    """Return whether one of the words is rare, by the database's statistics on common words.
 
-    For all other words its planner assumes half a percent: a search for a word of no script would
-    read every job.
+    For all other words the planner assumes half a percent: a search for a word that no script
+    contains would read every job.
     """
     common = _common_words(int(monotonic() / _COMMON_KEPT_SECONDS))
     return common is not None and any(
@@ -157,8 +152,9 @@ def are_rare(terms: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _common_words(_period: int) -> frozenset[str] | None:
-    """Return the words that are not rare; read once a period,
-    as that takes longer than a search.
+    """Return the words that are not rare.
+
+    They are read once per period, because reading them takes longer than a search.
     """
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)

@@ -1,4 +1,4 @@
-"""Words of a script in the index, and the modules that it loads.
+"""Words of a script for the index, and the modules that it loads.
 
 Words are separated by blanks, quotes and operators of the shell: `gromacs/2023.3`, `--mem=4G`,
 `OMP_NUM_THREADS=8`. Their parts are words too (`--mem`, `4G`, `gromacs`). Case is ignored.
@@ -10,15 +10,14 @@ from datetime import date, timedelta
 from functools import lru_cache
 from itertools import accumulate
 
-#: What is indexed of a script: its beginning, and no more different words than this.
+#: Limits of what is indexed of a script: size of its beginning, and number of different words.
 INDEXED_BYTES = 1_000_000
 INDEXED_WORDS = 20_000
 INDEXED_WORDS_BYTES = 900_000  # a tsvector holds 1 MB
 LONGEST_WORD = 128
-LONGEST_KEPT = 300  # of the lines whose words are kept for other scripts
+LONGEST_KEPT = 300  # maximum length of lines whose words are cached
 
-# No match holds a blank, so the words of a line are those of its blank-separated pieces, one by
-# one.
+# No match contains a blank, so the words of a line are the words of its blank-separated pieces.
 _CHUNK = re.compile(r"-{0,2}\w[\w.+/-]*(?:=[^\s\x00-\x1f\x7f;|&<>()\"'`,]+)?")
 _TOKEN = re.compile(r"\w[\w.+/-]*")
 _STATEMENT = re.compile(r"[^;&|\n]+")
@@ -34,7 +33,7 @@ _PRODUCT = re.compile(
 _SPACK = re.compile(rf"{_FIRST_WORDS}spack\s+load\s+(?P<names>[^#]+)")
 _MODULE_NAME = re.compile(r"[\w.+/-]+")
 _SPEC = re.compile(r"(?<!\S)([A-Za-z][\w.-]*)(?:@([\w.-]+))?(?![\w.=-])")
-# What begins so is no word of a script.
+# Prefixes that no word of a script starts with.
 _LOADED = ":"
 _DAY = "@"
 _WEEK = "@w"
@@ -45,10 +44,10 @@ def as_text(script: bytes) -> str:
 
 
 def words_of(script: str) -> set[str]:
-    """Return everything by which a script is found."""
+    """Return all words by which a script can be found."""
     script_words: set[str] = set()
     for line in script.split("\n"):
-        # Scripts share most of their lines, so the words of short ones are kept.
+        # Scripts share most of their lines, so the words of short lines are cached.
         if len(line) <= LONGEST_KEPT:
             script_words |= _words_and_modules(line)
         else:
@@ -83,7 +82,7 @@ def words_in(line: str) -> set[str]:
 
 
 def chunks(text: str) -> Iterator[str]:
-    """Yield the words of a text as wholes, without their parts."""
+    """Yield the whole words of a text, without their parts."""
     for match in _CHUNK.finditer(text.lower()):
         yield match[0].rstrip("./-") or match[0]
 
@@ -104,9 +103,7 @@ def same_blanks(line: str) -> str:
 
 
 def modules_in(line: str) -> list[str]:
-    """Return the modules that a line loads, also as products of UPS and packages of Spack:
-    `name/version`.
-    """
+    """Return the modules that a line loads as `name/version`, also UPS products, Spack packages."""
     modules: list[str] = []
     for statement in _STATEMENT.findall(line):
         modules.extend(_modules_in(statement))
@@ -125,7 +122,7 @@ def _modules_in(statement: str) -> Iterator[str]:
 
 
 def module_word(name: str) -> str:
-    """Return what stands for a loaded module, of any version where `name` has none."""
+    """Return the index word of a loaded module, of any version if `name` has none."""
     return _LOADED + name.strip().lower()
 
 
@@ -134,13 +131,14 @@ def day_word(day: date) -> str:
 
 
 def week_words(first: date, last: date) -> list[str]:
-    """Return the words of the weeks that these days are in."""
+    """Return the index words of the weeks that contain these days."""
     return [f"{_WEEK}{week}" for week in range(first.toordinal() // 7, last.toordinal() // 7 + 1)]
 
 
 def words_of_days(first: date, last: date) -> list[str]:
-    """Return words of which every script of these days has one;
-    others of the same weeks may have it too.
+    """Return words of which every script of these days has one.
+
+    Scripts of other days in the same weeks may have them too.
     """
     if last - first > timedelta(days=7):
         return week_words(first, last)
@@ -150,9 +148,9 @@ def words_of_days(first: date, last: date) -> list[str]:
 
 
 def query_for(text: str) -> list[str]:
-    """Return the terms of a tsquery for words as typed by a user.
+    """Return the terms of a tsquery for words typed by a user.
 
-    `gromacs/20*` stands for every word that begins so.
+    `gromacs/20*` matches every word with this prefix.
     """
     terms = []
     for piece in text.split():
@@ -169,5 +167,5 @@ def quoted(word: str) -> str:
 
 
 def unquoted(term: str) -> str:
-    """Return the word of which `quoted` made this lexeme."""
+    """Return the word from which `quoted` made this lexeme."""
     return term[1:-1].replace("''", "'").replace("\\\\", "\\")

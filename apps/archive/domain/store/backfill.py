@@ -1,4 +1,4 @@
-"""Fills a new sink with the jobs of the store."""
+"""Fill a new sink with the jobs of the store."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,9 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some jobs in the order in which they were stored, `last` the place of the last;
-    damaged ones are only named.
+    """Some jobs in order of storage; `last` is the primary key of the last.
+
+    Damaged jobs are only named.
     """
 
     last: int
@@ -31,10 +32,13 @@ class Batch:
 
 
 class Position:
-    """How far a sink is filled, in a file; to lose it costs time only, as sinks keep a job once."""
+    """How far a sink is filled, stored in a file.
+
+    If the file is lost, only time is lost, since sinks store a job once.
+    """
 
     def __init__(self, directory: Path, **what: Any) -> None:
-        """Read the position of this filling: sink, cluster and date."""
+        """Read the position for this combination of sink, cluster and date."""
         self._what = {name: str(value) for name, value in what.items()}
         self._path = directory / f"{sha256(json.dumps(self._what).encode()).hexdigest()[:16]}.json"
         if self._path.exists():
@@ -43,7 +47,7 @@ class Position:
             self.last = 0
 
     def move(self, last: int) -> None:
-        """Note that all up to `last` is done."""
+        """Record that all jobs up to `last` are done."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         written = self._path.with_suffix(".new")
         written.write_text(json.dumps({**self._what, "last": last}))
@@ -54,9 +58,9 @@ class Position:
 def jobs_after(
     *, last: int, cluster: str = "", since: datetime | None = None
 ) -> QuerySet[ArchivedJob]:
-    """Return the jobs stored after the place `last`, in that order.
+    """Return the jobs stored after primary key `last`, in that order.
 
-    Storing is one at a time: none comes in between.
+    Jobs are stored one transaction at a time, so none can appear in between later.
     """
     jobs = ArchivedJob.objects.filter(pk__gt=last).order_by("pk")
     if cluster:
@@ -65,7 +69,7 @@ def jobs_after(
 
 
 def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
-    """Read jobs and their contents, so many at a time that they fit into memory; one at least."""
+    """Read jobs and their contents in batches that fit into memory, at least one job each."""
     size = F("script_bytes") + F("environment_bytes") + Coalesce(F("description__size_bytes"), 0)
     pending: list[int] = []
     total = 0

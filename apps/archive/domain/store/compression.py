@@ -1,4 +1,4 @@
-"""zstd with a trained dictionary: common parts of similar contents are stored once."""
+"""Compression by zstd with a trained dictionary, which stores common parts of contents once."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from zstandard import (
     train_dictionary,
 )
 
-LEVEL = 3  # of a script with a dictionary, 4 makes as much, and takes three times the memory
+LEVEL = 3  # with a dictionary, level 4 saves no more and takes three times the memory
 DICTIONARY_BYTES = 256 * 1024
 
 
 class Compressor:
-    """Compresses many contents with one dictionary, or with none."""
+    """Compresses many contents with one dictionary, or without one."""
 
     def __init__(self, dictionary: ZstdCompressionDict | None) -> None:
         if dictionary:
@@ -28,9 +28,9 @@ class Compressor:
 
 
 def decompress(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: int) -> bytes:
-    """Return the content of `size_bytes`. Raises `ValueError` where `data` is damaged."""
+    """Return the content of `size_bytes`. Raises `ValueError` if `data` is damaged."""
     try:
-        if (size := frame_content_size(data)) != size_bytes:  # before that much memory is taken
+        if (size := frame_content_size(data)) != size_bytes:  # checked before memory is allocated
             raise ValueError(f"has {size} bytes, was stored with {size_bytes}")
         return ZstdDecompressor(dict_data=dictionary).decompress(data)
     except ZstdError as error:
@@ -38,9 +38,9 @@ def decompress(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: 
 
 
 def decompress_start(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: int) -> bytes:
-    """Return the first bytes of the content, without unpacking the rest.
+    """Return the first bytes of the content without decompressing the rest.
 
-    Raises `ValueError` as `decompress`.
+    Raises `ValueError` as `decompress` does.
     """
     try:
         with ZstdDecompressor(dict_data=dictionary).stream_reader(data) as reader:
@@ -54,7 +54,7 @@ def dictionary(data: bytes) -> ZstdCompressionDict:
 
 
 def train(samples: Sequence[bytes]) -> bytes | None:
-    """Return a dictionary of what `samples` have in common, or None where they have too little."""
+    """Return a dictionary of the common parts of `samples`, or None if there are too few."""
     try:
         return train_dictionary(DICTIONARY_BYTES, list(samples)).as_bytes()
     except ZstdError:

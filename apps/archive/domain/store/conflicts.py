@@ -1,9 +1,8 @@
 """Captures of one submission that differ: an error of capture, or a forgery.
 
-None replaces the first one.
-
-A user with permission may choose the capture that is right. It counts until another one is chosen,
-the choice is undone, or a capture with yet another content arrives.
+No later capture replaces the first one. A user with permission may choose the right capture. The
+choice is valid until another capture is chosen, the choice is undone, or a capture with other
+content arrives.
 """
 
 import hashlib
@@ -26,9 +25,9 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
 
-#: Names of the senders in the text of a conflict.
+#: Maximum number of senders named in the text of a conflict.
 _MOST_SENDERS = 3
-#: Captures kept by their hashes alone, per stored one; any more are new each time they arrive.
+#: Captures kept only as hashes, per stored capture; any more count as new each time they arrive.
 MOST_UNSTORED = 20
 _FIELDS = [
     "conflict",
@@ -41,9 +40,9 @@ _FIELDS = [
 
 
 class Capture(NamedTuple):
-    """What would run again, as SHA-256, and who sent it.
+    """The contents that would run again, as SHA-256, and the sender.
 
-    `arguments` is empty where none are known.
+    `arguments` is empty if none are known.
     """
 
     job_id: str
@@ -67,10 +66,9 @@ def mark_conflicts(
 ) -> None:
     """Mark stored jobs whose captures differ, given new captures of them.
 
-    Under the lock of storing.
-
-    Submissions with one ID that are less than the clock tolerance apart count as one. A capture
-    whose content is not known yet ends the choice of another one. Publishes `archive.conflict`.
+    The caller holds the lock for storing. Submissions with one ID less than the clock tolerance
+    apart count as one. A capture with unknown content ends the choice of another one. Publishes
+    `archive.conflict`.
     """
     if not captures:
         return
@@ -110,9 +108,7 @@ def mark_conflicts(
 
 
 def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
-    """Return the stored captures of a job's submission, itself among them,
-    the first one stored first.
-    """
+    """Return the stored captures of a job's submission, including the job, in order of storage."""
     rows = _rows(job.cluster_id, {job.job_id}).select_related(
         "script", "environment", "cluster", "experiment"
     )
@@ -124,8 +120,9 @@ def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
 
 
 def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
-    """Return the captures of these jobs whose contents are not stored: hashes,
-    `sender_name` and `received_at`.
+    """Return the captures of these jobs whose contents are not stored.
+
+    They consist of hashes, `sender_name` and `received_at`.
     """
     captures = []
     for job in jobs:
@@ -140,9 +137,9 @@ def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
 def choose_capture(
     *, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime
 ) -> ArchivedJob:
-    """Use this one of the captures that differ, from now on, in place of any other; return it.
+    """Choose one of several captures that differ, in place of any other; return it.
 
-    `conflict_version` is the one that the user has seen. Raises `NotAllowed`, `InvalidFields`,
+    `conflict_version` is the version that the user has seen. Raises `NotAllowed`, `InvalidFields`,
     `InvalidTransition` if there is no conflict, and `StaleState` if another capture has arrived or
     another choice was made since.
     """
@@ -163,9 +160,9 @@ def choose_capture(
 def undo_capture_choice(
     *, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime
 ) -> ArchivedJob:
-    """Open the conflict of a job's captures again, so that none of them is used; return the job.
+    """Undo the choice of a capture, so that none is used; return the job.
 
-    Raises as `choose_capture`, and `InvalidTransition` if none is chosen.
+    Raises the exceptions of `choose_capture`, and `InvalidTransition` if none is chosen.
     """
     captures, row = _locked_captures(job, conflict_version, by)
     chosen = [capture for capture in captures if capture.chosen_at]
@@ -182,7 +179,7 @@ def undo_capture_choice(
 
 
 def choice_events(captures: Iterable[ArchivedJob]) -> QuerySet[Event]:
-    """Return the choices of captures of a job and what undid them, the newest first."""
+    """Return the events in which captures of a job were chosen or a choice undone, newest first."""
     return Event.objects.filter(
         kind__in=["archive.capture_chosen", "archive.choice_undone"],
         target_type=ArchivedJob._meta.label_lower,
@@ -193,8 +190,7 @@ def choice_events(captures: Iterable[ArchivedJob]) -> QuerySet[Event]:
 def _locked_captures(
     job: ArchivedJob, conflict_version: int, by: User
 ) -> tuple[list[ArchivedJob], ArchivedJob]:
-    """Return the captures of a job, to which none is added in this transaction,
-    and the job among them.
+    """Return the captures of a job, and the job among them; lock the archive against new ones.
 
     Raises `NotAllowed`, `InvalidTransition` if there is no conflict, and `StaleState`.
     """
@@ -241,7 +237,7 @@ def _stored(row: ArchivedJob) -> Capture:
 
 
 def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
-    """Return the captures of which the rows have the hashes alone."""
+    """Return the captures that the rows keep only as hashes."""
     captures = []
     for row in rows:
         for hashes in row.unstored_captures:
@@ -258,9 +254,7 @@ def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
 
 
 def _has_news(captures: Sequence[Capture]) -> bool:
-    """Return whether a submission has a content that its conflict does not know,
-    or more than one choice.
-    """
+    """Return whether a submission has content unknown to its conflict, or more than one choice."""
     marked = [capture for capture in captures if capture.row and capture.row.conflict]
     known = [*marked, *_unstored([capture.row for capture in marked if capture.row])]
     chosen = [capture for capture in marked if capture.row and capture.row.chosen_at]
@@ -268,8 +262,9 @@ def _has_news(captures: Sequence[Capture]) -> bool:
 
 
 def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
-    """Return whether one of the known captures has the same content;
-    arguments are compared if both have them.
+    """Return whether a known capture has the same content.
+
+    Arguments are compared only if both captures have them.
     """
     return any(
         (capture.script, capture.environment) == (other.script, other.environment)
@@ -279,9 +274,7 @@ def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
 
 
 def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
-    """Note the captures whose contents are not stored,
-    because the first one with the same key is.
-    """
+    """Record captures whose contents are not stored because the first one with the key is."""
     stored = {}
     for capture in captures:
         if capture.row:
@@ -306,9 +299,7 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
 
 
 def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
-    """Yield the captures of each submission: those of one ID with no longer gaps than the
-    tolerance.
-    """
+    """Yield the captures of each submission: those with one ID and no gap beyond the tolerance."""
     in_order = sorted(captures, key=attrgetter("job_id", "submitted_at"))
     for _, of_id in groupby(in_order, key=attrgetter("job_id")):
         same: list[Capture] = []
@@ -321,11 +312,11 @@ def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
 
 
 def _difference(captures: Sequence[Capture]) -> str:
-    """Return how captures of one submission differ; empty if they do not.
+    """Return how captures of one submission differ; "" if they do not.
 
-    Capture that has the portal's database can forge whatever it likes: where all are its own, an ID
-    was used again. A capture without arguments is compared without them: accounting adds them later
-    to what is stored.
+    Capture with access to the portal's database could forge anything, so captures sent only by it
+    are not compared: the ID was reused. A capture without arguments is compared without them, since
+    accounting adds them later to the stored one.
     """
     if all(capture.sender == "" for capture in captures):
         return ""

@@ -1,4 +1,4 @@
-"""Reads the archive: contents, the job of a page, and integrity checks."""
+"""Read the archive: contents, the job of a page, and integrity checks."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -24,16 +24,18 @@ from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.core.errors import DomainError
 from apps.jobs.models import Job
 
-#: The spool's time and accounting's may differ by so much, and it is still the same submission.
+#: Maximum difference between the times of the spool and of accounting for one submission.
 CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
 class DamagedContent(DomainError):
-    """A content is not what was stored; the message says what `archive verify` would say."""
+    """A content differs from what was stored; the message is the text that `archive verify`
+    prints.
+    """
 
 
 def read_blob(blob: Blob) -> bytes:
-    """Return the content as it was stored, checked by its hash. Raises `DamagedContent`."""
+    """Return the stored content after checking its hash. Raises `DamagedContent`."""
     try:
         content = compression.decompress(
             bytes(blob.data), _dictionary(blob.dictionary_id), blob.size_bytes
@@ -47,14 +49,14 @@ def read_blob(blob: Blob) -> bytes:
 
 
 def shown_script(job: ArchivedJob) -> ShownScript | None:
-    """Return the beginning of a job's script for a page; None where it is damaged."""
+    """Return the beginning of a job's script for a page; None if it is damaged."""
     with suppress(DamagedContent):
         return show_script(read_start(job.script, SHOWN_BYTES), size_bytes=job.script_bytes)
     return None
 
 
 def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
-    """Return the beginning of a job's environment for a page; None where it is damaged."""
+    """Return the beginning of a job's environment for a page; None if it is damaged."""
     with suppress(DamagedContent):
         return show_environment(
             read_start(job.environment, SHOWN_BYTES), size_bytes=job.environment_bytes
@@ -63,7 +65,7 @@ def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
 
 
 def read_start(blob: Blob, size_bytes: int) -> bytes:
-    """Return the first bytes of a content; a small one is read whole, and so checked.
+    """Return the first bytes of a content; a small content is read completely, and so checked.
 
     Raises `DamagedContent`.
     """
@@ -79,7 +81,7 @@ def read_start(blob: Blob, size_bytes: int) -> bytes:
 
 @lru_cache(maxsize=32)
 def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
-    """Dictionaries are large, few, and never change."""
+    """Return a dictionary; cached, because dictionaries are large, few, and never change."""
     if pk is None:
         return None
     return compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
@@ -88,7 +90,7 @@ def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
 def newest_job(
     *, cluster: str, job_id: str, submitted_at: datetime | None = None
 ) -> ArchivedJob | None:
-    """Return the job of this id, the one submitted last unless `submitted_at` says which."""
+    """Return the job with this ID: the one submitted last, or at `submitted_at` if given."""
     jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id).select_related("script")
     if submitted_at is not None:
         jobs = jobs.filter(submitted_at=submitted_at)
@@ -96,8 +98,8 @@ def newest_job(
 
 
 def archived_job_for(job: Job) -> ArchivedJob | None:
-    """Return what was captured of a job: of the submissions with its id,
-    the one that was at its time.
+    """Return the captured submission of a job: with its ID and at its time;
+    None if not captured.
     """
     jobs = ArchivedJob.objects.filter(
         cluster_id=job.cluster_id,
@@ -131,10 +133,10 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
 
 
 def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
-    """Return the row of the job's own submission, None if it was not captured.
+    """Return the row of the job's own submission; None if it was not captured.
 
-    Other jobs may have had its id. If captures differ, it is the one that a user chose, or else the
-    first one stored: no later one replaces it.
+    Other jobs may have had the same ID. If captures differ, it is the one that a user chose, or
+    else the first one stored, which no later one replaces.
     """
     near = [row for row in rows if abs(row.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE]
     if any(row.conflict for row in near):
@@ -143,7 +145,7 @@ def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None
 
 
 def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
-    """Return what the person may see, ready for a list; no content is read."""
+    """Return the jobs that the user may see, ready for a list; no content is read."""
     return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related(
         "cluster", "experiment"
     )
@@ -154,9 +156,7 @@ def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
 
 
 def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
-    """Yield every job of a cluster in the order in which they were stored;
-    its contents are not read.
-    """
+    """Yield every job of a cluster in order of storage; contents are not read."""
     jobs = _with_hashes(ArchivedJob.objects.filter(cluster__name=cluster)).order_by("pk")
     yield from jobs.iterator(chunk_size=2000)
 
@@ -168,7 +168,7 @@ def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
 
 
 def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
-    """Return the jobs whose sizes are not those of their contents."""
+    """Return the jobs whose sizes differ from those of their contents."""
     if cluster:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)
     else:
@@ -180,7 +180,7 @@ def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
 
 
 def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
-    """Read every content again and yield those that are not what their hash and size say,
+    """Read every content again; yield those that do not match hash and size,
     with the difference.
     """
     blobs = Blob.objects.all()

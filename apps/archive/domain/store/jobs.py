@@ -1,4 +1,4 @@
-"""Stores captured jobs. Storing the same job again changes nothing."""
+"""Store captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
 from collections import Counter
@@ -26,8 +26,8 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.jobs import jobs_in_spool
 from capture.wire.entry import CapturedJob
 
-#: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as
-#: many.
+#: Dictionaries are trained once there are this many contents, and again when their number has grown
+#: by the factor GROWTH.
 TRAIN_AT = 400
 GROWTH = 10
 _SAMPLES = 2_000
@@ -41,16 +41,14 @@ Key = tuple[str, datetime]
 def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> int:
     """Store captured jobs of any clusters; return how many were new.
 
-    Creates clusters that are not known yet.
-
-    Publishes `archive.stored` with the new jobs that may have to be linked to jobs of accounting:
-    those that name a request, and those that accounting has already.
+    Clusters that are not known yet are created. Publishes `archive.stored` with the new jobs that
+    may have to be linked to job records: those that name a request, and those that accounting
+    already has.
     """
     hashed_jobs = [_Hashed(job) for job in jobs]
-    packed = _packed(
-        _contents(hashed_jobs)
-    )  # before the lock, behind which workers wait for each other
-    lock_for_this_transaction("archive.store")  # so that no other worker stores the same in between
+    # Compress before taking the lock, for which other workers wait.
+    packed = _packed(_contents(hashed_jobs))
+    lock_for_this_transaction("archive.store")  # no other worker may store the same jobs meanwhile
 
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
@@ -94,11 +92,10 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
 
 @transaction.atomic
 def train_dictionaries(*, at: datetime) -> list[Dictionary]:
-    """Train a dictionary for each kind of content that has become frequent enough;
-    return the new ones.
+    """Train a dictionary for each kind of content that has become frequent enough.
 
-    What is stored already stays as it is and readable; what comes later takes the newest
-    dictionary.
+    Return the new dictionaries. Stored contents stay as they are and readable; later contents use
+    the newest dictionary.
     """
     newest = Blob.objects.aggregate(newest=Max("pk"))["newest"] or 0
     last = Dictionary.objects.aggregate(last=Max("newest_content"))["last"]
@@ -116,7 +113,7 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
 def _new_jobs(
     cluster: Cluster, jobs: Sequence["_Hashed"]
 ) -> tuple[list["_Hashed"], list["_Hashed"]]:
-    """Return the jobs to be stored, and those whose ID was captured before."""
+    """Return the jobs to store, and those whose ID was captured before."""
     by_key: dict[Key, _Hashed] = {}
     captures = Counter(hashed.job.job_id for hashed in jobs)
     for hashed in jobs:
@@ -131,7 +128,7 @@ def _new_jobs(
 
 
 class _Hashed:
-    """A job with the hashes of its contents, which are made once."""
+    """A job with the hashes of its contents, computed once."""
 
     __slots__ = ("description", "environment", "job", "script")
 
@@ -163,7 +160,7 @@ class _Hashed:
 
 
 def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
-    """Return the contents of jobs by their hashes."""
+    """Return the contents of jobs by hash."""
     contents: dict[bytes, tuple[BlobKind, bytes]] = {}
     for hashed in jobs:
         contents.update(hashed.contents())
@@ -171,7 +168,7 @@ def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
 
 
 def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
-    """Return the primary keys of the contents that are stored, by their hashes."""
+    """Return the primary keys of stored contents by hash."""
     keys = {}
     for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents)):
         keys[bytes(sha256)] = key
@@ -181,8 +178,9 @@ def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
 def _packed(
     contents: Mapping[bytes, tuple[BlobKind, bytes]],
 ) -> dict[bytes, tuple[str, int, bytes, int | None]]:
-    """Compress the contents that are not stored yet: kind, size,
-    data and dictionary by their hashes.
+    """Compress the contents that are not stored yet.
+
+    Return kind, size, data and dictionary by hash.
     """
     known = _known(contents)
     newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
@@ -201,7 +199,7 @@ def _packed(
 def _store_contents(
     jobs: Sequence[_Hashed], packed: Mapping[bytes, tuple[str, int, bytes, int | None]]
 ) -> dict[bytes, int]:
-    """Store what is not there yet; return the contents' primary keys by their hashes."""
+    """Store missing contents; return the primary keys of all contents by hash."""
     contents = _contents(jobs)
     known = _known(contents)
     missing = [sha256 for sha256 in contents if sha256 not in known]
@@ -254,9 +252,7 @@ def _job_row(
 
 
 def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
-    """Return the experiments of requests by the request's key,
-    which begins with that of the experiment.
-    """
+    """Return the experiments of requests by request key, which starts with the experiment's key."""
     if not request_keys:
         return {}
 
@@ -271,7 +267,7 @@ def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
 
 @lru_cache(maxsize=6)
 def _compressor(dictionary: int | None) -> compression.Compressor:
-    """Dictionaries never change, and to prepare one takes its time."""
+    """Return a compressor; cached, because dictionaries never change and take time to prepare."""
     if dictionary is None:
         return compression.Compressor(None)
     return compression.Compressor(
@@ -287,7 +283,7 @@ def _samples(kind: BlobKind, newest: int) -> list[bytes]:
     samples: list[bytes] = []
     size = 0
     for blob in blobs.order_by("sha256")[:_SAMPLES].iterator(chunk_size=100):
-        with suppress(DamagedContent):  # told by `archive verify`; no reason to refuse new jobs
+        with suppress(DamagedContent):  # `archive verify` reports it; no reason to refuse new jobs
             samples.append(read_blob(blob))
             size += blob.size_bytes
         if size > _SAMPLES_BYTES:
