@@ -14,7 +14,7 @@ class ProductionConfig(AppConfig):
 
 
 def _load_workflows(**_: Any) -> None:
-    """Make the workflow types that this version of the portal brings."""
+    """Create the workflow types that come with this version of the portal."""
     from apps.production.domain.types.versions import load_builtin_workflows
     from apps.production.models import WorkflowVersion
 

@@ -27,34 +27,33 @@ _S = RequestState
 
 #: Liaisons edit requests in these states.
 EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
-#: Signed or awaiting signatures: a material change makes the move “change”, so that checks and
-#: signatures start over.
+#: States with signatures or awaiting them. A material change makes the move “change”, so that
+#: checks and signatures start over.
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
 #: Fields that can change in those states without a new approval. The deadline can only be
 #: postponed.
 IMMATERIAL = frozenset({"campaign", "title", "purpose", "priority_reason", "deadline"})
-#: A request can be put on hold in these states, and returns there when released.
+#: A request can be put on hold in these states, and returns to them when released.
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
-#: The OPG produces or reviews it.
+#: The OPG produces or reviews the request.
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S.DATA_QUALITY})
-#: In these states a liaison can postpone the deadline, without a new approval.
+#: In these states, a liaison can postpone the deadline without a new approval.
 POSTPONABLE = frozenset({*CHANGEABLE, *IN_PRODUCTION})
 #: Final states. Only a done request can still be superseded.
 CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
-#: Approved: jobs may run.
+#: Approved states, in which jobs may run.
 SIGNED = frozenset({_S.APPROVED, _S.QUEUED, _S.DONE, _S.DONE_PARTIAL}) | IN_PRODUCTION
 #: Approvers can set the priority in these states.
 PRIORITISED = frozenset({*CHANGEABLE, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
 #: Arguments can change in these states if their declaration lists the state in `editable_in`.
 ARGUMENT_EDITABLE = PRIORITISED
-#: These requests have a score in the queue: they are approved, and jobs may still be started.
+#: States with a score in the queue: the request is approved, and jobs may still start.
 SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
-#: No job was submitted, except a test: the request can still be split or combined.
+#: States without submitted jobs, except tests. The request can still be split or combined.
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
-#: The eight states shown to people first, with the sign of each; the seventeen above are its
-#: detail.
+#: The eight states shown to users first, each with its sign. The states above are more detailed.
 PHASES = {
     _S.DRAFT: ("draft", "draft"),
     _S.SUBMITTED: ("in review", "waiting"),
@@ -86,7 +85,7 @@ class AttentionKind(models.TextChoices):
 
 
 class LinkKind(models.TextChoices):
-    """How a request was made from an earlier one; the label describes the earlier request."""
+    """How a request was made from an earlier one. The label describes the earlier request."""
 
     COMBINED = "combined", "combined into"
     SPLIT = "split", "split into"
@@ -109,7 +108,7 @@ ABOVE_NORMAL = frozenset({RequestedPriority.HIGH, RequestedPriority.URGENT})
 
 
 class Verb(models.TextChoices):
-    """A move between states; the value is also its address, the label its button."""
+    """A move between states. Its value is also its address, and its label is on its button."""
 
     SUBMIT = "submit", "Submit"
     CHECK = "check", "Run checks"
@@ -135,7 +134,7 @@ class Verb(models.TextChoices):
 
 
 class Actor(models.TextChoices):
-    """Who may make a move; `permissions.PREDICATES` has one function for each."""
+    """Who may make a move. `permissions.PREDICATES` has one function for each."""
 
     LIAISON = "liaison", "liaison of the experiment"
     APPROVER = "approver", "approver other than the requester"
@@ -147,8 +146,8 @@ class Actor(models.TextChoices):
     PORTAL = "portal", "the portal"
 
 
-#: Moves that follow from saving a change; they have no button.
+#: Moves that follow from saving a change. They have no button.
 VERBS_WITHOUT_BUTTON = frozenset({Verb.CHANGE})
 
-#: The actor name of moves that the portal makes.
+#: The actor name for moves by the portal.
 PORTAL = "opsportal"

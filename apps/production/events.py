@@ -1,12 +1,13 @@
-"""What happens to requests, their discussion and holds, and to what decides about them."""
+"""Kinds of events about requests, their discussion, holds, and the rules that decide about them."""
 
 from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
 from apps.core.enums import Audience, Group
 from apps.production.enums import Verb
 
-#: Target of the events of a hold over more than one request; those of a stage are the request's.
+#: Target of events about holds on more than one request. Events about a stage belong to its
+#: request.
 _HOLD = "production.hold"
-#: Who is notified, and of what: the outcome, progress or trouble of a request, its comments.
+#: Who is notified in which group: outcome, progress, trouble or comments of a request.
 _OUTCOME = to(Group.OUTCOME, *TEAM)
 _PROGRESS = to(Group.PROGRESS, *TEAM)
 _TROUBLE = to(Group.TROUBLE, *TEAM)
@@ -18,7 +19,7 @@ def kind_of_move(verb: Verb) -> str:
     return f"request.{verb.name.lower()}"
 
 
-# Moves from state to state: each verb has one.
+# Moves between states. Each verb has one kind of event.
 declare(
     EventKind(
         "request.submit",
@@ -74,7 +75,7 @@ declare(
     EventKind("request.supersede", "superseded the request", "was superseded", _OUTCOME),
 )
 
-# What else happens to a request.
+# Other events of a request.
 declare(
     EventKind("request.created", "created the request", "was created"),
     EventKind(
@@ -126,7 +127,7 @@ declare(
     ),
 )
 
-# What needs attention, and that it no longer does; those who can act are named.
+# A request needs attention, or no longer does. The users who can act are mentioned.
 _ATTENTION = {**_TROUBLE, Audience.MENTIONED: Group.TURN}
 declare(
     EventKind(
@@ -154,7 +155,7 @@ declare(
     ),
 )
 
-# Its discussion.
+# The discussion of a request.
 declare(
     EventKind("request.commented", "commented", "has a new comment", _MENTION),
     EventKind("request.comment_edited", "edited a comment", "has an edited comment", _MENTION),
@@ -163,7 +164,7 @@ declare(
     EventKind("request.comment_reopened", "reopened a thread", "had a thread reopened", _OTHER),
 )
 
-# Holds of a stage, an experiment, or all production.
+# Holds on a stage, an experiment or all production.
 declare(
     EventKind(
         "hold.placed",
@@ -189,7 +190,7 @@ declare(
     ),
 )
 
-# What decides about requests.
+# Shares, workflow types, templates, approval rules and delegations.
 declare(
     EventKind("share.set", "set the share: {old} → {new}", "has a new share of production"),
     EventKind("workflow.saved", "saved version {new} of the workflow type", "has a new version"),

@@ -15,7 +15,7 @@ from apps.production.enums import AttentionKind, RequestedPriority, RequestState
 from apps.production.models import MAX_PRIORITY, Attention, Request, Stage, WorkflowType
 from apps.production.permissions import visible_experiments
 
-#: How a list of requests can be ordered: by the names that `ordered` gives its rows.
+#: The orders of a list of requests: parameter, and column that `ordered` adds or the model has.
 ORDERS = {
     "created": "created_at",
     "deadline": "due",
@@ -25,14 +25,15 @@ ORDERS = {
     "requested": "requested_rank",
     "title": "title",
 }
-#: So many matches of a text are looked up by their primary keys.
+#: Up to this many matches of a text are looked up by primary key.
 _FEW = 1000
 _DAY = forms.DateInput(attrs={"type": "date"})
 
 
 def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
-    """Return requests with what they can be ordered by; those without a date come last,
-    without a priority first.
+    """Return requests with the columns that they can be ordered by.
+
+    Requests without a date come last, those without a priority first.
     """
     return requests.annotate(
         due=Coalesce("deadline", date.max),
@@ -51,10 +52,10 @@ def _rank(field: str) -> Case:
 
 
 def matching_words(text: str) -> Q:
-    """Return the condition for requests with a text in their key, title or the name of an output.
+    """Return a condition for requests with a text in their key, title or the name of an output.
 
-    The indexes of trigrams find few matches quickly. Of many matches a list finds its first rows in
-    its own order.
+    The trigram indexes are fast for few matches. If there are many matches, a list reads rows in
+    its own order and stops at the end of its first page.
     """
     rows = Request.objects.order_by()
     parts = []
@@ -122,7 +123,7 @@ class RequestFilter(AnyOf):
     )
     due_to = DayFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
 
-    #: Shown at once; the others behind "More filters".
+    #: Fields shown at once. The others are behind "More filters".
     FIRST = ("text", "experiment", "mine", "attention")
 
     class Meta:
@@ -151,7 +152,7 @@ class RequestFilter(AnyOf):
         return requests.filter(Q(created_by=user) | Q(submitted_by=user))
 
     def by_priority(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
-        """Match the class that the OPG set, or else what was requested."""
+        """Match the class set by the OPG, or else the requested one."""
         return requests.filter(
             Q(priority_class=value) | Q(priority_class="", requested_priority=value)
         )

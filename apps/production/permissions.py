@@ -1,4 +1,4 @@
-"""Who may write, move and prioritise which request."""
+"""Permissions to write, move and prioritise requests."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ def is_requester(user: Principal, request: "Request") -> bool:
 
 
 def may_create(user: Principal) -> bool:
-    """Whether the user may create requests: as a liaison of any experiment."""
+    """Whether the user may create requests, as a liaison of any experiment."""
     return scope_of(user).has_anywhere(Role.LIAISON)
 
 
@@ -48,15 +48,17 @@ def _operator(user: Principal, request: "Request") -> bool:
 
 
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
-    is_submitted = request.state != RequestState.DRAFT  # drafts belong to the liaisons
+    # Drafts belong to the liaisons.
+    is_submitted = request.state != RequestState.DRAFT
     return is_liaison_of(user, request) or (
         is_submitted and is_approver(user, request.experiment_id)
     )
 
 
 def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
-    """Return the experiments whose names this user may learn: those with a role of theirs;
-    all for the OPG.
+    """Return the experiments whose names this user may see.
+
+    These are the experiments in which the user has a role; all for the OPG.
     """
     scope = scope_of(user)
     if scope.sees_all:
@@ -75,8 +77,9 @@ PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
 
 
 def may_edit(user: Principal, request: "Request") -> bool:
-    """Whether the user may edit the request; `content.changes` decides which changes each state
-    allows.
+    """Whether the user may edit the request.
+
+    `content.changes` decides which changes each state allows.
     """
     return request.state in EDITABLE | ARGUMENT_EDITABLE and is_liaison_of(user, request)
 
@@ -86,7 +89,7 @@ def may_prioritise(user: Principal, request: "Request") -> bool:
 
 
 def may_reschedule(user: Principal, request: "Request") -> bool:
-    """Whether the user may postpone the deadline of a submitted request, and ask for a class."""
+    """Whether the user may postpone the deadline of a submitted request, and request a class."""
     return request.state in POSTPONABLE and is_liaison_of(user, request)
 
 
@@ -95,10 +98,10 @@ def may_move(user: Principal, request: "Request") -> bool:
 
 
 def may_set_shares(user: User) -> bool:
-    """Whether the user may set shares, which concern all experiments."""
+    """Whether the user may set shares, which affect all experiments."""
     return is_approver(user) or scope_of(user).has(Role.ADMIN)
 
 
 def may_change_groups(user: User) -> bool:
-    """Whether the user may change approval groups, by the permission of the admin."""
+    """Whether the user may change approval groups, as permitted in the admin."""
     return user.has_perm("production.change_approvalgroup")

@@ -15,7 +15,7 @@ from apps.production.models import Request
 
 @shared_task(name="production.check_request", acks_late=True)
 def check_request(*, request_id: int) -> None:
-    """Check a submitted request; do nothing if it is no longer submitted."""
+    """Check a submitted request. Do nothing if it is no longer submitted."""
     request = Request.objects.filter(pk=request_id).first()
     if request is not None:
         try:
@@ -47,6 +47,6 @@ def define_waiting() -> None:
 
 @shared_task(name="production.remind_of_waiting")
 def remind_of_waiting() -> None:
-    """Send reminders of requests that wait too long, and of active holds."""
+    """Send reminders of requests that have waited too long, and of active holds."""
     reminders.remind_of_waiting(at=timezone.now())
     reminders.remind_of_holds(at=timezone.now())

@@ -73,14 +73,14 @@ def test_api_desk_and_page_report_them(huge, liaison, approver, browse):
         (browse(approver), huge.get_absolute_url()),
     ):
         text = client.get(address).content.decode()
-        assert "The largest node known has 512 GB of memory." in text
+        assert "The largest known node has 512 GB of memory." in text
         assert "8,004,722 h if every job runs to its limit." in text
 
 
 def test_form_shows_them_at_the_field_and_in_the_rail(huge, liaison, browse):
     written = content(title="Another sample", stages=content_of(huge).stages)
     client, sent = browse(liaison), dict(typed(written, experiment="NOVA", do="check").lists())
-    message = "The largest node known has 512 GB of memory."
+    message = "The largest known node has 512 GB of memory."
     assert (
         f"<span data-message>{message}</span>"
         in client.post("/requests/new/check/", sent).content.decode()

@@ -1,4 +1,4 @@
-"""The back office of production; each module registers its models."""
+"""The admin of production. Each module registers its models."""
 
 from apps.production.admin import approvals, queue, records, requests
 

@@ -1,5 +1,6 @@
-"""Admin actions that ask for a reason and call a domain function for each row as the logged-in
-user.
+"""Admin actions that require a reason.
+
+They call a domain function for each row as the logged-in user.
 """
 
 from collections.abc import Sequence
@@ -19,18 +20,18 @@ from apps.accounts.models import User
 from apps.core.errors import DomainError
 from apps.core.web.query import number_in
 
-#: Maximum number of rows per action; each is a domain call.
+#: Maximum number of rows per action. Each row is a call of a domain function.
 MOST_AT_ONCE = 100
 
 
 class ReasonAction:
-    """A list action that shows its outcome, asks for a reason, then acts on each row."""
+    """A list action that shows its outcome, asks for a reason, and then acts on each row."""
 
     name = ""
     label = ""
-    #: The label of a second field of the form; empty if there is none.
+    #: The label of a second field of the form. Empty if there is none.
     extra = ""
-    #: What the action does to a row; shown before the user confirms it.
+    #: The effect of the action on a row, shown before the user confirms it.
     outcome = ""
     allowed_permissions = ("view",)
     do_not_call_in_templates = True
@@ -42,7 +43,7 @@ class ReasonAction:
     def act(
         self, row: Any, *, by: User, at: datetime, reason: str, version: int | None, extra: str
     ) -> str:
-        """Act on a row at the `version` shown and return the result as text.
+        """Act on a row at the `version` shown, and return the result as text.
 
         Raises a `DomainError`.
         """
@@ -60,9 +61,7 @@ class ReasonAction:
     def __call__(
         self, model_admin: ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]
     ) -> HttpResponse | None:
-        """Return the page that asks for a reason or, once it is given,
-        act and go back to the list.
-        """
+        """Return the page that asks for a reason, or act on the rows and return to the list."""
         if chosen.count() > MOST_AT_ONCE:
             model_admin.message_user(request, f"At most {MOST_AT_ONCE} at once.", messages.ERROR)
             return None

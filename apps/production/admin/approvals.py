@@ -1,4 +1,4 @@
-"""Groups and rules of approval in the admin."""
+"""Approval groups and rules in the admin."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,12 +20,12 @@ from apps.production.permissions import may_change_groups
 
 
 class _WithEvents(PortalAdmin):
-    """Rows whose changes are events because they decide who signs."""
+    """Rows whose changes are published as events, because they decide who signs."""
 
     saved_kind = deleted_kind = ""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Publish the event once members and groups are saved."""
+        """Publish the event after members and groups are saved."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
         publish(
@@ -61,9 +61,7 @@ class Retire(ReasonAction):
 
 @admin.register(ApprovalGroup)
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
-    """A group with signatures or delegations is retired instead of deleted:
-    the history names it.
-    """
+    """A group with signatures or delegations is retired, because the history names it."""
 
     saved_kind = "approval_group.saved"
     deleted_kind = "approval_group.deleted"
@@ -75,11 +73,11 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     autocomplete_fields = ["members"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A retired group cannot be changed."""
+        """Forbid changes of a retired group."""
         return super().has_change_permission(request, obj) and not (obj and obj.retired_at)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
-        """For a group in use, say what to do instead."""
+        """Explain, for a group in use, that it can be retired."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
         uses = []
         for model in (Delegation, Signature):
@@ -94,7 +92,7 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
 
 @admin.register(ApprovalRule)
 class ApprovalRuleAdmin(_WithEvents):
-    """The groups of all matching rules must sign; without a rule, one approver must."""
+    """The groups of all matching rules must sign. Without a matching rule, one approver must."""
 
     saved_kind = "approval_rule.saved"
     deleted_kind = "approval_rule.deleted"

@@ -1,4 +1,4 @@
-"""Fair shares in the admin, written by their domain function."""
+"""Fair shares in the admin. Their domain function saves them."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class ShareForm(forms.ModelForm):
 
 @admin.register(ExperimentShare)
 class ExperimentShareAdmin(PortalAdmin):
-    """An experiment without a row has the default weight, so no row is deleted."""
+    """Rows are not deleted. An experiment without a row has the default weight."""
 
     form = ShareForm
     never = ("delete",)
@@ -64,7 +64,7 @@ class ExperimentShareAdmin(PortalAdmin):
     def save_model(
         self, request: HttpRequest, obj: ExperimentShare, form: Any, change: bool
     ) -> None:
-        """Write the row, its event and the scores."""
+        """Save the row, its event and the scores."""
         cleaned = form.cleaned_data
         weights = {obj.experiment_id: cleaned["weight"]}
         set_shares(

@@ -1,4 +1,4 @@
-"""Records kept beside requests, read-only in the admin; holds can be lifted."""
+"""Records that belong to requests, read-only in the admin. Holds can be lifted."""
 
 from datetime import datetime
 from typing import Any
@@ -126,7 +126,7 @@ register_read_only(ShareUse, "experiment core_seconds days as_of", search="exper
 
 
 class _OfStage(ReadOnlyAdmin):
-    """Rows of a stage, by request and stage."""
+    """Rows that belong to a stage, shown with request and stage."""
 
     list_select_related = ["stage__request"]
     search_fields = ["stage__request__key", "stage__name", "by"]

@@ -1,5 +1,6 @@
-"""Requests in the admin: read-only, with the moves of the workflow as actions;
-and workflow types.
+"""Requests and workflow types in the admin.
+
+Requests are read-only, with the moves of the workflow as actions.
 """
 
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ class Move(ReasonAction):
         return f"{moved} is now “{moved.get_state_display()}”."
 
     def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
-        """Predict the outcome from the transition table; the domain function decides."""
+        """Predict the outcome from the transition table. The domain function decides."""
         signable_now = set(signable(user, at))
         return [self._outlook(row, user, signs=row.pk in signable_now) for row in rows]
 
@@ -93,7 +94,7 @@ class Move(ReasonAction):
 
 @admin.register(Request)
 class RequestAdmin(ReadOnlyAdmin):
-    """Requests are edited on their form.
+    """Requests are edited on their form, not here.
 
     Actions move them with the permissions of the logged-in user.
     """
@@ -116,7 +117,10 @@ class RequestAdmin(ReadOnlyAdmin):
     actions = [Move(verb) for verb in SERVICES]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
-        """Join what the page of one request shows; so many joins are slow to plan for the list."""
+        """Join related rows for the page of one request, but not for the list.
+
+        For the list, the joins would be slow to plan.
+        """
         requests = super().get_queryset(request)
         if (
             request.resolver_match
@@ -140,7 +144,7 @@ class RequestAdmin(ReadOnlyAdmin):
 
 
 class DeclarationForm(forms.ModelForm):
-    """The declaration of the newest version; a change creates the next version."""
+    """The declaration of the newest version. A change creates the next version."""
 
     declaration = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 30, "cols": 100, "spellcheck": "false"}),
@@ -175,7 +179,7 @@ class DeclarationForm(forms.ModelForm):
 
 @admin.register(WorkflowType)
 class WorkflowTypeAdmin(PortalAdmin):
-    """A type is disabled instead of deleted: requests refer to it."""
+    """A type is disabled instead of deleted, because requests refer to it."""
 
     form = DeclarationForm
     never = ("delete",)

@@ -1,4 +1,4 @@
-"""Advice whether to submit jobs now, for scripts and launchers."""
+"""Advice on whether to submit jobs now, for scripts and launchers."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ class AdviceReasonSerializer(serializers.Serializer[Any]):
 
 
 class AdviceSerializer(serializers.Serializer[Any]):
-    """`until` is when a wait is over, as planned; null if there is none, or nobody knows."""
+    """Advice on submitting jobs. `until` is the planned end of a wait; null if none or unknown."""
 
     submit = serializers.ChoiceField(choices=["yes", "no", "wait"])
     until = serializers.DateTimeField(allow_null=True)
@@ -34,8 +34,9 @@ class AdviceSerializer(serializers.Serializer[Any]):
 
 
 class AdviceView(ApiView):
-    """Whether to submit jobs now: no while a needed service is down,
-    wait if a job would meet maintenance.
+    """Whether to submit jobs now.
+
+    The answer is no while a needed service is down, and wait if jobs would run into maintenance.
     """
 
     @extend_schema(

@@ -30,13 +30,14 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature
 
-#: Maximum number of requests in the inbox; the list of requests has all.
+#: Maximum number of requests in the inbox. The list of requests has all of them.
 MAX_SHOWN = 100
 
 
 class SignWriter(PriorityWriter):
-    """Sign for all your groups whose signature is missing, or the one named;
-    set the priority in the same step.
+    """Sign for all your groups whose signature is missing, or for the named one.
+
+    The priority is set in the same step.
     """
 
     group = serializers.CharField(required=False, allow_blank=True, default="", max_length=100)
@@ -66,7 +67,7 @@ class SignatureReader(serializers.ModelSerializer[Signature]):
 class SlotReader(serializers.Serializer[Slot]):
     """A required signature.
 
-    `earlier` is one that is no longer valid; `changes` are the changes since then.
+    `earlier` is a signature that is no longer valid; `changes` are the changes since then.
     """
 
     group = serializers.CharField(
@@ -89,7 +90,7 @@ class WithdrawWriter(ReasonWriter):
 
 
 class TurnReader(serializers.Serializer[InboxItem]):
-    """A request that waits for you; `for_users` are away and delegated it to you."""
+    """A request that waits for you. `for_users` delegated it to you for their absence."""
 
     request = serializers.CharField(source="request.key")
     title = serializers.CharField(source="request.title")
@@ -113,7 +114,7 @@ class InboxViewSet(ApiViewSet[Request]):
     pagination_class = None
 
     def list(self, request: ApiRequest) -> Response:
-        """List the first 100; the list of requests has all."""
+        """List the first 100. The list of requests has all of them."""
         at = timezone.now()
         waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
         turns: Any = inbox_items(waiting, request.user, at)
@@ -145,9 +146,7 @@ class DelegationReader(serializers.ModelSerializer[Delegation]):
 
 
 class DelegationWriter(serializers.Serializer[Any]):
-    """Your delegate: for one group, as an approver, or, with neither,
-    for everything you can sign.
-    """
+    """Your delegate for one group, as an approver or, with neither, for all that you can sign."""
 
     to_user = serializers.CharField(max_length=150)
     group = serializers.SlugRelatedField(
@@ -183,7 +182,7 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
 
     @command(reader=DelegationReader)
     def revoke(self, delegation: Delegation, **fields: Any) -> Delegation:
-        """Revoke it now; signatures given under it stay valid."""
+        """Revoke it now. Signatures that were given under it stay valid."""
         return revoke_delegation(delegation=delegation, **fields)
 
 
@@ -193,9 +192,7 @@ class SignatureRoutes(RequestRoutes):
     @extend_schema(responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def signatures(self, request: ApiRequest, key: str) -> Response:
-        """Required signatures: given, missing, who can sign,
-        and changes since an earlier signature.
-        """
+        """Required signatures, possible signers, and changes since earlier signatures."""
         return self._slots(self.get_object())
 
     @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True), filters=False)

@@ -1,4 +1,4 @@
-"""Checks and estimates in the API, of requests that are not saved."""
+"""Checks and estimates of unsaved requests in the API."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from apps.production.domain.checks.report import CheckReport, check_report
 
 
 class RangeReader(serializers.Serializer[Any]):
-    """An uncertain figure: half of the known values lie between low and high."""
+    """An uncertain figure: half of the known values lie between `low` and `high`."""
 
     low = serializers.FloatField()
     mid = serializers.FloatField()
@@ -45,7 +45,7 @@ class StageEstimateReader(serializers.Serializer[Any]):
 
 
 class EstimateReader(serializers.Serializer[Any]):
-    """Cost of a request; a total is null unless known for every stage."""
+    """Cost of a request. A total is null unless it is known for every stage."""
 
     past_jobs = serializers.IntegerField()
     without = serializers.ListField(

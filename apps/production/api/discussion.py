@@ -19,7 +19,7 @@ _ID: dict[str, Any] = {"min_value": 1, "max_value": 2**63 - 1}
 
 
 class CommentReader(serializers.ModelSerializer[Comment]):
-    """A comment. `thread` is the id of the comment it answers; null for the first of a thread."""
+    """A comment. `thread` is the id of the first comment of its thread; null for that comment."""
 
     thread = serializers.IntegerField(source="thread_id", allow_null=True)
     by = serializers.CharField(source="by.username")
@@ -52,9 +52,7 @@ class CommentText(serializers.Serializer[Any]):
 
 
 class CommentWriter(CommentText):
-    """A comment on a field (its path) or on the whole request;
-    or an answer (id of any comment of the thread).
-    """
+    """A comment on the request, on a field (its path), or in a thread (id of any comment of it)."""
 
     field = serializers.CharField(required=False, allow_blank=True, default="", max_length=120)
     thread = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
@@ -73,7 +71,8 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
 
     queryset = Comment.objects.none()
     serializer_class = CommentReader
-    pagination_class = None  # a request takes discussion.MAX_COMMENTS
+    # A request has at most discussion.MAX_COMMENTS comments.
+    pagination_class = None
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Comment]:
@@ -90,7 +89,7 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
     def create(
         self, production_request: Request, *, field: str, thread: int | None, **fields: Any
     ) -> Comment:
-        """Comment on the request or one of its fields, or answer."""
+        """Comment on the request or one of its fields, or reply in a thread."""
         first = None
         if thread is not None:
             first = production_request.comments.filter(pk=thread).first()
@@ -107,17 +106,17 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
 
     @command(reader=CommentReader, refused=_REFUSED, allowed=_is_own)
     def withdraw(self, comment: Comment, **fields: Any) -> Comment:
-        """Withdraw your own comment: its text is deleted, its place stays."""
+        """Withdraw your own comment: its text is deleted, its place in the thread remains."""
         return discussion.withdraw_comment(comment=comment, **fields)
 
     @command(reader=CommentReader, refused=_REFUSED)
     def resolve(self, comment: Comment, **fields: Any) -> Comment:
-        """Resolve a thread; returns its first comment."""
+        """Resolve a thread. Returns its first comment."""
         return discussion.resolve_thread(comment=comment, resolved=True, **fields)
 
     @command(reader=CommentReader, refused=_REFUSED)
     def reopen(self, comment: Comment, **fields: Any) -> Comment:
-        """Reopen a thread; returns its first comment."""
+        """Reopen a thread. Returns its first comment."""
         return discussion.resolve_thread(comment=comment, resolved=False, **fields)
 
     def _visible_request(self) -> Request:

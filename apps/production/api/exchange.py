@@ -19,7 +19,7 @@ from apps.production.permissions import may_create
 
 
 class YamlParser(parsers.BaseParser):
-    """A body of YAML, as the one field `yaml`."""
+    """A body of YAML, parsed as the single field `yaml`."""
 
     media_type = "application/yaml"
 
@@ -33,7 +33,7 @@ class YamlParser(parsers.BaseParser):
 
 
 class YamlRenderer(renderers.BaseRenderer):
-    """Text unchanged; errors as JSON, which is valid YAML."""
+    """Text unchanged. Errors are JSON, which is valid YAML."""
 
     media_type = "application/yaml"
     format = "yaml"
@@ -76,7 +76,8 @@ class YamlRoutes(RequestRoutes):
     )
     def import_yaml(self, request: ApiRequest) -> Response:
         """Create a draft from YAML. Liaisons of the experiment only."""
-        if not may_create(request.user):  # before the text is parsed
+        # Check the permission before the text is parsed.
+        if not may_create(request.user):
             raise NotAllowed("Only liaisons can create requests.")
         body = self.given(YamlWriter)
         made = import_request(text=body.pop("yaml"), **body)

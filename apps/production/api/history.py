@@ -50,7 +50,7 @@ class RevisionReader(serializers.ModelSerializer[RequestRevision]):
 
 
 class RevisionDetail(RevisionReader):
-    """With the content of the request at that version."""
+    """A version with the content of the request."""
 
     content = serializers.SerializerMethodField()
 
@@ -64,7 +64,7 @@ class RevisionDetail(RevisionReader):
 
 
 class ComparisonReader(serializers.Serializer[Any]):
-    """Differences between two versions; `new` is null for the current request."""
+    """Differences between two versions. `new` is null for the current request."""
 
     old = RevisionReader()
     new = RevisionReader(allow_null=True)
@@ -141,7 +141,7 @@ class HistoryRoutes(RequestRoutes):
     @extend_schema(request=RequestWriter, responses=CheckedReader, filters=False)
     @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
     def check(self, request: ApiRequest, key: str) -> Response:
-        """Check and estimate the request with the fields sent, without saving it."""
+        """Check and estimate the request with the sent fields, without saving it."""
         production_request = self.get_object()
         sent = valid(RequestWriter(data=request.data))
         content = sent.content(content_of(production_request))
@@ -166,7 +166,7 @@ class HistoryRoutes(RequestRoutes):
 class Rules(StrictView):
     @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
     def get(self, request: ApiRequest) -> Response:
-        """List the rules that requests are checked by, most severe first."""
+        """List the rules for checking requests, most severe first."""
         rows = []
         for severity, _, rules in rules_by_severity():
             for name, text in rules:

@@ -49,9 +49,7 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 
 
 class HoldWriter(serializers.Serializer[Any]):
-    """Scope of the hold: a stage (with its request), an experiment or, with neither,
-    all production.
-    """
+    """Scope of the hold: a stage (with its request), an experiment or, with neither, everything."""
 
     experiment = ExperimentField(required=False, allow_null=True, default=None)
     request = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
@@ -76,7 +74,7 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
 
     @command(HoldWriter, HoldReader, code=201, allowed=lambda user, _: holds.may_hold_some(user))
     def create(self, *, request: str, stage: int | None, **fields: Any) -> Hold:
-        """Start no new jobs. OPG approvers and shifters only."""
+        """Place a hold, so that no new jobs start. OPG approvers and shifters only."""
         named = holds.stage_named(self.request.user, key=request, number=stage)
         return holds.place_hold(stage=named, **fields)
 

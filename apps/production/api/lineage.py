@@ -34,7 +34,7 @@ class RelatedReader(serializers.Serializer[Any]):
 
 
 class SplitWriter(ReasonWriter):
-    """What to split by and the size of a part; the last part has the remainder."""
+    """The unit to split by and the size of a part. The last part has the remainder."""
 
     by = serializers.ChoiceField(choices=[way.value for way in SplitUnit])
     size = serializers.IntegerField(min_value=1, max_value=10**12)
@@ -55,7 +55,7 @@ class CombineWriter(ReasonWriter):
 
 
 class PartReader(serializers.Serializer[Any]):
-    """A new request; `request` is empty in a preview."""
+    """A new request. `request` is empty in a preview."""
 
     request = serializers.CharField(allow_blank=True)
     note = serializers.CharField()
@@ -63,7 +63,7 @@ class PartReader(serializers.Serializer[Any]):
 
 
 class RearrangedReader(serializers.Serializer[Any]):
-    """What came of it, or would come."""
+    """The new requests, or those that would be created, with remarks."""
 
     requests = PartReader(many=True)
     notes = serializers.ListField(child=serializers.CharField(), help_text="Remarks on the result.")
@@ -93,8 +93,9 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(request=SplitWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
-        """Split a request without submitted jobs into drafts by runs, files or events,
-        which supersede it.
+        """Split a request without submitted jobs by runs, files or events.
+
+        The parts are drafts, which supersede the request.
         """
         production_request = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
@@ -114,8 +115,9 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:
-        """Combine this request with others without submitted jobs into one draft,
-        which supersedes them.
+        """Combine this request with others without submitted jobs into one draft.
+
+        The draft supersedes all of them.
         """
         production_request = self._allowed(self.get_object())
         sent = self.given(CombineWriter)
@@ -156,11 +158,9 @@ class LinkRoutes(RequestRoutes):
 def _rearranged(
     parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None
 ) -> Response:
-    """Tell the note and content of each request that was made under these keys; without any,
-    would be.
-    """
+    """Return the note and content of each request, with its key if it was created."""
     told = []
     for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
         told.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
-    return Response(RearrangedReader({"requests": told, "notes": notes}).data, status=code)
+    return Response(RearrangedReader({"requests": requests, "notes": notes}).data, status=code)

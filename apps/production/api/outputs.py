@@ -1,4 +1,4 @@
-"""Reports on a stage in the API: files and events of its jobs, and that its outputs are located."""
+"""Reports on a stage in the API: files and events of its jobs, and the location of its outputs."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class LocatedReader(serializers.ModelSerializer[StageLocation]):
 
 
 class _StageView(ApiView):
-    """A view of one stage, by its request's key and its number."""
+    """A view of one stage, by key of the request and number of the stage."""
 
     def stage(self) -> Stage:
         visible = Stage.objects.filter(request__in=Request.objects.visible_to(self.request.user))

@@ -38,8 +38,9 @@ class TermReader(serializers.Serializer[Any]):
 
 
 class StartReader(serializers.Serializer[Any]):
-    """Eight of ten such requests start between `early` and `late`; null if unknown,
-    with the reason in `basis`.
+    """Expected start; eight of ten such requests start between `early` and `late`.
+
+    The dates are null if unknown, with the reason in `basis`.
     """
 
     early = serializers.DateField(allow_null=True)
@@ -49,8 +50,9 @@ class StartReader(serializers.Serializer[Any]):
 
 
 class LineReader(serializers.Serializer[Any]):
-    """Score of a request by term, and its rank; `rank` and `expected_start` are null outside the
-    queue.
+    """Score of a request by term, and its rank.
+
+    `rank` and `expected_start` are null outside the queue.
     """
 
     key = serializers.CharField(source="request.key")
@@ -68,7 +70,7 @@ class LineReader(serializers.Serializer[Any]):
 
 @extend_schema_serializer(many=False)
 class QueueReader(serializers.Serializer[Any]):
-    """A page of the queue; send `version` with a move and `next_after` to read on."""
+    """A page of the queue. Send `version` with a move, and `next_after` to read the next page."""
 
     version = serializers.IntegerField(source="state.version")
     scored_at = serializers.DateTimeField(source="state.scored_at", allow_null=True)
@@ -104,7 +106,7 @@ class MoveWriter(UndoWriter):
 
 
 class LevelReader(serializers.Serializer[Any]):
-    """A priority to try out; fields not sent keep their current value."""
+    """A priority to try out. Fields not sent keep their current value."""
 
     priority_class = serializers.ChoiceField(choices=RequestedPriority.choices, required=False)
     priority = serializers.IntegerField(
@@ -136,7 +138,7 @@ class QueueViewSet(OfRequests):
 
     @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
     def move(self, production_request: Request, **fields: Any) -> Line:
-        """Move a request to a rank manually; the others keep their order."""
+        """Move a request to a rank manually. The others keep their order."""
         manual_moves.move_request(request=production_request, **fields)
         return self._line(self.get_object())
 
@@ -187,7 +189,7 @@ class SharesReader(serializers.Serializer[Any]):
 
 
 class WeightsWriter(serializers.Serializer[Any]):
-    """Weights by experiment key; others stay unchanged."""
+    """Weights by experiment key. Other weights stay unchanged."""
 
     weights = serializers.DictField(
         child=serializers.IntegerField(min_value=0, max_value=MAX_WEIGHT)
@@ -195,7 +197,7 @@ class WeightsWriter(serializers.Serializer[Any]):
 
 
 class SharesWriter(WeightsWriter):
-    """With the reason. With `version`, refused if the queue was changed manually since."""
+    """Weights with the reason. With `version`, refused if the queue was changed manually since."""
 
     reason = serializers.CharField(max_length=MAX_REASON)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=0)
@@ -228,8 +230,8 @@ class SharesView(_OfTheOpg):
     def get(self, request: ApiRequest) -> Response:
         """Fair shares of the experiments. OPG only."""
         now = read_shares()
-        told = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
-        return Response(SharesReader({**told, "shares": shares.share_rows(now)}).data)
+        fields = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
+        return Response(SharesReader({**fields, "shares": shares.share_rows(now)}).data)
 
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:

@@ -50,7 +50,7 @@ def _may_approve(user: User, production_request: Request) -> bool:
 
 
 def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) -> Any:
-    """Return the route of a verb."""
+    """Return the route for a verb."""
 
     def move(view: "RequestViewSet", production_request: Request, **fields: Any) -> Request:
         if "successor" in fields:
@@ -89,9 +89,8 @@ class RequestViewSet(
         visible = Request.objects.visible_to(self.request.user)
         if self.action != "list":
             return with_stages(visible)
-        return with_people(visible).annotate(
-            due=Coalesce("deadline", date.max)
-        )  # without a deadline: last
+        # Sort requests without a deadline last.
+        return with_people(visible).annotate(due=Coalesce("deadline", date.max))
 
     def get_serializer_class(self) -> type[RequestRow]:
         return RequestRow if self.action == "list" else RequestReader
@@ -119,10 +118,7 @@ class RequestViewSet(
     @allowed_by(is_liaison_of)
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
-        """Replace a request: fields not sent are emptied.
-
-        A material change needs new signatures.
-        """
+        """Replace a request. Fields not sent are emptied; material changes need new signatures."""
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
     @allowed_by(is_liaison_of)

@@ -1,4 +1,4 @@
-"""Base classes of viewsets of requests, for this app and those above."""
+"""Base classes for viewsets of requests, for this app and the apps above it."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class OfRequests(ApiViewSet[Request]):
 
 
 class RequestRoutes(Guarded, OfRequests):
-    """Base of the mix-ins of `RequestViewSet`; a changed request is read again for the answer."""
+    """Base of the mix-ins of `RequestViewSet`. A changed request is read again for the response."""
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
         if isinstance(done, Request):

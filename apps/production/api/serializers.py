@@ -37,15 +37,13 @@ class StageReader(serializers.ModelSerializer[Stage]):
         read_only_fields = fields
 
     def to_representation(self, stage: Stage) -> dict[str, Any]:
-        """Skip the fields' own conversion, which takes most of the time for a list with hundreds
-        of stages.
-        """
+        """Skip the fields' own conversion, which is slow for lists with hundreds of stages."""
         shown = values_of(stage, self.Meta.fields)
         return {**shown, "services": [service.slug for service in stage.services.all()]}
 
 
 class AttentionReader(serializers.ModelSerializer[Attention]):
-    """Why a request needs attention, since when and in words."""
+    """A reason why a request needs attention, and since when."""
 
     class Meta:
         model = Attention
@@ -54,9 +52,7 @@ class AttentionReader(serializers.ModelSerializer[Attention]):
 
 
 class RequestRow(serializers.ModelSerializer[Request]):
-    """A request as lists tell it; its own address has what it is for,
-    its arguments and its stages too.
-    """
+    """A request in a list. Its own address also has purpose, arguments and stages."""
 
     experiment = serializers.CharField(source="experiment.key", read_only=True)
     created_by = serializers.CharField(source="created_by.username", read_only=True)
@@ -149,9 +145,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
 
 
 class RequestReader(RequestRow):
-    """A request; write it with the `version` you have read,
-    so that nothing of others is overwritten.
-    """
+    """A request. To change it, send the `version` that you have read, so that no change is lost."""
 
     stages = StageReader(many=True, read_only=True)
     points = serializers.SerializerMethodField(
@@ -175,8 +169,9 @@ class RequestReader(RequestRow):
 
 
 def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the field of a common argument of requests or stages,
-    which `read_plain` parses and checks.
+    """Return the field of a common argument of requests or stages.
+
+    `read_plain` parses and checks its values.
     """
     schema = argument.schema()
     if not argument.kind.is_text and "type" in schema and schema["type"] != "array":
@@ -205,7 +200,7 @@ _ARGUMENTS = {
 
 
 class StageWriter(serializers.Serializer[Any]):
-    """A stage; without `input_dataset` it reads the output of the previous stage."""
+    """A stage. Without `input_dataset`, it reads the output of the previous stage."""
 
     def get_fields(self) -> Any:
         kind = {
@@ -226,7 +221,7 @@ class RequestWriter(serializers.Serializer[Any]):
         return {**own, **{name: _field(argument) for name, argument in REQUEST.items()}}
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
-        """Return the content sent, with the fields of `base` where nothing was sent.
+        """Return the submitted content, with the fields of `base` where nothing was sent.
 
         Raises `InvalidFields`.
         """
@@ -246,7 +241,7 @@ class RequestWriter(serializers.Serializer[Any]):
 
 
 class ExperimentField(serializers.SlugRelatedField[Experiment]):
-    """Key of an experiment that the user can see; any other does not exist for them."""
+    """Key of an experiment that the user can see. Other experiments are reported as missing."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__("key", queryset=Experiment.objects.all(), **kwargs)
@@ -279,7 +274,7 @@ class NewRequestWriter(RequestWriter):
 
 
 class ChangedRequestWriter(NewRequestWriter):
-    """A draft; `version` is the version you have read.
+    """A draft. `version` is the version that you have read.
 
     Experiment and type are fixed once it is submitted.
     """
@@ -305,7 +300,7 @@ class ReasonWriter(serializers.Serializer[Any]):
 
 
 class SuccessorWriter(ReasonWriter):
-    """With the key of the request that replaces this one."""
+    """The reason, and the key of the request that replaces this one."""
 
     successor = serializers.CharField(max_length=24)
 

@@ -37,7 +37,7 @@ _REFUSED = {
 
 
 class DraftReader(serializers.Serializer[Any]):
-    """The new draft, with notes on what could not be copied."""
+    """The new draft, with notes on values that could not be copied."""
 
     request = RequestReader()
     notes = serializers.ListField(child=serializers.CharField())
@@ -54,7 +54,7 @@ class NameWriter(serializers.Serializer[Any]):
 
 
 class TemplateWriter(NameWriter):
-    """A name and the key of the request to copy. An existing template of that name is replaced."""
+    """A name, and the key of the request to copy. An existing template of that name is replaced."""
 
     request = serializers.CharField(max_length=24)
 
@@ -79,8 +79,9 @@ class TemplateReader(serializers.ModelSerializer[RequestTemplate]):
 
 
 class TemplateDetail(TemplateReader):
-    """With the content of a new request under the current workflow type,
-    and notes on what could not be copied.
+    """A template with the content of a new request under the current workflow type.
+
+    `notes` are about values that could not be copied.
     """
 
     content = serializers.SerializerMethodField()
@@ -113,9 +114,7 @@ class CloneRoutes(RequestRoutes):
         allowed=is_liaison_of,
     )
     def next_names(self, production_request: Request, **fields: Any) -> Request:
-        """Rename outputs of a clone to the next version where the original request writes the
-        same names.
-        """
+        """Rename outputs of a clone that the original request also writes to their next version."""
         return take_next_names(request=production_request, **fields)
 
 
@@ -154,7 +153,7 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
 
     @command(code=204, refused=_REFUSED, allowed=_may_manage)
     def destroy(self, template: RequestTemplate, **fields: Any) -> None:
-        """Delete it; requests created from it stay."""
+        """Delete it. Requests that were created from it stay."""
         delete_template(template=template, **fields)
 
     @command(

@@ -12,8 +12,8 @@ from apps.production.permissions import PREDICATES
 def may(user: Principal, actor: Actor, request: Request, at: datetime | None = None) -> bool:
     """Whether this user is the actor of a move of this request.
 
-    Delegations in force at `at` count for signing and deciding; without `at`, only the user's own
-    rights.
+    Delegations in force at `at` count for signing and deciding. Without `at`, only the user's own
+    rights count.
     """
     if actor is Actor.SIGNER:
         return isinstance(user, User) and may_sign(request, user, at)

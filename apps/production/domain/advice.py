@@ -1,5 +1,6 @@
-"""Advice whether to submit jobs now: from outages, maintenance windows and announcements,
-for jobs of some length.
+"""Advice on whether to submit jobs now.
+
+It depends on outages, maintenance windows, announcements and the length of the jobs.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,16 +24,16 @@ from apps.statusboard.models import (
 )
 
 Submit = Literal["yes", "no", "wait"]
-#: The longest job that is advised on; a longer one counts as this long.
+#: The longest job length considered. Longer jobs count as this long.
 LONGEST = timedelta(days=60)
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that speaks against submitting, or that one should know;
-    `submit` is what it alone advises.
+    """A reason not to submit, or something to know before submitting.
 
-    It is about all jobs, unless it names experiments or services.
+    `submit` is the advice from this reason alone. The reason is about all jobs, unless it names
+    experiments or services.
     """
 
     submit: Submit
@@ -45,7 +46,10 @@ class Reason:
 
 @dataclass(frozen=True)
 class Advice:
-    """`until` is when a wait is over, as planned; None if unknown. Reasons come worst first."""
+    """Advice with its reasons, worst first.
+
+    `until` is the planned end of a wait, None if unknown.
+    """
 
     submit: Submit
     until: datetime | None = None
@@ -62,9 +66,7 @@ _UNPLANNED = {
 
 
 def services_of_stage(stage: str, user: User) -> set[int]:
-    """Return the services that stages of this name or kind need,
-    in requests that the user may see.
-    """
+    """Return the services needed by stages of this name or kind, in requests the user can see."""
     stages = Stage.objects.filter(request__in=Request.objects.visible_to(user))
     named = stages.filter(name__iexact=stage) | stages.filter(kind__iexact=stage)
     return set(named.exclude(services=None).values_list("services", flat=True).distinct())
@@ -73,12 +75,11 @@ def services_of_stage(stage: str, user: User) -> set[int]:
 def submit_advice(
     *, user: User, at: datetime, length: timedelta, services: Collection[int] | None = None
 ) -> Advice:
-    """Advise on jobs of a length that start at `at` and need these services, or any service (None).
+    """Advise on jobs of a length that start at `at`, in three queries.
 
-    Three queries.
-
-    Down and “do not submit” mean no; maintenance that such a job would meet means wait; degraded
-    and unknown are reasons to know. The end of an unplanned outage is not known.
+    The jobs need these services; None means any service. Services that are down and announcements
+    not to submit mean no. Maintenance during such a job means wait. Degraded and unknown states are
+    only reasons to know. The end of an unplanned outage is unknown.
     """
     announcements = Announcement.objects.visible_to(user)
     return _advice(
@@ -93,18 +94,18 @@ def submit_advice(
 def request_advice(
     *, content: RequestContent, experiment: Experiment | None, user: User, at: datetime
 ) -> Advice:
-    """Advise on the jobs of a request as if they started at `at`. Five queries.
+    """Advise on the jobs of a request as if they started at `at`, in five queries.
 
-    Each service counts for the longest jobs that need it, by the time limits of the stages.
-    Announcements count that are for everybody or for the experiment; without one, those that the
-    user can see.
+    Each service counts for the longest job that needs it, by the time limits of the stages.
+    Announcements count if they are for everybody or for the experiment; without an experiment, if
+    the user can see them.
     """
     needed: dict[str, timedelta] = {}
     for stage in content.stages:
         limit = timedelta(seconds=min(max(stage.wall_seconds or 0, 0), LONGEST.total_seconds()))
         for slug in stage.services:
             needed[slug] = max(needed.get(slug, limit), limit)
-    # All slugs are read: what a draft holds may be no text for the database.
+    # Read all slugs instead of filtering by them: a draft may hold text that PostgreSQL rejects.
     known = Service.objects.values_list("slug", "pk")
     lengths = {}
     for slug, pk in known:
@@ -123,9 +124,9 @@ def _advice(
     lengths: Mapping[int, timedelta] | None,
     scope: Scope = NOBODY,
 ) -> Advice:
-    """Advise on jobs by the services that they need and how long those run that need it;
-    None for any service.
+    """Advise on jobs by the services that they need.
 
+    `lengths` has the length of the longest job that needs each service; None means any service.
     With a scope, the advice is on all jobs in it.
     """
     announced = _announced(announcements, at, lengths, scope)
@@ -150,9 +151,7 @@ def _announced(
     services: Collection[int] | None,
     scope: Scope,
 ) -> list[Reason]:
-    """Return the announcements not to submit that concern any of these services,
-    or any at all (None).
-    """
+    """Return the announcements not to submit that concern these services, or all of them (None)."""
     current = announcements.current(at).filter(do_not_submit=True)
     reasons = []
     for announcement in current.prefetch_related("services", "experiments"):
@@ -186,7 +185,7 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
         .select_related("service", "window")
     )
     if services is None:
-        # A service that is not monitored is no news, unless the jobs need it.
+        # A service that is not monitored matters only if the jobs need it.
         rows = rows.exclude(state=State.UNKNOWN, cause="not_monitored")
     else:
         rows = rows.filter(service__in=services)
@@ -209,8 +208,9 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
 def _planned(
     at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None
 ) -> list[Reason]:
-    """Return the windows that start while a job that starts now and needs one of their services
-    still runs.
+    """Return the maintenance windows that start before a job that needs their services ends.
+
+    The job starts at `at`.
     """
     rows = DowntimeWindow.objects.filter(
         starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None

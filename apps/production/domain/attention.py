@@ -1,6 +1,4 @@
-"""What needs attention: the stored kinds of each request, kept up by `progress`,
-with an event for each change.
-"""
+"""Needs for attention, stored for each request by `progress`, with an event for each change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +22,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Need:
-    """Since when a request needs attention of some kind, and why, in words that follow `Stuck:
-    `.
-    """
+    """Since when and why a request needs attention. `words` follow a label such as `Stuck: `."""
 
     since: datetime
     words: str
@@ -36,10 +32,9 @@ Needs = Mapping[AttentionKind, Need]
 
 
 def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
-    """Whether what needs attention differs from what is stored: in its kinds, in words,
-    or since when it is stuck.
+    """Whether the needs differ from the stored ones: in kinds, in words, or since when it is stuck.
 
-    Other kinds keep the time at which they began.
+    Other kinds keep their first time.
     """
     same = stored.keys() == needs.keys() and all(
         stored[kind].words == need.words[:MAX_WORDS] for kind, need in needs.items()
@@ -50,7 +45,7 @@ def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
 
 @transaction.atomic
 def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
-    """Store what needs attention now; publish each kind that is new or over.
+    """Store the current needs, and publish each kind that is new or over.
 
     Return whether anything changed.
     """

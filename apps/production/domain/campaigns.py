@@ -1,4 +1,4 @@
-"""Campaigns: the requests of an experiment that carry one name, with totals over them."""
+"""Campaigns: the requests of an experiment with the same campaign name, with totals."""
 
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,12 +19,12 @@ _DONE = (RequestState.DONE, RequestState.DONE_PARTIAL)
 
 @dataclass
 class Campaign:
-    """Totals of the requests with one campaign name; rejected,
-    cancelled and superseded ones are only in `dropped`.
+    """Totals of the requests with one campaign name.
 
-    `jobs` are those requested, `completed` those of them that have completed. `deadline` is the
-    next and `expected_end` the last of the open requests. `phases` counts requests by the state
-    shown to users.
+    Rejected, cancelled and superseded requests count only in `dropped`. `jobs` are the requested
+    jobs, and `completed` counts those of them that have completed. `deadline` is the next and
+    `expected_end` the last of the open requests. `phases` counts requests by the state shown to
+    users.
     """
 
     name: str
@@ -45,25 +45,24 @@ class Campaign:
 
     @property
     def part_done(self) -> float | None:
-        """Return the part of the requested jobs that has completed, 0 to 1;
-        None if none are requested.
-        """
+        """The fraction of the requested jobs that has completed, 0 to 1; None if unknown."""
         return self.completed / self.jobs if self.jobs else None
 
     @property
     def is_private(self) -> bool:
-        """Whether no request of it was ever submitted: its name is the business of those who
-        write the drafts.
+        """Whether none of its requests was ever submitted.
+
+        Then only the writers of the drafts may see its name.
         """
         return not self.dropped and set(self.phases) == {PHASES[RequestState.DRAFT][0]}
 
     @property
     def query(self) -> str:
-        """Return the query of the request list that shows its requests."""
+        """The query of the request list that shows the requests of the campaign."""
         return urlencode({"experiment": self.experiment_key, "campaign": self.name})
 
     def add(self, state: RequestState, row: dict[str, Any]) -> None:
-        """Add the requests in one state, as `_by_state` counts them."""
+        """Add the requests in one state, as counted by `_by_state`."""
         self.newest = max(self.newest, row["newest"])
         if state in CLOSED and state not in _DONE:
             self.dropped += row["count"]
@@ -86,8 +85,9 @@ class Campaign:
 
 
 def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
-    """Return the campaigns of these requests; those of drafts alone only where the user is a
-    liaison.
+    """Return the campaigns of these requests.
+
+    Campaigns of drafts alone are returned only if the user is a liaison.
     """
     mine = Experiment.objects.filter(
         pk__in=[pk for role, pk in scope_of(user).roles if role == Role.LIAISON]
@@ -101,9 +101,7 @@ def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
-    """Return the campaigns of these requests in one query,
-    the one with the newest request first.
-    """
+    """Return the campaigns of these requests in one query, that of the newest request first."""
     campaigns: dict[tuple[str, str], Campaign] = {}
     for row in _by_state(requests.exclude(campaign="")):
         key = row["experiment__key"]

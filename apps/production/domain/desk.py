@@ -1,4 +1,4 @@
-"""The approver's desk: requests that wait for a user's signature, and what decides about each.
+"""The approver's desk: requests that wait for a user's signature, with the facts to decide on.
 
 Reads only.
 """
@@ -29,9 +29,9 @@ from apps.production.domain.slack import Slack, slack_of
 from apps.production.models import Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
 
-#: The most requests on a desk.
+#: How many requests a desk shows at most.
 MOST_ROWS = 25
-#: Fields that the headings of the sheet show.
+#: Fields that are shown in the headings of the sheet.
 _IN_HEADING = ("title", ".name")
 
 
@@ -39,7 +39,7 @@ _IN_HEADING = ("title", ".name")
 class DeskRow:
     """A request to decide on, with its estimate.
 
-    The end and the slack are those if it is approved now.
+    End and slack assume that it is approved now.
     """
 
     request: Request
@@ -51,7 +51,7 @@ class DeskRow:
 
 @dataclass(frozen=True)
 class Desk:
-    """The rows of a desk, earliest deadline first, and how many more there are."""
+    """The rows of a desk, earliest deadline first, and the number of further requests."""
 
     rows: list[DeskRow]
     more: int = 0
@@ -60,7 +60,7 @@ class Desk:
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
-    # Estimates need no services: only the open request is read with everything.
+    # Estimates need no services. Only the open request is read completely.
     stages = Prefetch("stages", Stage.objects.order_by("position"))
     rows = (
         Request.objects.filter(pk__in=pks)
@@ -69,7 +69,7 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     )
     requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
 
-    # Counted apart: grouping would sort whole requests, of which most are not listed.
+    # A separate query: grouping would sort whole requests, most of which are not listed.
     revisions = RequestRevision.objects.filter(request__in=requests, is_submitted=True).order_by()
     submissions = revisions.values("request").annotate(times=Count("pk"))
     again = set(submissions.filter(times__gt=1).values_list("request", flat=True))
@@ -94,8 +94,9 @@ def desk_of(user: User, *, at: datetime) -> Desk:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a request: its text, what it was at the last review if it changed,
-    and the threads about it.
+    """A field of a request: its text, its threads, and its old text if it changed.
+
+    The old text is that of the last review.
     """
 
     path: str
@@ -124,11 +125,11 @@ class FieldGroup:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One request on the desk, for the user who decides on it.
+    """A request on the desk, with everything that the user needs to decide.
 
-    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet.
-    `prospects` by class are rank and end that it would have if it were approved now. `removed` are
-    the names of stages that are no longer there.
+    `reviewed` is the version that the changes are counted from, None if nobody has reviewed the
+    request yet. `prospects` has, by class, rank and end if the request were approved now. `removed`
+    are the names of removed stages.
     """
 
     row: DeskRow
@@ -144,7 +145,7 @@ class Sheet:
 
     @property
     def commented(self) -> list[str]:
-        """Return the labels of the fields with open threads."""
+        """The labels of the fields with open threads."""
         labels = []
         for group in self.groups:
             prefix = f"{group.title} › " if group.path else ""
@@ -155,7 +156,7 @@ class Sheet:
 
 
 def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
-    """Return what decides about one request."""
+    """Return the sheet of a request on the desk."""
     request = with_stages(Request.objects.all()).get(pk=row.request.pk)
     content = content_of(request)
     report = check_report(content, experiment=request.experiment, at=at, request=request)

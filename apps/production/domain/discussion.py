@@ -36,7 +36,7 @@ class Thread:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread is unresolved; a withdrawn comment without replies is not open."""
+        """Whether the thread is unresolved. A withdrawn comment without replies is not open."""
         return self.first.resolved_at is None and (
             self.first.withdrawn_at is None or bool(self.answers)
         )
@@ -109,7 +109,8 @@ def write_comment(
 ) -> Comment:
     """Comment on a request or one of its fields, or reply in a thread, which reopens it.
 
-    The event names mentioned users who can see the request. Raises `NotAllowed`, `InvalidFields`.
+    The event names the mentioned users who can see the request. Raises `NotAllowed`,
+    `InvalidFields`.
     """
     _may_see(request, by)
     label = dict(fields_of(request)).get(path)
@@ -123,9 +124,8 @@ def write_comment(
     if label is None or (thread is not None and thread.request_id != request.pk):
         problems["field"] = ["This request has no such field."]
 
-    Request.objects.select_for_update().get(
-        pk=request.pk
-    )  # keeps the limits under concurrent writes
+    # Lock the request, so that the limits hold under concurrent writes.
+    Request.objects.select_for_update().get(pk=request.pk)
     if request.comments.count() >= MAX_COMMENTS:
         problems.setdefault("text", []).append(
             f"This request has reached the maximum of {MAX_COMMENTS:,} comments."
@@ -154,9 +154,9 @@ def write_comment(
 
 @transaction.atomic
 def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comment:
-    """Edit one's own comment; newly mentioned users are notified.
+    """Edit the user's own comment. Newly mentioned users are notified.
 
-    Raises `NotAllowed`, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if it is withdrawn.
     """
     comment = _own(comment, by)
     if problems := _problems(text):
@@ -177,7 +177,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
 
 @transaction.atomic
 def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
-    """Withdraw one's own comment: its text is deleted, its place stays.
+    """Withdraw the user's own comment: its text is deleted, its place in the thread remains.
 
     Raises `NotAllowed`, `InvalidTransition`.
     """
@@ -230,7 +230,7 @@ def _problems(text: str) -> dict[str, list[str]]:
 def _publish(
     kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()
 ) -> None:
-    """Publish an event without the text: events are permanent, but comments can be withdrawn."""
+    """Publish an event without the text, because events are permanent and comments are not."""
     data = {
         "comment": comment.pk,
         "thread": comment.thread_id or comment.pk,

@@ -1,6 +1,4 @@
-"""The generated parts of docs/requests.md and docs/checks.md: states, moves and rules,
-from their tables.
-"""
+"""The generated parts of docs/requests.md and docs/checks.md: states, moves and rules."""
 
 from collections.abc import Iterator
 
@@ -33,7 +31,7 @@ def state_diagram() -> Iterator[str]:
 
 
 def rule_tables() -> Iterator[str]:
-    """Yield the lines of one table of built-in rules for each severity."""
+    """Yield the lines of a table of built-in rules for each severity."""
     for _, meaning, descriptions in rules_by_severity():
         yield f"### {meaning}"
         yield ""

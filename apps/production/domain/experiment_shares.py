@@ -1,4 +1,4 @@
-"""The shares of experiments as set and as used."""
+"""The configured and the used shares of experiments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,9 @@ from apps.production.models import DEFAULT_WEIGHT
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of production that each experiment should have (weights) and used (core-seconds),
-    by primary key.
+    """Shares of production by primary key of the experiment.
+
+    `weights` are the configured shares; `used` are core-seconds.
     """
 
     weights: Mapping[int, int]
@@ -23,16 +24,14 @@ class Shares:
         return self.weights.get(experiment_id, 0) / (sum(self.weights.values()) or 1)
 
     def used_part(self, experiment_id: int) -> float | None:
-        """Return the part of all recent use; None if there was none."""
+        """Return the fraction of all recent use; None if there was none."""
         everything = sum(self.used.values())
         if not everything:
             return None
         return self.used.get(experiment_id, 0) / everything
 
     def cores(self, experiment_id: int) -> float | None:
-        """Return the share in the mean number of cores that all requests used;
-        None if there was no use.
-        """
+        """Return the experiment's share of the cores in use on average; None without any use."""
         seconds = self.used_days * 86_400
         if self.used and seconds:
             return self.share(experiment_id) * sum(self.used.values()) / seconds

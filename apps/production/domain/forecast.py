@@ -1,6 +1,6 @@
 """The forecast of a request.
 
-That of an approved one is stored by `progress`; all pages and the API show it.
+For an approved request, `progress` stores it; all pages and the API show it.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from django.utils.dateparse import parse_datetime
 from apps.production.enums import SIGNED, RequestedPriority, RequestState
 from apps.production.models import Request
 
-#: The earliest, likeliest and latest of some days.
+#: The earliest, likeliest and latest of three days.
 Days = tuple[date, date, date]
-#: Later ends are shown as unknown.
+#: An end later than this is shown as unknown.
 FAR_DAYS = 3650
-#: What a forecast may assume; the words follow a date.
+#: What a forecast may assume. The texts follow a date.
 TEST_PASSES = "if its test passes today"
 STARTED_TODAY = "if it started today"
 IF_APPROVED = "if approved now"
@@ -26,9 +26,10 @@ APPROVED_AND_STARTED = "if approved now and started today"
 
 @dataclass(frozen=True)
 class Expected:
-    """When a stage is expected to end and what that is based on; without a time, why there is none.
+    """When a stage is expected to end, and what that is based on.
 
-    The end lies between `early` and `late`; an end by pace has no interval, so both equal `at`.
+    Without a time, `basis` is the reason. The end lies between `early` and `late`; an end by pace
+    has no interval, so both equal `at`.
     """
 
     at: datetime | None
@@ -41,7 +42,7 @@ class Expected:
         return self.early != self.late
 
     def as_data(self) -> list[str | None]:
-        """Return it as JSON stores it: three times, then the basis."""
+        """Return the expected end for JSON: three times, then the basis."""
         data = []
         for moment in (self.at, self.early, self.late):
             data.append(moment.isoformat() if moment else None)
@@ -55,13 +56,12 @@ class Expected:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a request starts and ends; None where that is unknown or past.
+    """When a request starts and ends; None if unknown or past.
 
-    `basis` says what it rests on, or why not.
-
-    `at` is when it was computed; `stages` are the ends of the stages of a running request by name,
-    `part_done` is the part of its jobs that have completed, 0 to 1. It holds for a priority class,
-    and under an `assumption`.
+    `basis` is what the forecast is based on, or why it is unknown. `at` is when it was computed.
+    `stages` has the ends of the stages of a running request by name, `part_done` the fraction of
+    its jobs that have completed, 0 to 1. The forecast holds for a priority class and under an
+    `assumption`.
     """
 
     start: Days | None = None
@@ -78,7 +78,7 @@ class Forecast:
         return self.end is not None and self.end[0] != self.end[2]
 
     def columns(self) -> dict[str, Any]:
-        """Return the fields of a request that store it."""
+        """Return the fields of a request in which the forecast is stored."""
         start_early, start, start_late = self.start or (None, None, None)
         end_early, end, end_late = self.end or (None, None, None)
         return {
@@ -96,8 +96,9 @@ class Forecast:
 
 
 def expected_class(request: Request) -> str:
-    """Return the class that a request has or, before its approval,
-    would have if it were approved as requested.
+    """Return the priority class of a request.
+
+    Before approval, return the class it would have if approved as requested.
     """
     if request.state in SIGNED:
         return request.priority_class or RequestedPriority.NORMAL
@@ -105,7 +106,8 @@ def expected_class(request: Request) -> str:
 
 
 def end_after(start: Days, low: float, mid: float, high: float) -> Days | None:
-    """Return the days on which work ends that starts on these and takes so many;
+    """Return when work ends that starts in an interval and takes `low` to `high` days.
+
     None if that is too far away.
     """
     if mid > FAR_DAYS:
@@ -139,7 +141,7 @@ def forecast_of(request: Request) -> Forecast | None:
 
 
 def _assumption(request: Request) -> str:
-    """Return what the stored end of a request assumes."""
+    """Return the assumption of the stored end of a request."""
     if request.state == RequestState.TESTING:
         return TEST_PASSES
     if request.state == RequestState.QUEUED and request.expected_start is None:

@@ -1,4 +1,4 @@
-"""Holds: no new jobs start for a stage, a request, an experiment, or at all.
+"""Holds: no new jobs start for a stage, a request, an experiment or all production.
 
 The queue keeps its order.
 """
@@ -26,7 +26,7 @@ _LEVELS = ("global", "experiment", "stage")
 
 @dataclass(frozen=True)
 class ActiveHold:
-    """A hold that applies to a request or stage: level, subject, reason, user and time."""
+    """An active hold on a request or stage: level, subject, reason, user and time."""
 
     level: str
     what: str
@@ -36,12 +36,12 @@ class ActiveHold:
 
 
 def hold_of(request: Request, stage: Stage | None = None) -> ActiveHold | None:
-    """Return the widest hold on a request, or on one of its stages; None if there is none."""
+    """Return the widest hold on a request or on one of its stages; None without a hold."""
     return next(iter(holds_over(request, [] if stage is None else [stage])), None)
 
 
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[ActiveHold]:
-    """Return the holds on a request and the given stages (default: all), widest first."""
+    """Return the holds on a request and on these stages (default: all), widest first."""
     holds = _over(request, request.stages.all() if stages is None else stages)
     active = [_active(hold) for hold in holds]
     if request.state == RequestState.ON_HOLD:
@@ -89,10 +89,10 @@ def past_holds(user: User) -> QuerySet[Hold]:
 
 
 def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
-    """Return the stage with this number, from 1, of a request;
-    None if neither key nor number is given.
+    """Return the stage with this number, from 1, of a request.
 
-    Raises `InvalidFields` if there is none that the user can see, or only one of both is given.
+    None if neither key nor number is set. Raises `InvalidFields` if only one of them is set, or if
+    the user cannot see such a stage.
     """
     if not key and number is None:
         return None
@@ -110,23 +110,19 @@ def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
 
 
 def wide_holds(user: User) -> list[ActiveHold]:
-    """Return the active holds on all production and on experiments that a user can see,
-    for banners.
-    """
+    """Return the active holds on all production and on visible experiments, for banners."""
     return [_active(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
 def experiments_on_hold() -> set[int | None]:
-    """Return the experiments on hold as a whole; None stands for all production."""
+    """Return the experiments on hold as a whole. None stands for all production."""
     return set(
         Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True)
     )
 
 
 def requests_under(hold: Hold) -> QuerySet[Request]:
-    """Return the submitted, open requests affected by a hold on an experiment or on all
-    production.
-    """
+    """Return the submitted, open requests affected by a hold on an experiment or all production."""
     under = Request.objects.exclude(state__in=CLOSED | EDITABLE)
     if not hold.experiment_id:
         return under
@@ -134,8 +130,9 @@ def requests_under(hold: Hold) -> QuerySet[Request]:
 
 
 def sees_hold(user: User, hold: Hold) -> bool:
-    """Whether a user can see a hold: members of its experiment can; a global hold,
-    anyone with a role.
+    """Whether a user can see a hold.
+
+    Members of its experiment can see it; a global hold is visible to every user with a role.
     """
     scope = scope_of(user)
     experiment = hold_experiment_id(hold)
@@ -168,7 +165,7 @@ def place_hold(
     """Stop new jobs of all production, an experiment, or one stage. Running jobs continue.
 
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already
-    on hold or the stage's request is not open.
+    on hold or if the request of the stage is not open.
     """
     if not may_hold(
         by, stage.request.experiment_id if stage else experiment.pk if experiment else None
@@ -220,14 +217,14 @@ def hold_subject(hold: Hold) -> str:
 
 
 def hold_experiment_id(hold: Hold) -> int | None:
-    """Return the key of a hold's experiment; None for a global hold."""
+    """Return the primary key of a hold's experiment; None for a global hold."""
     if hold.stage:
         return hold.stage.request.experiment_id
     return hold.experiment_id
 
 
 def event_target(hold: Hold) -> Request | Hold:
-    """Return the target of a hold's events: the request of a stage, else the hold."""
+    """Return the target of a hold's events: the request of its stage, or else the hold."""
     return hold.stage.request if hold.stage else hold
 
 

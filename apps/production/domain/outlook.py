@@ -1,6 +1,4 @@
-"""Reasons not to submit jobs now: announcements that advise against it,
-and services that are down.
-"""
+"""Reasons not to submit jobs now: announcements, and services that are down."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from apps.statusboard.models import Announcement
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why jobs should not be submitted now: an announcement, or a service that is down."""
+    """A reason not to submit jobs now: an announcement, or a service that is down."""
 
     announcement: Announcement | None = None
     disruption: Disruption | None = None
@@ -23,8 +21,9 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Announcements that advise against submitting, and services that are down,
-    by their primary key, at a time.
+    """Announcements that advise against submitting, and services that are down, at a time.
+
+    `down` has the disruption by primary key of the service.
     """
 
     at: datetime
@@ -34,7 +33,7 @@ class Outlook:
     def against(self, request: Request, stages: Iterable[Stage]) -> str:
         """Return why no jobs of these stages should be submitted now, or an empty text.
 
-        Empty also if the request ignores advice.
+        It is also empty if the request ignores advice.
         """
         if self._is_ignored_by(request):
             return ""
@@ -51,8 +50,9 @@ class Outlook:
         return f"{', '.join(names)} {verb} down."
 
     def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
-        """Return why no jobs of an experiment that need these services should be submitted now,
-        by primary keys.
+        """Return why jobs of an experiment that need these services should not be submitted now.
+
+        Experiment and services are primary keys.
         """
         announcement = self._announcement_against(experiment, services)
         if announcement:
@@ -66,8 +66,9 @@ class Outlook:
     def _announcement_against(
         self, experiment: int | None, services: Collection[int]
     ) -> Announcement | None:
-        """Return the first announcement that applies; one without experiments or services is
-        about all of them.
+        """Return the first announcement that applies.
+
+        An announcement without experiments or services applies to all of them.
         """
         for announcement in self.advice:
             experiments = {row.pk for row in announcement.experiments.all()}
@@ -103,10 +104,9 @@ def outlook(at: datetime) -> Outlook:
 
 
 def reasons_against(requests: Collection[Request], at: datetime) -> dict[int, str]:
-    """Return why jobs of requests should not be submitted now, by primary key,
-    where there is a reason.
+    """Return, by primary key, why jobs of requests should not be submitted now.
 
-    Few queries.
+    Requests without a reason are left out. The number of queries is fixed.
     """
     now = outlook(at)
     if not (now.advice or now.down):

@@ -1,6 +1,6 @@
-"""The slack of a request: how long before its deadline it ends.
+"""The slack of a request: the time from its end to its deadline.
 
-All pages, mails and the API take it from here.
+All pages, mails and the API use it.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from django.db.models import F, Q
 
 from apps.production.domain.forecast import Forecast
 
-#: Less slack than this many days is tight.
+#: Slack below this many days is tight.
 TIGHT_DAYS = 5
 
 
 @dataclass(frozen=True)
 class Slack:
-    """Whole days from the end of a request to its deadline; negative if it is late.
+    """Whole days from the end of a request to its deadline. Negative if it is late.
 
-    `end` is the expected end, in this class and under this assumption; without it the deadline has
+    `end` is the expected end in this class and under this assumption. Without it, the deadline has
     passed.
     """
 
@@ -29,7 +29,7 @@ class Slack:
 
     @property
     def level(self) -> str:
-        """Return `ok`, `tight` or `over`."""
+        """The level of the slack: `ok`, `tight` or `over`."""
         if self.is_late:
             return "over"
         if self.days < TIGHT_DAYS:
@@ -46,9 +46,7 @@ class Slack:
 
     @property
     def basis(self) -> str:
-        """Return the end and what it was computed for: `Expected 5 Dec 2026 in class high,
-        if approved now`.
-        """
+        """The end and its conditions: `Expected 5 Dec 2026 in class high, if approved now`."""
         if self.end is None:
             return "The deadline has passed; the expected end is unknown"
         in_class = ""
@@ -61,10 +59,9 @@ class Slack:
 
 
 def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slack | None:
-    """Return the slack of an open request that is expected to end on a day; None if it is unknown.
+    """Return the slack of an open request with an expected end; None if it is unknown.
 
-    A request that is open today cannot end before today, and is not late on the day of its
-    deadline.
+    An open request cannot end before today, and it is not late on the day of its deadline.
     """
     if deadline is None or (end is None and today <= deadline):
         return None
@@ -72,7 +69,7 @@ def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slac
 
 
 def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -> Slack | None:
-    """Return the slack of an open request by its forecast, with what that was computed for."""
+    """Return the slack of an open request, with class and assumption of its forecast."""
     slack = slack_until(
         deadline, forecast.end[1] if forecast and forecast.end else None, today=today
     )
@@ -82,5 +79,5 @@ def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -
 
 
 def is_late_on(today: date) -> Q:
-    """Return the condition that `slack_until` is negative, for open requests in the database."""
+    """Return a database condition for open requests with a negative slack, as in `slack_until`."""
     return Q(deadline__lt=today) | Q(expected_end__gt=F("deadline"))

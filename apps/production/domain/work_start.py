@@ -1,5 +1,6 @@
-"""The time of the first job of a request, tests included:
-from then on it cannot be split or combined.
+"""The time of the first job of a request, including tests.
+
+From then on, the request cannot be split or combined.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,8 @@ from apps.production.models import Request
 def record_work_start(*, requests: Iterable[int], at: datetime) -> None:
     """Set the time of the first job on requests, by primary key, if it is not set.
 
-    Call it in the transaction that stores the jobs. Rows are locked by primary key, as everywhere.
+    Call it in the transaction that stores the jobs. Rows are locked by primary key, as everywhere,
+    to avoid deadlocks.
     """
     new = (
         Request.objects.select_for_update()

@@ -1,7 +1,7 @@
 """Reading YAML as plain data, with the line of each value.
 
-Data is built in one pass over the parser's events, so that nothing too large or too deep is ever
-built. Values are those of JSON: no tags, references, dates or merge keys, no `yes` for true, no
+Data is built in one pass over the parser's events, which stops at data that is too large or too
+deep. Values are those of JSON: no tags, references, dates or merge keys, no `yes` for true, no
 `08:00` for 480.
 """
 
@@ -28,7 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a text with its line; 0 for the text as a whole."""
+    """A fault in a text, with its line; line 0 is the text as a whole."""
 
     line: int
     message: str
@@ -49,14 +49,14 @@ class Parsed:
     faults: list[Fault]
 
     def line(self, path: str) -> int:
-        """Return the line of a field, or of the nearest one above it."""
+        """Return the line of a field, or of its nearest parent that has one."""
         while path not in self.lines and path:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 0)
 
 
 def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
-    """Read a text. The data is None if it cannot be read to its end."""
+    """Read a text. The data is None if reading stopped early."""
     if len(text.encode(errors="replace")) > longest:
         return Parsed(None, {}, [Fault(0, f"Use at most {longest:,} bytes.")])
     try:
@@ -67,9 +67,8 @@ def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        last = (
-            text.count("\n", 0, len(text.rstrip())) + 1
-        )  # the parser reports missing parts at the end
+        # The parser reports missing parts at the end of the text.
+        last = text.count("\n", 0, len(text.rstrip())) + 1
         line = min(mark.line + 1, last) if mark else 0
         return Parsed(
             None, {}, [Fault(line, f"Invalid YAML: {' '.join(str(what).split())[:200]}.")]
@@ -77,11 +76,11 @@ def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
 
 
 class _TooMuch(Exception):
-    """The text is too large or too deep; the argument is the fault."""
+    """The text is too large or too deep. The argument is the fault."""
 
 
 class _Builder:
-    """Builds data from the parser's events; `lines` has the line of each value by path."""
+    """Build data from the parser's events. `lines` has the line of each value by path."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
@@ -90,7 +89,7 @@ class _Builder:
         self.faults: list[Fault] = []
 
     def document(self) -> Any:
-        """Return the data of the only document; an empty one is an empty mapping."""
+        """Return the data of the only document. An empty document is an empty mapping."""
         documents: list[Any] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -155,7 +154,7 @@ class _Builder:
                 Fault(line, "Tags (!name) are not supported. Write only the value.", path)
             )
             return None
-        if not event.implicit[0]:  # in quotes, or a block
+        if not event.implicit[0]:  # quoted text, or a block
             return event.value
         if event.value in _WORDS:
             return _WORDS[event.value]

@@ -12,8 +12,9 @@ REMIND_AFTER_DAYS = 3
 
 
 class ApprovalGroup(models.Model):
-    """Users of whom one must sign: the members, and all users with its role for the experiment
-    of the request.
+    """Users of whom one must sign.
+
+    These are the members, and all users with the role of the group for the experiment.
     """
 
     name = models.CharField(max_length=100, unique=True)
@@ -93,11 +94,10 @@ def _person(related_name: str = "+", **more: Any) -> Any:
 
 
 class Signature(models.Model):
-    """A user's approval of the content of a request at `version`, for a group,
-    or as an approver if no rule matches.
+    """A user's approval of the content of a request at `version`.
 
-    `made_by` and `sent_by` copy its author and submitter, so that a constraint can compare them
-    with the signer.
+    The user signs for a group, or as an approver if no rule matches. `made_by` and `sent_by` copy
+    author and submitter of the request, so that a constraint can compare them with the signer.
     """
 
     request = models.ForeignKey(
@@ -192,7 +192,7 @@ class Delegation(models.Model):
 
 
 class Reminder(models.Model):
-    """A reminder was sent for the wait of a request in a state since some time; at most one."""
+    """A reminder that was sent while a request waited in a state. At most one per wait."""
 
     request = models.ForeignKey(
         "production.Request", on_delete=models.CASCADE, related_name="reminders"

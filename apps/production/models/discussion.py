@@ -8,7 +8,7 @@ from apps.production.models.requests import Request
 
 
 class Comment(models.Model):
-    """A comment on a request or one of its fields; without `thread`, the first of a thread."""
+    """A comment on a request or one of its fields. The first of a thread has no `thread`."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="comments")
     thread = models.ForeignKey(

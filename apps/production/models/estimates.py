@@ -7,7 +7,7 @@ from apps.production.models.requests import Request
 
 
 class StageHistory(models.Model):
-    """Resource use of the jobs of one stage, computed from the jobs; the stage is as it was then.
+    """Resource use of the jobs of one stage, with the stage as it was at that time.
 
     Lists hold the quantiles of `estimates.figures.QUANTILES` over completed jobs.
     """

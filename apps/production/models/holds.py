@@ -8,7 +8,7 @@ from apps.production.models.requests import Stage
 
 
 class Hold(models.Model):
-    """No new jobs for all production, an experiment, or one stage.
+    """A hold: no new jobs for all production, an experiment, or one stage.
 
     A whole request is put on hold by its state.
     """

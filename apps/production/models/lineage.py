@@ -1,4 +1,4 @@
-"""Templates of new requests, and links between requests made from each other."""
+"""Templates for new requests, and links between requests that were made from each other."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,7 +9,7 @@ from apps.production.models.requests import Request
 
 
 class TemplateQuerySet(ExperimentQuerySet[M]):
-    """`visible_to(user)` filters by the experiments of the user; the OPG sees all."""
+    """A queryset whose `visible_to(user)` keeps the user's experiments. The OPG sees all."""
 
 
 class RequestTemplate(models.Model):
@@ -39,7 +39,7 @@ class RequestTemplate(models.Model):
 class RequestLink(models.Model):
     """How a request was made from an earlier one of its experiment.
 
-    Clones and successors are fields instead.
+    Clones and successors are stored as fields of the request instead.
     """
 
     kind = models.CharField(max_length=16, choices=LinkKind)

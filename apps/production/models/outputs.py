@@ -9,7 +9,7 @@ from apps.production.models.requests import Request, Stage
 class OutputReport(models.Model):
     """Files and events that a stage read and wrote, as reported for one or more jobs.
 
-    Empty: not reported.
+    Empty fields were not reported.
     """
 
     stage = models.ForeignKey(
@@ -40,7 +40,7 @@ class OutputReport(models.Model):
 
 
 class StageCounts(models.Model):
-    """Sums over the reports of a stage; every figure equals a recount. Empty: not reported."""
+    """Sums over the reports of a stage; each equals a new count. Empty fields were not reported."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="counts")
     files_in = models.BigIntegerField(null=True, blank=True)
@@ -58,7 +58,7 @@ class StageCounts(models.Model):
 
 
 class StageLocation(models.Model):
-    """A user confirmed that the outputs of a stage are in the catalogue."""
+    """The confirmation by a user that the outputs of a stage are in the catalogue."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="location")
     note = models.CharField(
@@ -74,8 +74,8 @@ class StageLocation(models.Model):
 class DatasetPart(models.Model):
     """A dataset of some files of `whole`, which the portal defines for a part of a split request.
 
-    It has shares `first` to `last` of `total` equal shares; its files are stored once they are
-    listed.
+    It consists of shares `first` to `last` of `total` equal shares. Its files are stored once they
+    are listed.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
@@ -105,9 +105,9 @@ class DatasetPart(models.Model):
 
 
 class StageAcceptance(models.Model):
-    """A user accepted a stage without the jobs that did not complete.
+    """The acceptance of a stage without the jobs that did not complete.
 
-    Withdrawal deletes the row; events stay.
+    Withdrawal deletes the row. The events stay.
     """
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="acceptance")

@@ -9,11 +9,10 @@ MAX_WEIGHT = 10_000
 
 
 class QueueEntry(models.Model):
-    """The score of an approved request that is not produced yet.
+    """The score of an approved request until its production.
 
-    Written under the lock of `QueueState`.
-
-    `sort_key` is the score without the waiting time that all share, so that it does not age.
+    Written under the lock of `QueueState`. `sort_key` is the score without the waiting time, which
+    grows equally for all, so the key does not age.
     """
 
     request = models.OneToOneField(
@@ -26,8 +25,8 @@ class QueueEntry(models.Model):
     hand_by = models.CharField(max_length=150, blank=True)
     hand_at = models.DateTimeField(null=True, blank=True)
     hand_reason = models.TextField(blank=True)
-    # No constraint: its check would lock the other request, which a transaction waiting for the
-    # queue may hold.
+    # No constraint: its check would lock the other request, which may be locked by a transaction
+    # that waits for the queue.
     ahead_of = models.ForeignKey(
         "production.Request",
         on_delete=models.SET_NULL,

@@ -1,4 +1,4 @@
-"""Requests, their stages and revisions, and the counter of their keys.
+"""Requests, their stages and revisions, and the counters for their keys.
 
 Only domain functions write them.
 """
@@ -25,8 +25,10 @@ MAX_PRIORITY = 9
 def _pair(
     name: str, *, set_in: Collection[str], free_in: Collection[str]
 ) -> models.CheckConstraint:
-    """Constrain `<name>_at` and `<name>_by`: both set in `set_in`, both or none in `free_in`,
-    both empty elsewhere.
+    """Constrain `<name>_at` and `<name>_by` by state.
+
+    Both are set in the states of `set_in`, both or neither in those of `free_in`, and both are
+    empty elsewhere.
     """
     both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
     none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
@@ -39,16 +41,16 @@ def _pair(
 
 
 def _words_of(field: str, name: str) -> GinIndex:
-    """Index the trigrams of a text, for `icontains` and `iexact`, which compare in capitals."""
+    """Index the trigrams of a text in upper case, as `icontains` and `iexact` compare it."""
     return GinIndex(OpClass(Upper(field), name="gin_trgm_ops"), name=name)
 
 
 class RequestQuerySet(ExperimentQuerySet[M]):
-    """`visible_to(user)` filters by the experiments of the user; the OPG sees all."""
+    """A queryset whose `visible_to(user)` keeps the user's experiments. The OPG sees all."""
 
 
 class Request(models.Model):
-    """What an experiment asks the OPG to produce."""
+    """A production request of an experiment."""
 
     key = models.CharField(max_length=24, unique=True, editable=False)
     experiment = models.ForeignKey(
@@ -163,7 +165,8 @@ class Request(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
 
-    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the page of a request is the portal's.
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings, because the request page belongs to the
+    #: portal.
     get_absolute_url: Callable[[], str]
 
     objects = RequestQuerySet["Request"].as_manager()
@@ -235,14 +238,12 @@ class Request(models.Model):
 
     @property
     def level(self) -> str:
-        """Priority class and number in words, such as `high 7`; empty if neither is set."""
+        """Priority class and number as text, such as `high 7`. Empty if neither is set."""
         return " ".join(str(part) for part in (self.priority_class, self.priority) if part)
 
 
 class Attention(models.Model):
-    """Why a request needs attention, since when and in words;
-    kept by `progress.domain.attention`.
-    """
+    """A reason why a request needs attention, since when. Kept by `progress.domain.attention`."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="attention")
     kind = models.CharField(max_length=16, choices=AttentionKind)
@@ -265,7 +266,7 @@ class Attention(models.Model):
 
 
 class Stage(models.Model):
-    """One stage of the chain of a request: the same job, many times."""
+    """One stage of the chain of a request, in which many jobs do the same work."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="stages")
     position = models.PositiveSmallIntegerField()
@@ -308,7 +309,7 @@ class Stage(models.Model):
 
 
 class FormKey(models.Model):
-    """The draft that a form created, so that sending the form again creates no second one."""
+    """The draft that a form created, so that submitting the form again creates no second draft."""
 
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=64)
@@ -328,7 +329,7 @@ class FormKey(models.Model):
 
 
 class RequestRevision(models.Model):
-    """The content of a request when it was saved or submitted, as `plain` writes it."""
+    """The content of a request when it was saved or submitted, as written by `plain`."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="revisions")
     version = models.PositiveIntegerField(help_text="Version of the request with this content.")
@@ -346,7 +347,7 @@ class RequestRevision(models.Model):
 
 
 class RequestCounter(models.Model):
-    """The last number used in a key of an experiment; locked while a request is created."""
+    """The last number used in a key of an experiment. Locked while a request is created."""
 
     experiment = models.OneToOneField(
         "accounts.Experiment", on_delete=models.CASCADE, primary_key=True

@@ -26,7 +26,7 @@ class WorkflowType(models.Model):
 
 
 class WorkflowVersion(models.Model):
-    """A version of a declaration; never changed, as requests refer to it."""
+    """A version of a declaration. It never changes, because requests refer to it."""
 
     type = models.ForeignKey(WorkflowType, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()

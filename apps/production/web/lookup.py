@@ -1,4 +1,4 @@
-"""The request of a URL, for pages and the API of this app and those above."""
+"""The request in a URL, for pages and the API of this app and the apps above it."""
 
 from django.shortcuts import get_object_or_404
 

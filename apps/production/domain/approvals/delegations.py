@@ -13,7 +13,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.models import ApprovalGroup, Delegation
 
 LONGEST = timedelta(days=366)
-#: Active and planned delegations of one user.
+#: Maximum number of active and planned delegations of one user.
 MAX_ACTIVE = 20
 
 
@@ -42,9 +42,9 @@ def delegate(
     group: ApprovalGroup | None = None,
     role: str = "",
 ) -> Delegation:
-    """Let a user sign on behalf of `by` for a time: for a group, as an approver,
-    or whatever `by` may sign.
+    """Let a user sign on behalf of `by` for a time.
 
+    The delegation covers a group, signatures as an approver, or everything that `by` may sign.
     Delegations are not transitive, and do not allow signing for a requester or one's own request.
     Raises `NotAllowed` if `by` has nothing to delegate, `InvalidFields`.
     """
@@ -57,7 +57,8 @@ def delegate(
         problems["group"] = ["You are not in this group."]
     if role and not scope_of(by).has_anywhere(Role.APPROVER):
         problems["role"] = ["You are not an approver."]
-    User.objects.select_for_update().get(pk=by.pk)  # keeps the limit under concurrent writes
+    # Lock the user, so that the limit holds under concurrent writes.
+    User.objects.select_for_update().get(pk=by.pk)
     if (
         Delegation.objects.filter(from_user=by, revoked_at=None, until_at__gt=at).count()
         >= MAX_ACTIVE
@@ -96,7 +97,7 @@ def revoke_delegation(*, delegation: Delegation, by: User, at: datetime) -> Dele
 
 
 def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: str = "") -> None:
-    """End a delegation in force, within the caller's transaction. The caller checks permissions."""
+    """End an active delegation in the caller's transaction. The caller checks permissions."""
     delegation.revoked_at = at
     delegation.revoked_by = str(by)
     delegation.save(update_fields=["revoked_at", "revoked_by"])

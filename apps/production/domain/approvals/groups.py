@@ -1,4 +1,4 @@
-"""Retire an approval group: no one can sign for it; its signatures stay."""
+"""Retire approval groups. Nobody can sign for a retired group; its signatures stay."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +17,9 @@ from apps.production.permissions import may_change_groups
 
 @dataclass(frozen=True)
 class Retirement:
-    """The effects of retiring a group: rules that lose it, rules left without a group,
-    delegations that end.
+    """The effects of retiring a group.
+
+    `rules` lose the group, `emptied` are left without any group, and `delegations` end.
     """
 
     rules: tuple[str, ...]
@@ -54,11 +55,10 @@ def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
 
 @transaction.atomic
 def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -> Retirement:
-    """Remove a group from all rules, remove its members, and end its delegations;
-    its signatures stay.
+    """Remove a group from all rules, remove its members, and end its delegations.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already
-    retired.
+    Its signatures stay. Raises `NotAllowed`, `InvalidFields` for a missing reason,
+    `InvalidTransition` if it is already retired.
     """
     if not may_change_groups(by):
         raise NotAllowed("You do not have permission to change approval groups.")

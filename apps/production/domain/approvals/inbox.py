@@ -1,5 +1,6 @@
-"""The inbox: which requests wait for a user, what to do, since when;
-reminders go to the same users.
+"""The inbox: the requests that wait for a user, the next step of each, and since when it waits.
+
+Reminders go to the same users.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +29,8 @@ from apps.production.permissions import may_prioritise, may_reschedule
 
 _LIAISONS = (Role.LIAISON,)
 _OPG = (Role.APPROVER, Role.SHIFTER)
-#: The roles responsible for the next step, by state and by what needs attention, most urgent first.
-#: Drafts belong to their authors; required groups sign.
+#: The roles responsible for the next step, by state and by kind of attention, most urgent first.
+#: Drafts belong to their authors. Signatures are given by the required groups.
 RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
     AttentionKind.STUCK: _OPG,
     AttentionKind.TEST_FAILED: _OPG,
@@ -54,8 +55,7 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
-    """Return the requests that wait for this user: to sign, change, complete, release or close,
-    or with attention.
+    """Return the requests that wait for this user: for a signature, a change or another next step.
 
     With `at`, delegations in force at that time count.
     """
@@ -84,8 +84,9 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
 def _responsibilities(
     roles: Iterable[tuple[str, int | None]],
 ) -> dict[frozenset[int | None], list[str]]:
-    """Return what waits for a user with these roles, by the experiments for which it does;
-    None is all of them.
+    """Return the states and kinds of attention for which a user with these roles is responsible.
+
+    They are grouped by the experiments they concern; None stands for all experiments.
     """
     waits: dict[frozenset[int | None], list[str]] = {}
     for wait, responsible_roles in RESPONSIBLE.items():
@@ -99,7 +100,7 @@ def _responsibilities(
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait of a request: in a state, or for attention of some kind; since when and why."""
+    """Why a request waits: its state or its kind of attention, since when, and a text."""
 
     of: RequestState | AttentionKind
     since: datetime
@@ -141,10 +142,10 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
 def users_awaited(
     request: Request, wait: RequestState | AttentionKind, at: datetime
 ) -> tuple[list[str], list[str]]:
-    """Return who is responsible for a waiting request: names of groups that must sign,
-    and usernames with delegates.
+    """Return who is responsible for a waiting request.
 
-    The request must be waiting and not a draft. Exactly these users have it in their inbox.
+    These are the names of the groups that must sign, and usernames, including delegates. The
+    request must be waiting and not a draft. Exactly these users have it in their inbox.
     """
     if wait != RequestState.AWAITING_APPROVAL:
         return [], responsible_users(wait, request.experiment_id)
@@ -159,8 +160,9 @@ def users_awaited(
 
 
 def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | None) -> list[str]:
-    """Return the usernames responsible for a wait; without an experiment,
-    only roles for all experiments count.
+    """Return the usernames responsible for a wait.
+
+    Without an experiment, only roles for all experiments count.
     """
     here = Q(experiment=None) | Q(experiment=experiment_id)
     held = Membership.objects.filter(here, role__in=RESPONSIBLE[wait], user__is_active=True)
@@ -170,11 +172,10 @@ def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | N
 def signable(
     user: User, at: datetime | None, among: Iterable[int] | None = None
 ) -> dict[int, list[Right]]:
-    """Return the requests that this user can sign, with the rights to do so,
-    in a fixed number of queries.
+    """Return the rights of this user to sign, by request, in a fixed number of queries.
 
-    `among` limits the requests. Requests that do not differ in anything the rights depend on are
-    evaluated once.
+    Requests without rights are left out. `among` limits the requests. Requests that are equal in
+    everything that the rights depend on are evaluated once.
     """
     if not scope_of(user).roles:
         return {}
@@ -216,7 +217,7 @@ def signable(
 
 @dataclass(frozen=True)
 class Action:
-    """The button of a wait: its label, and where it leads."""
+    """The button for a wait: its label and target."""
 
     label: str
     url: str
@@ -224,8 +225,10 @@ class Action:
 
 @dataclass(frozen=True)
 class InboxItem:
-    """A request that waits for a user: what to do, by which button, why, on behalf of whom,
-    and since when.
+    """A request that waits for a user.
+
+    It has the next step, its button, why and since when the request waits, and the users on whose
+    behalf the user acts.
     """
 
     request: Request
@@ -237,7 +240,7 @@ class InboxItem:
 
 
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
-    """Return what this user has to do for each request, in the order given."""
+    """Return the next step of this user for each request, in the same order."""
     requests = list(requests)
     rights = signable(user, at, [request.pk for request in requests])
     waits = waits_of(requests)
@@ -255,7 +258,7 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     return items
 
 
-#: The button of a wait, and its place on the request's page: a form, or a section.
+#: The label of the button for a wait, and its target on the request page: a form or a section.
 _BUTTONS: Mapping[RequestState | AttentionKind, tuple[str, str]] = {
     AttentionKind.STUCK: ("Retry or continue", "#submissions"),
     AttentionKind.TEST_FAILED: ("Start test…", f"?do={Verb.TEST}#do"),
@@ -266,7 +269,7 @@ _BUTTONS: Mapping[RequestState | AttentionKind, tuple[str, str]] = {
 
 
 def action_for(request: Request, wait: RequestState | AttentionKind | None, user: User) -> Action:
-    """Return the button with which this user does what a request waits for."""
+    """Return the button with which this user takes the next step of a request."""
     if wait == RequestState.AWAITING_APPROVAL:
         return Action("Decide", f"{reverse('production:desk')}?at={request.key}")
     if wait in EDITABLE:

@@ -1,6 +1,4 @@
-"""Reminders of long waits: once per wait of a request (`request.reminder`),
-repeatedly for holds.
-"""
+"""Reminders of long waits: once per wait of a request, repeatedly for holds."""
 
 from datetime import datetime, timedelta
 
@@ -28,7 +26,7 @@ from apps.production.domain.holds import (
 from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Attention, Hold, Reminder, Request
 
-#: Waits with reminders. Drafts have none: only their author waits for them.
+#: Waits with reminders. Drafts have none, because only their author waits for them.
 WAITING = (
     RequestState.AWAITING_APPROVAL,
     *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT),
@@ -36,9 +34,7 @@ WAITING = (
 
 
 def remind_of_waiting(*, at: datetime) -> int:
-    """Publish a reminder for every wait of a request that is longer than its rules allow;
-    return how many.
-    """
+    """Publish a reminder for every wait that is longer than the rules allow; return how many."""
     named = Q(state__in=[wait for wait in WAITING if wait in RequestState]) | Q(
         pk__in=Attention.objects.values("request")
     )
@@ -60,8 +56,9 @@ def remind_of_waiting(*, at: datetime) -> int:
 
 @transaction.atomic
 def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
-    """Publish `request.reminder` to those responsible,
-    unless the wait is over or was reminded of before.
+    """Publish `request.reminder` to the responsible users, and return whether it was new.
+
+    Nothing is published if the wait is over or was reminded of before.
     """
     current = (
         Request.objects.select_for_update(of=("self",))
@@ -88,9 +85,7 @@ def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
 
 
 def remind_of_holds(*, at: datetime) -> int:
-    """Publish reminders of active holds, after the days their rules set, and again after as many;
-    return how many.
-    """
+    """Publish reminders of active holds at the interval set by their rules. Return their number."""
     rules = Rules()
     count = 0
     for hold in open_holds():
@@ -103,8 +98,9 @@ def remind_of_holds(*, at: datetime) -> int:
 
 @transaction.atomic
 def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
-    """Publish `hold.reminder` to the user who placed it, or those who can lift it,
-    unless already done or lifted.
+    """Publish `hold.reminder` to the user who placed the hold, or to those who can lift it.
+
+    Return False if the hold is lifted or the reminder was already sent.
     """
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(
         reminded_at=at

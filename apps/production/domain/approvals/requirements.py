@@ -1,6 +1,6 @@
-"""The signatures a request needs: which are given, who can give the others, what changed since.
+"""The signatures that a request needs: which exist, who can give the missing ones, what changed.
 
-Reads only. A slot without a group stands for any approver, if no rule names groups.
+Reads only. A slot without a group stands for any approver; it is used if no rule names groups.
 """
 
 from collections import defaultdict
@@ -28,15 +28,15 @@ from apps.production.models import (
     WorkflowType,
 )
 
-#: A page names at most this many people per group.
+#: How many people per group a page lists at most.
 MAX_PEOPLE = 12
-#: A page shows at most this many changes since a signature.
+#: How many changes since a signature a page shows at most.
 MAX_CHANGES = 200
 
 
 @dataclass(frozen=True)
 class ApprovalFacts:
-    """The facts of a request that decide who signs it."""
+    """The facts about a request that decide who must sign it."""
 
     pk: int
     experiment_id: int
@@ -46,8 +46,9 @@ class ApprovalFacts:
 
 @dataclass(frozen=True)
 class Right:
-    """The right of a user to sign for a group (None: as an approver),
-    possibly on behalf of `for_user`.
+    """The right of a user to sign for a group, possibly on behalf of `for_user`.
+
+    Without a group, the user signs as an approver.
     """
 
     user: User
@@ -78,10 +79,10 @@ class Rules:
         return [*sorted(groups.values(), key=lambda group: group.name)] or [None]
 
     def remind_after(self, experiment_id: int | None, type_id: int | None = None) -> int:
-        """Return after how many days to send a reminder, the fewest of all matching rules;
-        0 for never.
+        """Return the number of days until a reminder is sent, 0 for never.
 
-        Without a type, as for a hold, only rules for every type match.
+        It is the smallest number of all matching rules. Without a type, as for a hold, only rules
+        for all types match.
         """
         days = [rule.remind_after_days for rule in self._matching(experiment_id, type_id)]
         if not days:
@@ -97,7 +98,7 @@ class Rules:
 
 
 class Signer:
-    """A user with the delegations to them that are in force."""
+    """A user, and the delegations to this user that are in force."""
 
     def __init__(self, user: User | None, delegations: Iterable[Delegation]) -> None:
         self.user = user
@@ -105,13 +106,14 @@ class Signer:
 
     @property
     def people(self) -> frozenset[int]:
-        """The keys of this user and of the users who delegated to them."""
+        """The primary keys of this user and of the users who delegated to them."""
         own = {self.user.pk} if self.user else set()
         return frozenset(own | {delegation.from_user_id for delegation in self._delegations})
 
     def rights(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> list[Right]:
-        """Return the user's own right to sign for a group, else those by delegation;
-        no one signs their own request.
+        """Return the user's own right to sign for a group, else the rights by delegation.
+
+        Nobody signs their own request.
         """
         user = self.user
         if not user or user.pk in facts.requesters or not scope_of(user).sees(facts.experiment_id):
@@ -131,17 +133,16 @@ class Signer:
 
 
 def signer_at(user: User | None, at: datetime | None) -> Signer:
-    """Return a user with the delegations in force at a time; without a time,
-    delegations do not count.
-    """
+    """Return a user with the delegations in force at a time. Without a time, none count."""
     if at is None or not scope_of(user).roles:
         return Signer(user, ())
     return Signer(user, delegations_in_force(at, to_user=user))
 
 
 def delegations_in_force(at: datetime, **matching: Any) -> QuerySet[Delegation]:
-    """Return the delegations in force at a time, with the roles of the delegators,
-    in a fixed number of queries.
+    """Return the delegations in force at a time, with the roles of the delegators.
+
+    The number of queries is fixed.
     """
     delegations = Delegation.objects.filter(
         revoked_at=None, from_at__lte=at, until_at__gt=at, **matching
@@ -160,8 +161,9 @@ def _covers(delegation: Delegation, group: ApprovalGroup | None, facts: Approval
 
 
 def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
-    """Whether a user belongs to a group for this request; without a group,
-    whether they are an approver.
+    """Whether a user belongs to a group for this request.
+
+    Without a group, whether the user is an approver.
     """
     scope = scope_of(user)
     if group is None:
@@ -173,8 +175,9 @@ def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -
 
 @dataclass(frozen=True)
 class Slot:
-    """One required signature: given, or who can give it; `changes` since `earlier`,
-    a withdrawn signature.
+    """A required signature: the signature, or who can give it.
+
+    `changes` are the changes since `earlier`, a withdrawn signature.
     """
 
     group: ApprovalGroup | None
@@ -197,7 +200,7 @@ def approval_facts(request: Request) -> ApprovalFacts:
 
 
 def slots_of(request: Request, user: User | None = None, at: datetime | None = None) -> list[Slot]:
-    """Return the required signatures of a request, with this user's right to sign each."""
+    """Return the required signatures of a request, with this user's right to give each."""
     live = Signature.objects.filter(request=request, withdrawn_at=None).select_related(
         "by", "for_user"
     )
@@ -215,7 +218,7 @@ def slots_of(request: Request, user: User | None = None, at: datetime | None = N
 def signers_of(
     content: RequestContent, *, experiment: Experiment, requesters: Iterable[int], at: datetime
 ) -> list[tuple[str, list[str]]]:
-    """Return who must sign content once it is submitted: each group, and who can sign for it."""
+    """Return each group that must sign this content after submission, and who can sign for it."""
     type_id = (
         WorkflowType.objects.filter(key=content.workflow.key).values_list("pk", flat=True).first()
         or 0
@@ -232,15 +235,16 @@ def signers_of(
 
 
 def may_sign(request: Request, user: User, at: datetime | None) -> bool:
-    """Whether a user may sign for one of the required groups, signed or not."""
+    """Whether a user may sign for one of the required groups, even if it has signed."""
     facts = approval_facts(request)
     signer = signer_at(user, at)
     return any(signer.right(group, facts) for group in Rules().groups_for(facts))
 
 
 def has_to_sign(slots: Iterable[Slot]) -> bool:
-    """Whether this user has a signature to give; if none is missing,
-    whether they may give the final approval.
+    """Whether this user has a signature to give.
+
+    If no signature is missing, whether they may give the final approval.
     """
     slots = list(slots)
     missing = [slot for slot in slots if slot.signature is None]
@@ -250,8 +254,9 @@ def has_to_sign(slots: Iterable[Slot]) -> bool:
 def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
 ) -> dict[int | None, list[Right]]:
-    """Return who can sign for each group: members and delegates who can see the request and did
-    not make it.
+    """Return who can sign for each group.
+
+    These are members and their delegates who can see the request and did not write it.
     """
     seers = Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
     seers |= Q(memberships__experiment=facts.experiment_id)
@@ -272,7 +277,7 @@ def possible_signers(
 
 @dataclass(frozen=True)
 class Approval:
-    """The signatures of a request, and which of them the user can give or withdraw."""
+    """The signatures of a request, and those that the user can give or withdraw."""
 
     slots: list[Slot]
     may_withdraw: frozenset[int] = frozenset()
@@ -289,7 +294,7 @@ class Approval:
 def approval_of(
     request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None
 ) -> Approval:
-    """Return the required signatures of a request, or those it was approved with.
+    """Return the signatures that a request requires, or with which it was approved.
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
@@ -327,7 +332,7 @@ def approval_of(
 
 
 def move_message(request: Request, verb: str) -> str:
-    """Return the message after a move; an approval may still lack other signatures."""
+    """Return the message after a move. After an approval, it names the signatures still missing."""
     if verb == Verb.APPROVE and request.state == RequestState.AWAITING_APPROVAL:
         missing = ", ".join(slot.name for slot in slots_of(request) if slot.signature is None)
         return f"You signed {request}. Still missing: {missing}."
@@ -345,7 +350,8 @@ def _filled(
         more = []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
 
-    # Without an earlier signature of this group, compare with the newest one of any group.
+    # Without an earlier signature of this group, compare with the newest withdrawn one of any
+    # group.
     withdrawn = [
         signature for signature in reversed(signatures) if signature.withdrawn_at is not None
     ]

@@ -1,4 +1,4 @@
-"""Give and withdraw signatures, within a transaction of the caller, which locks the request."""
+"""Give and withdraw signatures. The caller opens the transaction and locks the request."""
 
 from datetime import datetime
 from typing import Any
@@ -16,11 +16,10 @@ from apps.production.models import Request, Signature
 def sign(
     *, request: Request, content: RequestContent, by: User, at: datetime, group: str = ""
 ) -> tuple[list[Signature], bool]:
-    """Sign for every unsigned group of this user, or the one named;
-    also return whether all have signed now.
+    """Sign for every unsigned group of this user, or for the named one.
 
-    Raises `InvalidFields` for an unknown group, `InvalidTransition` if the group has already
-    signed, `NotAllowed`.
+    Also return whether all groups have signed now. Raises `InvalidFields` for an unknown group,
+    `InvalidTransition` if the group has already signed, `NotAllowed`.
     """
     slots = slots_of(request, by, at)
     missing = [slot for slot in slots if slot.signature is None]
@@ -61,7 +60,7 @@ def sign(
 
 
 def signature_data(signatures: list[Signature]) -> dict[str, Any]:
-    """Return the event data of signatures: groups, and users signed for."""
+    """Return the event data of signatures: groups, and users on whose behalf they were given."""
     groups = [signature.group_name for signature in signatures if signature.group_name]
     absent = sorted({str(signature.for_user) for signature in signatures if signature.for_user})
     return ({"groups": groups} if groups else {}) | ({"for": absent} if absent else {})
@@ -85,12 +84,12 @@ def withdraw_own(
 
 
 def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> int:
-    """Withdraw all signatures, because the content changed; return how many there were."""
+    """Withdraw all signatures because the content changed, and return their number."""
     return _withdraw(Q(request=request), by=by, at=at, reason=reason)
 
 
 def withdraw_of_requester(*, request: Request, by: User, at: datetime, reason: str) -> int:
-    """Withdraw signatures given by or for this user, who is now a requester."""
+    """Withdraw signatures by or for this user, who is a requester now, and return their number."""
     return _withdraw(Q(request=request) & _of(by), by=by, at=at, reason=reason)
 
 

@@ -1,6 +1,6 @@
 """Checks of a request: rules for saving and submitting it, and their findings.
 
-What third-party rules import.
+Third-party rules import these names.
 """
 
 from apps.production.domain.checks.base import Facts, Finding, Fix, Problem, Rule, Severity, rule

@@ -1,4 +1,4 @@
-"""The check interface: a named rule reads a request and known facts, and yields problems to fix."""
+"""The interface of checks: a named rule reads a request and facts, and yields problems to fix."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from apps.production.domain.outputs.datasets import Dataset
 
 
 class Severity(TextChoices):
-    """What a problem blocks, most severe first."""
+    """The effect of a problem, most severe first."""
 
     INVALID = "invalid", "cannot be saved"
     ERROR = "error", "must be fixed"
@@ -37,16 +37,14 @@ class Fix:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem to fix: the path of the field, such as `stages.0.memory_bytes`,
-    and what to do.
-    """
+    """A problem to fix: the path of its field, such as `stages.0.memory_bytes`, and a message."""
 
     path: str
     message: str
     fix: Fix | None = None
 
     def below(self, path: str) -> "Problem":
-        """Return the problem with `path` before its paths, which are those of a stage."""
+        """Return the problem of a stage with `path` before all its paths."""
         fix = self.fix and Fix(
             self.fix.label, {f"{path}.{name}": value for name, value in self.fix.values.items()}
         )
@@ -71,7 +69,7 @@ class ServiceNow:
 
 @dataclass(frozen=True)
 class Offer:
-    """The largest job that a cluster accepts; None where no limit is set."""
+    """The limits of a cluster for a single job. None is no limit."""
 
     cluster: str
     memory_bytes: int | None = None
@@ -80,8 +78,9 @@ class Offer:
 
 @dataclass(frozen=True)
 class Other:
-    """Another submitted request of the experiment that was not rejected,
-    cancelled or superseded.
+    """Another submitted request of the experiment.
+
+    Rejected, cancelled and superseded requests are left out.
     """
 
     key: str
@@ -95,9 +94,7 @@ class Other:
 
 @dataclass(frozen=True)
 class StageBefore:
-    """How often earlier requests of the experiment used a stage name,
-    and which services it needed.
-    """
+    """How often earlier requests of the experiment used a stage name, and each service with it."""
 
     requests: int = 0
     services: Mapping[str, int] = field(default_factory=dict)
@@ -105,7 +102,7 @@ class StageBefore:
 
 @dataclass(frozen=True)
 class EarlierStage:
-    """The size of a stage of an earlier request of the experiment; the name is in lower case."""
+    """The size of a stage of an earlier request of the experiment. The name is in lower case."""
 
     request: str
     name: str
@@ -124,9 +121,9 @@ class EarlierBlock:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything checks may know.
+    """The facts that checks may use.
 
-    Only the first two fields are always set; the others may be empty.
+    Only the first two fields are always set. The others may be empty.
     """
 
     today: date
@@ -136,28 +133,26 @@ class Facts:
     others: tuple[Other, ...] = ()
     #: The request that writes a dataset, by dataset name.
     written_by: Mapping[str, str] = field(default_factory=dict)
-    #: None if the portal has no catalogue; a missing name is not in the catalogue.
+    #: None if the portal has no catalogue. Names that are missing are not in the catalogue.
     datasets: Mapping[str, Dataset] | None = None
-    #: Datasets that the portal is about to define for this request, with the last error or an empty
-    #: text.
+    #: Datasets that the portal will define for this request, with the last error or an empty text.
     defining: Mapping[str, str] = field(default_factory=dict)
-    #: Why the catalogue is unavailable; empty if it is not.
+    #: Why the catalogue is unavailable. Empty if it is available.
     catalogue_fault: str = ""
-    #: Why the portal cannot list the files of keep-up processing that it submits; empty if it can
-    #: or need not.
+    #: Why the portal cannot list the files for keep-up processing. Empty if it can or need not.
     listing_fault: str = ""
-    #: This request's releases if all were used before; otherwise every release the experiment has
-    #: used.
+    #: This request's releases if all were used before, otherwise every release that the experiment
+    #: has used.
     releases: frozenset[str] = frozenset()
     #: By stage name in lower case.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
     #: Of the newest earlier requests.
     earlier_stages: tuple[EarlierStage, ...] = ()
     earlier_blocks: tuple[EarlierBlock, ...] = ()
-    #: The largest output of past stages, by stage name in lower case.
+    #: The largest output of past stages in bytes, by stage name in lower case.
     largest_outputs: Mapping[str, int] = field(default_factory=dict)
-    #: The most that past jobs of the experiment used, and the memory of the largest node known; 0:
-    #: unknown.
+    #: The largest use of memory by past jobs of the experiment, and the memory of the largest known
+    #: node. 0 if unknown.
     memory_used_bytes: float = 0
     largest_node_bytes: int = 0
     #: Username of the author, if they are no longer a liaison.
@@ -176,7 +171,7 @@ PastCheck = Callable[[StageContent, StageEstimate], Iterator[Problem]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A check with its severity and a one-line description of what it requires."""
+    """A check with its severity and a one-line description of the requirement."""
 
     severity: Severity
     description: str
@@ -196,8 +191,9 @@ def rule(severity: Severity) -> Callable[[Check], Rule]:
 
 
 def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
-    """Turn a function of one stage into a rule; the paths of its problems and fixes are fields
-    of the stage.
+    """Turn a function of one stage into a rule.
+
+    The paths of its problems and fixes are fields of the stage.
     """
 
     def make(check: StageCheck) -> Rule:
@@ -213,8 +209,9 @@ def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
 
 
 def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
-    """Turn a function of one stage with past jobs, and their figures, into a rule;
-    paths are as in `stage_rule`.
+    """Turn a function of one stage and its estimate into a rule for stages with past jobs.
+
+    Paths are as in `stage_rule`.
     """
 
     def make(check: PastCheck) -> Rule:
@@ -233,7 +230,7 @@ def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem, with the name and severity of the rule that found it."""
+    """A problem, with the name and severity of the rule that reported it."""
 
     rule: str
     severity: Severity
@@ -253,8 +250,9 @@ def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
 
 
 def _put(place: Any, parts: Sequence[str], value: Any) -> Any:
-    """Return a copy of a request, a stage or arguments with the value at a path;
-    an empty argument is left out.
+    """Return a copy of a request, a stage or arguments with the value at a path.
+
+    An empty argument is removed.
     """
     name, *rest = parts
     if isinstance(place, tuple):

@@ -59,9 +59,9 @@ from apps.statusboard.models import DowntimeWindow, Service
 _S = RequestState
 #: Requests in these states reserve no runs, seeds or datasets.
 UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
-#: How many earlier requests, the newest, count for the usual services of a stage.
+#: How many of the newest earlier requests count for the usual services of a stage.
 MOST_BEFORE = 100
-#: How many stages of earlier scans, the newest, count for the datasets that other requests write.
+#: How many stages of the newest scans count for the datasets that other requests write.
 MOST_SCANS = 200
 
 
@@ -74,8 +74,9 @@ def basic_facts(at: datetime) -> Facts:
 
 
 def file_list_fault() -> str:
-    """Return why the portal cannot list the files of keep-up processing; empty if it can,
-    or submits no jobs.
+    """Return why the portal cannot list the files of keep-up processing.
+
+    Empty if it can, or if it submits no jobs.
     """
     submits = Cluster.objects.filter(submits=True).exists()
     return listing_fault(settings.DATASET_CATALOGUE) if submits else ""
@@ -89,7 +90,7 @@ def facts_for(
     request: Request | None = None,
     by: User | None = None,
 ) -> Facts:
-    """Return all facts for this content; `by` is its author if there is no request yet."""
+    """Return all facts for this content. `by` is its author if there is no request yet."""
     basic = basic_facts(at)
     earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
     if request is not None:
@@ -98,8 +99,7 @@ def facts_for(
     outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
     named = _datasets(content)
     written_by, foreign = _writers(named - {""}, experiment, request)
-    # Datasets of other experiments are treated like absent ones, so that their names are not
-    # confirmed.
+    # Datasets of other experiments are treated as absent, so that their existence is not revealed.
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
     author = by if request is None else request.created_by
     clusters = Cluster.objects.filter(collects=True).values_list(
@@ -142,8 +142,10 @@ def _estimate(
     datasets: Mapping[str, Dataset],
     at: datetime,
 ) -> Estimate:
-    """Return the estimate with start and end: as stored or, before the approval,
-    as if approved now as requested.
+    """Return the estimate with expected start and end.
+
+    For an approved request, the start is the stored one. Before approval, the request is treated as
+    if it were approved now with the requested priority.
     """
     today = timezone.localdate(at)
     at_once = past_at_once(experiment)
@@ -226,8 +228,9 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
 
 
 def _ends(name: str) -> dict[str, Case]:
-    """Return expressions for the first and last run of an argument that is one range;
-    any other spans all runs.
+    """Return expressions for the first and last run of an argument that is a single range.
+
+    Any other value spans all runs.
     """
     text = KT(f"arguments__{name}")
     is_one = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$")
@@ -253,8 +256,9 @@ def _datasets(content: RequestContent) -> set[str]:
 def _writers(
     names: set[str], experiment: Experiment, request: Request | None
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Return the request of this experiment that writes each dataset,
-    and the datasets that only others write.
+    """Return which requests of this experiment write each dataset, and the datasets of others.
+
+    The second value holds the datasets that only requests of other experiments write.
     """
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
@@ -283,9 +287,7 @@ def _writers(
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
-    """Return this content's releases if all were used before,
-    else every release the experiment has used.
-    """
+    """Return this content's releases if all were used before, else every release used so far."""
     named = sorted(
         {stage.release for stage in content.stages if stage.release and "\0" not in stage.release}
     )
@@ -325,9 +327,7 @@ def _stages_before(
 
 
 def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[EarlierBlock, ...]]:
-    """Return the sizes of the stages and run blocks of the newest earlier requests,
-    in one query.
-    """
+    """Return the sizes of stages and run blocks of the newest earlier requests, in one query."""
     latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
     rows: Any = Stage.objects.filter(request__in=latest).order_by("request", "position")
     rows = rows.annotate(block=KeyTextTransform(NEW_RUNS, "request__arguments"))
@@ -346,7 +346,7 @@ def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[
 def _largest_outputs(
     past: Mapping[str, list[PastStage]], datasets: Mapping[str, Dataset]
 ) -> dict[str, int]:
-    """Return the size of the largest output in the catalogue of past stages, by their name."""
+    """Return the size of the largest catalogued output of past stages, by stage name."""
     largest: dict[str, int] = {}
     for name, rows in past.items():
         written = []
@@ -358,8 +358,9 @@ def _largest_outputs(
 
 
 def _memory_used(experiment: Experiment) -> float:
-    """Return the most memory that 90% of the jobs of a past stage of the experiment used at most;
-    0 if unknown.
+    """Return the largest 90th percentile of memory over the experiment's past stages.
+
+    It is 0 if unknown.
     """
     used = StageHistory.objects.filter(experiment=experiment).aggregate(
         most=Max(F("memory_bytes__4"))
@@ -368,17 +369,16 @@ def _memory_used(experiment: Experiment) -> float:
 
 
 def _largest_node() -> int:
-    """Return the memory of the largest node of the clusters whose jobs are collected;
-    0 if none is known.
-    """
+    """Return the memory of the largest node of the collected clusters, 0 if unknown."""
     return (
         Host.objects.filter(cluster__collects=True).aggregate(most=Max("memory_bytes"))["most"] or 0
     )
 
 
 def _changed_at(request: Request) -> Mapping[int, datetime]:
-    """Return when the release or configuration of each stage last changed,
-    from the request's edit events.
+    """Return when the release or configuration of each stage last changed, by stage position.
+
+    The times come from the request's edit events.
     """
     changed_at: dict[int, datetime] = {}
     edits: Iterable[Event] = events_of(request).filter(kind="request.edited")

@@ -34,7 +34,7 @@ _MODULES = (
 
 
 def _find_rules() -> dict[str, str]:
-    """Return where the rules of the portal are defined, by their names."""
+    """Return where the rules of the portal are defined, by name of the rule."""
     places = {}
     for module in _MODULES:
         for name, value in vars(module).items():
@@ -44,7 +44,7 @@ def _find_rules() -> dict[str, str]:
 
 
 RULES: Registry[Rule] = Registry(group="opsportal.request_checks", builtins=_find_rules())
-#: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
+#: Rules that a draft must pass to be saved. Third-party rules never prevent saving a draft.
 DRAFT: Mapping[str, Rule] = {
     name: value for name, value in vars(draft).items() if isinstance(value, Rule)
 }
@@ -52,7 +52,7 @@ rules = RULES.working
 
 
 def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
-    """Return each severity with its meaning and its rules, each a name and a description."""
+    """Return each severity with its meaning and its rules. A rule is a name and a description."""
     meanings = {
         Severity.INVALID: "Required to save a draft",
         Severity.ERROR: "Required to submit a request",

@@ -1,6 +1,4 @@
-"""Run rules on a request: their findings, messages by field,
-and the report that pages and API show.
-"""
+"""Run rules on a request, and report their findings to pages and API."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -17,9 +15,9 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.types.faults import Problems
 from apps.production.models import Request
 
-#: Rules about downtimes to come: what they found at submission says nothing later.
+#: Rules about upcoming downtimes. Their findings at submission mean nothing later.
 PASSING = frozenset({"no_downtime", "services_up"})
-#: The most findings that a page shows.
+#: How many findings a page shows at most.
 MOST_SHOWN = 100
 
 log = logging.getLogger(__name__)
@@ -76,9 +74,7 @@ class CheckReport:
 
     @property
     def fixes(self) -> list[Fix]:
-        """The fixes that can be applied together: for each field that of the most severe
-        finding.
-        """
+        """The fixes that can be applied together: per field, the fix of the most severe finding."""
         fixes: list[Fix] = []
         changed_fields: set[str] = set()
         for finding in self.findings:
@@ -109,10 +105,10 @@ def check_report(
 
 @dataclass(frozen=True)
 class Warnings:
-    """The warnings of a request: rule, severity, path and message of each; as of now,
-    or those at its submission.
+    """The warnings of a request, now or at its submission.
 
-    `outdated` counts those at submission that were about the services and downtimes of that time.
+    Each has rule, severity, path and message. `outdated` counts warnings at submission about
+    services and downtimes of that time.
     """
 
     at: datetime
@@ -131,14 +127,14 @@ class Warnings:
 
 
 def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> Warnings:
-    """Run the checks again: the approver decides on what holds now."""
+    """Run the checks again, because approvers decide on current warnings."""
     return warnings_in(
         check_report(content, experiment=request.experiment, at=at, request=request), at=at
     )
 
 
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
-    """Return the findings of checks that have just been run."""
+    """Return the warnings of a current check report."""
     rows = []
     for finding in report.findings:
         rows.append(
@@ -153,9 +149,7 @@ def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
 
 
 def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
-    """Return the warnings that a request was submitted with,
-    without those that were about a time now past.
-    """
+    """Return the warnings that a request was submitted with, without outdated ones."""
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
             warnings = event.data["checks"]

@@ -1,5 +1,6 @@
-"""The effect of a change in a state: allowed as it is, allowed with new signatures (material),
-or refused.
+"""The effect of a change in a state: allowed, allowed with new signatures, or refused.
+
+A change that needs new signatures is called material.
 """
 
 from collections.abc import Mapping
@@ -20,9 +21,7 @@ from apps.production.enums import (
 
 @dataclass(frozen=True)
 class ChangeReview:
-    """All changes, those that need new signatures, and messages by path for those refused in
-    this state.
-    """
+    """All changes, those that need new signatures, and messages by path for refused changes."""
 
     changes: list[dict[str, str]]
     material: list[dict[str, str]]
@@ -53,7 +52,10 @@ def review_changes(state: str, old: RequestContent, new: RequestContent) -> Chan
 
 
 def may_change(state: str, content: RequestContent) -> bool:
-    """Whether anything can be changed in this state; past the queue, only declared arguments."""
+    """Whether anything can be changed in this state.
+
+    Past the queue, only declared arguments can be changed.
+    """
     if state in EDITABLE or state in CHANGEABLE:
         return True
     if state not in ARGUMENT_EDITABLE:
@@ -67,8 +69,9 @@ def may_change(state: str, content: RequestContent) -> bool:
 def review_postponement(
     state: str, old: RequestContent, new: RequestContent
 ) -> ChangeReview | None:
-    """Return the review of a change to a later deadline alone, in a state that allows it;
-    None for another change.
+    """Return the review of a mere postponement of the deadline, in a state that allows it.
+
+    None for any other change.
     """
     changed = changes(old, new)
     is_only = [change["path"] for change in changed] == ["deadline"]
@@ -83,8 +86,9 @@ def _is_immaterial(change: Mapping[str, str], old: RequestContent, new: RequestC
 
 
 def _argument(path: str, content: RequestContent) -> Argument | None:
-    """Return the declared argument at a path such as `arguments.runs`, `stages.0.jobs`,
-    `stages.0.arguments.seed`.
+    """Return the declared argument at a path.
+
+    Examples: `arguments.runs`, `stages.0.jobs`, `stages.0.arguments.seed`.
     """
     match path.split("."):
         case ["arguments", name]:

@@ -1,9 +1,8 @@
-"""The content of a request, independent of the database: form, API,
-checks and domain functions share it.
+"""The content of a request, independent of the database.
 
-Content may be invalid, as drafts can be. Pydantic reads it from JSON and YAML data by the
-annotations (`serialization.read_plain`); titles, help and limits of the fields are in
-`types/fields.yaml`.
+Form, API, checks and domain functions share it. Drafts may be invalid, and so may their content.
+Pydantic reads it from JSON and YAML data by the annotations (`serialization.read_plain`). Titles,
+help and limits of the fields are in `types/fields.yaml`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ MAX_STAGES = 100
 
 
 def without_nulls(data: Any) -> Any:
-    """Return a mapping without its null values; other data unchanged."""
+    """Return a mapping without its null values. Other data is returned unchanged."""
     if not isinstance(data, dict):
         return data
     return {name: value for name, value in data.items() if value is not None}
@@ -62,10 +61,10 @@ def _stage_number(name: str) -> PlainValidator:
 
 @dataclass(frozen=True, kw_only=True)
 class StageContent:
-    """A stage of the chain; unknown values are empty or None. `services` are slugs.
+    """A stage of the chain. Unknown values are empty or None; `services` are slugs.
 
-    `kind` is the key of its type in the workflow; `arguments` are those that the type declares
-    besides these fields.
+    `kind` is the key of the stage type in the workflow. `arguments` are those that the type
+    declares besides these fields.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -95,9 +94,8 @@ class StageContent:
 class RequestContent:
     """The content of a request.
 
-    A stage without `input_dataset` reads the output of the previous one.
-
-    `workflow` is the version of its type; `arguments` are those that it declares for the request.
+    A stage without `input_dataset` reads the output of the previous stage. `workflow` is the
+    version of the workflow type; `arguments` are those that it declares for the request.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -138,8 +136,9 @@ Differences = list[tuple[str, str, str]]
 
 
 def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
-    """Return the differences as path, old and new text of each field;
-    an added or removed stage is one change.
+    """Return the differences as path, old text and new text of each field.
+
+    An added or removed stage is one change.
     """
     differences = _differences("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):

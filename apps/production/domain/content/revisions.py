@@ -1,6 +1,4 @@
-"""Revisions of a request: its content at submissions and saves, within bounds,
-and their differences.
-"""
+"""Revisions of a request: its content at submissions and saves, and their differences."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,11 +14,11 @@ from apps.production.enums import EDITABLE, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request, RequestRevision
 
-#: The newest saves, and the newest submissions, kept for each request.
+#: How many of the newest saves, and of the newest submissions, are kept for each request.
 MAX_REVISIONS = 30
-#: Consecutive saves of one user within this time are one revision.
+#: Consecutive saves by one user within this time are one revision.
 MERGE_WINDOW = timedelta(minutes=10)
-#: Events of those who have read the content.
+#: Events of users who reviewed the content.
 _REVIEWS = [
     "request.sign",
     *(
@@ -33,9 +31,7 @@ _REVIEWS = [
 def keep_revision(
     *, request: Request, by: Principal, at: datetime, submitted: bool = False
 ) -> RequestRevision:
-    """Store the current content, in the caller's transaction,
-    and delete revisions beyond the bounds.
-    """
+    """Store the current content in the caller's transaction, and delete surplus revisions."""
     content = plain(stored_content(request))
     kept = request.revisions.order_by("-id")
     last = kept.first()
@@ -68,16 +64,14 @@ def keep_revision(
 
 
 def own_version(request: Request, user: User) -> int:
-    """Return the version of a request at which a user last saved it;
-    0 if its revisions have none by the user.
-    """
+    """Return the version at which a user last saved a request; 0 if no revision is by the user."""
     own = request.revisions.filter(by=user.username).order_by("-id")
     return own.values_list("version", flat=True).first() or 0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences between two revisions; `new` is None for the current content."""
+    """The differences between two revisions. `new` is None for the current content."""
 
     old: RequestRevision
     new: RequestRevision | None
@@ -97,11 +91,11 @@ def content_at(request: Request, revision: RequestRevision) -> RequestContent:
 
 
 def last_reviewed(request: Request) -> RequestRevision | None:
-    """Return the version to compare the current one with:
-    the newest that was reviewed before the last submission.
+    """Return the revision to compare the current one with.
 
-    Without a review it is the previous submission; with a single submission it is that one, and
-    with none the oldest version.
+    It is the newest one that was reviewed before the last submission. Without a review, it is the
+    previous submission. With a single submission, it is that one, and without any, the oldest
+    revision.
     """
     submitted = list(request.revisions.filter(is_submitted=True).defer("content").order_by("-id"))
     if not submitted:

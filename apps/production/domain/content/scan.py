@@ -1,7 +1,7 @@
-"""Parameter scans: one request that runs its stages once for each combination of parameter values.
+"""Parameter scans: one request that runs its stages once for each combination of values.
 
 Jobs and events of a stage are totals over all points; each point has an equal share of consecutive
-jobs. Texts of a stage name a parameter as `{energy}`, and each point puts its value there.
+jobs. Texts of a stage refer to a parameter as `{energy}`, and each point inserts its value.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 from apps.production.domain.content.model import RequestContent, StageContent, values_of
 
 MAX_POINTS = 200
-#: Texts of a stage that may name a parameter, besides its arguments.
+#: Texts of a stage that may refer to a parameter, besides its arguments.
 TEXTS = ("release", "configuration", "input_dataset", "output_dataset")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,59}")
@@ -24,7 +24,7 @@ _NAMED = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of values; `index` counts from 0."""
+    """One combination of values. `index` counts from 0."""
 
     index: int
     values: Mapping[str, str]
@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Scan:
-    """The points of a scan, the last parameter varying fastest; no points if it has `faults`."""
+    """The points of a scan, the last parameter varying fastest. No points if it has `faults`."""
 
     parameters: Mapping[str, tuple[str, ...]]
     points: tuple[Point, ...] = ()
@@ -52,25 +52,27 @@ class Scan:
 
     @property
     def count(self) -> int:
-        """Return how many runs of each stage there are: one without a scan."""
+        """The number of times that each stage runs: 1 without a scan."""
         return len(self.points) or 1
 
     def point_of(self, index: int, jobs: int | None) -> Point | None:
-        """Return the point of the job with this index of a stage with so many jobs;
-        None without a scan.
+        """Return the point for a job of a stage with this number of jobs; None without a scan.
+
+        `index` is the index of the job.
         """
         if not self.points:
             return None
         return self.points[min(index // self.jobs_each(jobs), len(self.points) - 1)]
 
     def jobs_each(self, jobs: int | None) -> int:
-        """Return how many of the jobs of a stage each point has."""
+        """Return the number of jobs of a stage for each point."""
         return max(1, (jobs or 0) // self.count)
 
 
-@lru_cache(maxsize=1_000)  # lists show the number of points of each request
+# Cached, because lists show the number of points of each request.
+@lru_cache(maxsize=1_000)
 def read_scan(text: str) -> Scan:
-    """Read lines such as `energy = 1, 2, 5`; faults name their line."""
+    """Read lines such as `energy = 1, 2, 5`. Faults name their line."""
     parameters: dict[str, tuple[str, ...]] = {}
     faults: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -117,7 +119,7 @@ def scan_of(content: RequestContent) -> Scan:
 
 
 def at_point(content: RequestContent, point: Point | None) -> RequestContent:
-    """Return the content of one point: its values, and its share of events and jobs."""
+    """Return the content for one point: its values, and its share of events and jobs."""
     if point is None:
         return content
     count = scan_of(content).count
@@ -140,7 +142,7 @@ def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
 
 
 def texts_naming(stage: StageContent) -> dict[str, set[str]]:
-    """Return the names in braces in each text of a stage, by path below it."""
+    """Return the names in braces in each text of a stage, by path within the stage."""
     texts = values_of(stage, TEXTS)
     texts |= {
         f"arguments.{name}": value

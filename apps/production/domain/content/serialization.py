@@ -1,4 +1,4 @@
-"""Content as plain data for JSON and YAML, and back, with every fault by field path."""
+"""Conversion of content to plain data for JSON and YAML and back, with faults by field path."""
 
 from copy import deepcopy
 from typing import Any
@@ -13,13 +13,13 @@ from apps.production.domain.yaml_text import NUMBER
 
 #: Top-level names that are not fields of the content.
 NOT_CONTENT = frozenset({"experiment", "workflow", "workflow_version"})
-#: With more faults, the data is not read any further.
+#: Data with more faults than this is not read further.
 MAX_FAULTS = 1_000
 _CONTENT = TypeAdapter(RequestContent)
 
 
 def plain(content: RequestContent) -> dict[str, Any]:
-    """Return content as data that `read_plain` reads back; empty values of stages are left out."""
+    """Return content as data that `read_plain` reads back. Empty values of stages are left out."""
     data = _CONTENT.dump_python(content, mode="json", exclude={"workflow"})
     for stage in data["stages"]:
         for name in [name for name, value in stage.items() if value in ("", None, [], {})]:
@@ -28,7 +28,7 @@ def plain(content: RequestContent) -> dict[str, Any]:
 
 
 def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]:
-    """Return the content as far as it can be read, and every fault."""
+    """Return the readable part of the content, and every fault."""
     if not isinstance(data, dict):
         return RequestContent(workflow=workflow), {"": [NOT_A_MAPPING]}
     problems: Problems = {}
@@ -50,8 +50,9 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
 
 
 def _remove(data: Any, place: tuple[Any, ...]) -> None:
-    """Remove a faulty value; a stage is replaced by an empty one,
-    and services are removed as a whole.
+    """Remove a faulty value.
+
+    A faulty stage is replaced by an empty one. Services are removed as a whole.
     """
     *above, last = place[: place.index("services") + 1] if "services" in place else place
     for part in above:
@@ -63,16 +64,14 @@ def _remove(data: Any, place: tuple[Any, ...]) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes multi-line text as a block, and no references."""
+    """A dumper that writes multi-line text as a block, and no references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
-    """Write text so that it reads back the same: plain lines as a block,
-    other text with escapes.
-    """
+    """Write text so that it reads back the same: plain lines as a block, others with escapes."""
     plain_lines = text.isascii() and text == text.strip() and text.replace("\n", "").isprintable()
     if text.isprintable():
         style = None
@@ -84,9 +83,8 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
 
 
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", NUMBER, list("-+.0123456789")
-)  # as `parse_yaml` reads them
+# Resolve floats as `parse_yaml` does.
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
 
 
 def write_yaml(content: RequestContent, *, experiment: str) -> str:

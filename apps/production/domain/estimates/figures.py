@@ -1,6 +1,6 @@
 """Estimates of cost and duration of a request from past jobs of the same stages.
 
-No database access here.
+This module does not access the database.
 """
 
 from bisect import bisect_left
@@ -16,14 +16,14 @@ from apps.production.domain.outputs.datasets import Dataset
 #: The stored quantiles of past jobs, and the fraction of jobs that each represents.
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 _WEIGHTS = (0.175, 0.20, 0.25, 0.20, 0.175)
-#: With fewer completed jobs than this, less similar jobs count too.
+#: Below this number of completed jobs, less similar jobs count too.
 ENOUGH = 20
 DAY = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastStage:
-    """Jobs of one stage of an earlier request.
+    """The jobs of one stage of an earlier request.
 
     Quantiles are those of `QUANTILES`, over completed jobs.
     """
@@ -34,12 +34,12 @@ class PastStage:
     output_dataset: str = ""
     events_per_job: float | None = None
     completed: int
-    #: Over all attempts, failed ones included.
+    #: Over all attempts, including failed ones.
     core_seconds: float
     completed_wall_seconds: float
     wall_seconds: tuple[float, ...]
     memory_bytes: tuple[float, ...] = ()
-    #: Jobs completed per day, over days with any.
+    #: Jobs completed per day, over the days on which any completed.
     per_day: tuple[float, ...]
 
 
@@ -54,7 +54,10 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class StageEstimate:
-    """The figures of one stage and their basis: past jobs of these requests, similar in `alike`."""
+    """The figures of one stage, and the past jobs they are based on.
+
+    `requests` are the requests of these jobs; `alike` says how similar the jobs are.
+    """
 
     name: str
     past_jobs: int = 0
@@ -73,8 +76,8 @@ class StageEstimate:
     #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
-    #: How many jobs run at once, as `days` assumes; without past jobs, `days` assumes that each
-    #: takes its time limit.
+    #: How many jobs run at once according to `days`. Without past jobs, `days` assumes that each
+    #: job runs until its time limit.
     at_once: float | None = None
     #: Of all jobs.
     core_seconds: Range | None = None
@@ -88,7 +91,7 @@ class StageEstimate:
 
     @property
     def days_basis(self) -> str:
-        """Return what `days` rests on."""
+        """Return the basis of `days` as text."""
         if self.past_jobs:
             return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}: {self.alike}"
         return (
@@ -103,11 +106,11 @@ class Estimate:
 
     stages: tuple[StageEstimate, ...] = ()
     today: date | None = None
-    #: Earliest, likeliest and latest day of the expected start; without it, no wait is counted.
+    #: Earliest, likeliest and latest day of the expected start. If None, no wait is counted.
     begins: tuple[date, date, date] | None = None
-    #: The end by the forecast; without it, the end is computed.
+    #: The end according to the forecast. If None, the end is computed.
     ends: tuple[date, date, date] | None = None
-    #: The priority class of that forecast, and what it assumes, such as `if approved now`.
+    #: The priority class of that forecast, and its assumption, such as `if approved now`.
     priority_class: str = ""
     assumption: str = ""
 
@@ -133,8 +136,9 @@ class Estimate:
 
     @property
     def finish(self) -> tuple[date, date, date] | None:
-        """Return the earliest, likeliest and latest day of the end, from the expected start,
-        or else from today.
+        """Return the earliest, likeliest and latest day of the end.
+
+        Count from the expected start, or from today if the start is unknown.
         """
         if self.ends is not None:
             return self.ends
@@ -144,7 +148,7 @@ class Estimate:
         return end_after(self.begins or (self.today,) * 3, days.low, days.mid, days.high)
 
     def with_forecast(self, forecast: Forecast | None) -> "Estimate":
-        """Return the estimate with start and end of the forecast, so that both say the same."""
+        """Return the estimate with start and end of the forecast, so that both show equal dates."""
         if forecast is None:
             return self
         return replace(
@@ -167,9 +171,10 @@ def estimate(
     today: date,
     at_once: Range | None = None,
 ) -> Estimate:
-    """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs.
+    """Estimate each stage from past stages.
 
-    `at_once` is how many jobs of the experiment ran at once, whatever their stage.
+    `past` has the past stages by lower-case name, and `datasets` their outputs. `at_once` is how
+    many jobs of the experiment ran at once, over all stages.
     """
     return Estimate(
         estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today
@@ -192,9 +197,9 @@ def estimate_stages(
 
 
 def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
-    """Return how many jobs ran at once in past stages: their pace times the time of a job.
+    """Return how many jobs ran at once in past stages: jobs per day times the days per job.
 
-    None without any past stage whose jobs took time: jobs of 0 s tell nothing about how many can
+    None without a past stage whose jobs took time, because jobs of 0 s do not show how many can
     run.
     """
     timed_rows = [row for row in rows if row.completed and row.completed_wall_seconds]
@@ -249,7 +254,10 @@ def _stage(
 
 
 def _alike(stage: StageContent, past: Sequence[PastStage]) -> tuple[Sequence[PastStage], str]:
-    """Return the most similar past stages that are enough, and their similarity in words."""
+    """Return the most similar past stages with enough jobs, and a description of their similarity.
+
+    If no choice has enough jobs, return the one with the most.
+    """
     release = [row for row in past if row.release == stage.release]
     configuration = [row for row in past if row.configuration == stage.configuration]
     choices: list[tuple[Sequence[PastStage], str]] = [
@@ -275,16 +283,14 @@ def _is_same(stage: StageContent, row: PastStage) -> bool:
 
 
 def _scale(stage: StageContent, row: PastStage) -> float:
-    """Return the ratio of events per job now and then; 1 if unknown."""
+    """Return the ratio of events per job now to events per job then, 1 if unknown."""
     if not (stage.events and stage.jobs and row.events_per_job):
         return 1.0
     return stage.events / stage.jobs / row.events_per_job
 
 
 def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
-    """Return the mean over past jobs, failed attempts included,
-    with the quartiles of single jobs.
-    """
+    """Return the mean over past jobs, with failed attempts, and the quartiles of single jobs."""
     if not stage.jobs:
         return None
     jobs = stage.jobs
@@ -312,8 +318,8 @@ def _days(
 ) -> Range | None:
     """Return the days for all jobs at the pace of past jobs, at least the time of one job.
 
-    A past stage of few jobs was slow for lack of jobs: the pace is at least that of as many jobs
-    `at_once`.
+    A past stage of few jobs is slow because it has few jobs, not because few can run. Therefore the
+    pace is at least that of `at_once` jobs running at the same time.
     """
     paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
     pace = _range(paces)
@@ -327,9 +333,9 @@ def _days(
 
 
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
-    """Return the days for all jobs if each takes its whole time limit; at least that of one job.
+    """Return the days for all jobs if each runs until its time limit, at least the time of one job.
 
-    Past jobs may have been so short that less than one ran at a time, but one at a time can run.
+    Past jobs may have been so short that fewer than one ran at a time, but one at a time can run.
     """
     if not (stage.jobs and stage.wall_seconds and at_once):
         return None
@@ -341,8 +347,9 @@ def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
 def _disk(
     stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]
 ) -> tuple[Range | None, str]:
-    """Return the output size, by the declared size of an event,
-    or else the size in earlier outputs.
+    """Return the output size and its basis.
+
+    The size uses the declared size per event, or else the size per event in earlier outputs.
     """
     stated = stage.arguments.get("output_event_bytes")
     if not stage.events:
@@ -370,8 +377,9 @@ def _disk(
 def _points(
     rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]
 ) -> list[tuple[float, float]]:
-    """Return values with their weights, smallest first;
-    each quantile represents a fraction of the jobs of its row.
+    """Return values with their weights, smallest first.
+
+    Each quantile represents a fraction of the jobs of its row.
     """
     points = []
     for row in rows:
@@ -381,14 +389,14 @@ def _points(
 
 
 def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:
-    """Return the smallest value that at least this fraction of the weight does not exceed."""
+    """Return the smallest value at which the cumulative weight reaches a fraction, or None."""
     return next(iter(_quantiles(points, (part,))), None)
 
 
 def _quantiles(
     points: Sequence[tuple[float, float]], parts: Sequence[float] = QUANTILES
 ) -> tuple[float, ...]:
-    """Return the quantile of each part; empty without points."""
+    """Return the quantile for each fraction. Empty without points."""
     if not points:
         return ()
     reached = list(accumulate(weight for _, weight in points))

@@ -31,14 +31,14 @@ from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
-#: An estimate uses at most this many past stages, the newest.
+#: How many of the newest past stages an estimate uses at most.
 MOST_PAST = 200
 _COPIED = [field.name for field in fields(PastStage) if field.name != "request"]
-#: What is read of a past stage, and what tells how many jobs ran at once. Instances of a model
-#: would take longer.
+#: Columns to read of a past stage, and columns for the number of jobs at once. Reading model
+#: instances would take longer.
 _READ = ("name", *_COPIED, "key")
 _PACE = ("completed", "completed_wall_seconds", "per_day")
-#: A join would read the requests of all rows; this reads only those of the rows kept.
+#: A join would read the requests of all rows; the subquery reads only those of the kept rows.
 _KEY = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
 
 
@@ -49,9 +49,9 @@ def estimate_for(
     *,
     without: Request | None = None,
 ) -> Estimate:
-    """Return only the estimate. Its finish counts from today.
+    """Return the estimate, counted from today, without expected start.
 
-    The jobs of the request `without` do not count, so that it can be compared with them.
+    Jobs of the request `without` do not count, so that the estimate can be compared with them.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
     outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
@@ -62,8 +62,9 @@ def estimate_for(
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
-    """Return estimates for stages of one experiment by primary key, in two queries;
-    without disk use.
+    """Return estimates for stages of one experiment by primary key, in two queries.
+
+    Disk use is left out.
     """
     contents = [StageContent(**values_of(stage, STAGE_FIELDS)) for stage in stages]
     past = past_stages(stage_names(contents), experiment_id)
@@ -75,8 +76,9 @@ def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, Sta
 def estimates_of(
     contents: Mapping[int, tuple[RequestContent, int]], at: datetime
 ) -> dict[int, Estimate]:
-    """Return estimates of contents with the keys of their experiments,
-    in a fixed number of queries.
+    """Return an estimate by primary key of each request, in a fixed number of queries.
+
+    `contents` has the content of each request and the primary key of its experiment.
     """
     experiments = {experiment for _, experiment in contents.values()}
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
@@ -113,8 +115,9 @@ def estimates_of(
 def _newest_of_each(
     experiments: Iterable[int], read: Sequence[str], **matching: Any
 ) -> dict[int, list[Any]]:
-    """Read these columns of the newest past stages of each experiment by its key,
-    at most `MOST_PAST`, in one query.
+    """Read columns of the newest past stages by experiment, in one query.
+
+    At most `MOST_PAST` stages are read for each experiment.
     """
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
     rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
@@ -152,8 +155,9 @@ def past_stages(
 
 
 def past_at_once(experiment: Experiment | int) -> Range | None:
-    """Return how many jobs of an experiment ran at once in its newest stages; before its first,
-    its share of cores.
+    """Return how many jobs of an experiment ran at once in its newest stages.
+
+    Without past stages, return its share of the cores.
     """
     if isinstance(experiment, Experiment):
         pk = experiment.pk

@@ -27,8 +27,9 @@ def has_successor(step: Transition, request: "Request") -> str:
 
 
 class ClosingCheck(Protocol):
-    """A plugin that can object to closing a request: returns why a move cannot close it now,
-    or an empty text.
+    """A plugin that can object to closing a request.
+
+    It returns why a move cannot close the request now, or an empty text.
     """
 
     def __call__(self, step: Transition, request: "Request") -> str: ...
@@ -40,9 +41,7 @@ CLOSING_CHECKS: Registry[ClosingCheck] = Registry(
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
-    """No closing check objects to closing the request;
-    one that cannot be loaded counts as an objection.
-    """
+    """No closing check objects to closing the request. A check that cannot be loaded objects."""
     for name in CLOSING_CHECKS.names():
         try:
             why = CLOSING_CHECKS.get(name)(step, request)
@@ -56,7 +55,7 @@ def output_is_good(step: Transition, request: "Request") -> str:
 GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
     guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good)
 }
-#: Guards met by input of the move itself: the move is offered before they hold.
+#: Guards that depend on input of the move itself. The move is offered before they hold.
 INPUT_GUARDS = {"has_successor"}
 
 

@@ -52,7 +52,7 @@ def submit_request(
 ) -> Request:
     """Submit a complete request for checks.
 
-    Raises what `apply_move` raises, and `InvalidFields`.
+    Raises the errors of `apply_move`, and `InvalidFields`.
     """
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
@@ -75,10 +75,9 @@ def submit_request(
 
 @transaction.atomic
 def check_request(*, request: Request, at: datetime) -> Request:
-    """Check a submitted request again, as it may have waited;
-    pass it or return it with its problems.
+    """Check a submitted request again, because it may have waited.
 
-    Raises `InvalidTransition` if it is not submitted.
+    Pass it, or return it with its problems. Raises `InvalidTransition` if it is not submitted.
     """
     lock_request(request, None)
     apply_move(request, Verb.CHECK, by=PORTAL, at=at)
@@ -105,13 +104,11 @@ def approve_request(
     priority_class: str | None = None,
     priority: int | None = None,
 ) -> Request:
-    """Sign a request for all groups of this user, or the one named.
+    """Sign a request for all groups of this user, or for the named one.
 
-    The last signature adds it to the queue.
-
-    Class and number are set in the same step; None keeps the current value. The requested class
-    needs no reason. Raises what `apply_move` and `set_priority` raise, and `InvalidTransition` if
-    the group has already signed.
+    The last signature adds it to the queue. Class and number are set in the same step; None keeps
+    the current value. The requested class needs no reason. Raises the errors of `apply_move` and
+    `set_priority`, and `InvalidTransition` if the group has already signed.
     """
     check_actor(request, Verb.APPROVE, by, at)
     lock_request(request, version)
@@ -193,7 +190,7 @@ def supersede_request(
     successor: Request | None = None,
     data: dict[str, Any] | None = None,
 ) -> Request:
-    """Replace a request by another one of its experiment. Raises what `apply_move` raises."""
+    """Replace a request by another one of its experiment. Raises the errors of `apply_move`."""
     check_actor(request, Verb.SUPERSEDE, by, at)
     if (
         successor is None
@@ -219,9 +216,9 @@ def make_move(
     version: int | None = None,
     data: dict[str, Any] | None = None,
 ) -> Request:
-    """Make a move that changes only the state; `data` goes into its event.
+    """Make a move that changes only the state; `data` is added to its event.
 
-    Raises what `apply_move` raises.
+    Raises the errors of `apply_move`.
     """
     lock_request(request, version)
     return apply_move(request, verb, by=by, at=at, reason=reason, data=data)
@@ -241,10 +238,8 @@ def set_priority(
 ) -> Request:
     """Set priority class and number; None keeps the current value.
 
-    Discards the manual queue position.
-
-    The event has the priority and the rank before and after. Raises `NotAllowed`,
-    `InvalidTransition`, `InvalidFields`, `StaleState`.
+    This discards the manual queue position. The event has the priority and the rank before and
+    after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`, `StaleState`.
     """
     if not may(by, Actor.APPROVER, request):
         raise NotAllowed(refusal_for(request, by, Actor.APPROVER))

@@ -30,14 +30,14 @@ from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.production.permissions import is_requester
 
-#: An event lists at most this many changed fields.
+#: How many changed fields an event lists at most.
 MAX_CHANGES = 100
 
 
 def run_request_checks(
     request: Request, at: datetime, content: RequestContent | None = None
 ) -> list[Finding]:
-    """Run all checks on a request, with its current content or the content given."""
+    """Run all checks on a request, with its current content or with `content`."""
     content = content_of(request) if content is None else content
     return run_checks(
         content, facts_for(content, experiment=request.experiment, request=request, at=at)
@@ -45,7 +45,7 @@ def run_request_checks(
 
 
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
-    """Return the warnings as event data: those a request was submitted with."""
+    """Return the warnings at submission as event data."""
     warnings = []
     for finding in findings:
         if not finding.blocks:
@@ -70,7 +70,7 @@ def apply_move(
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Request:
-    """Make a move of the transition table and publish its event with `data`.
+    """Make a move of the transition table, and publish its event with `data`.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
@@ -85,8 +85,8 @@ def apply_move(
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
-    # The forecast is that of another state; the event makes a new one. Jobs that have completed
-    # still have.
+    # The stored forecast belongs to the old state; the event triggers a new one. The completed part
+    # of the jobs stays valid.
     changes |= Forecast(
         part_done=request.part_done if step.new in SIGNED | CLOSED else None
     ).columns()

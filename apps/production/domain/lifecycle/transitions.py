@@ -9,7 +9,7 @@ _S = RequestState
 
 @dataclass(frozen=True)
 class Transition:
-    """One move: states before and after, verb, actor, whether a reason is required, and a guard.
+    """A move: old and new state, verb, actor, whether a reason is required, and a guard.
 
     `guard` names a function in `guards` that returns why the move is not possible now.
     """
@@ -89,16 +89,14 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
 )
 
-#: The same for `core.domain.workflow.move`: the states that can follow each state.
+#: The states that can follow each state, for `core.domain.workflow.move`.
 MOVES: dict[str, frozenset[str]] = dict.fromkeys(RequestState, frozenset())
 for _transition in TRANSITIONS:
     MOVES[_transition.old] |= {_transition.new}
 
 
 def transitions_from(state: str, verb: Verb) -> list[Transition]:
-    """Return the moves of `verb` from `state`; if there are several,
-    their guards distinguish them.
-    """
+    """Return the moves of `verb` from `state`. Guards distinguish several moves."""
     return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
 
 

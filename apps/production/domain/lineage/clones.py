@@ -27,9 +27,7 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A value that a workflow type has no argument for: the request or stage it was of, its name,
-    and its text.
-    """
+    """A value that a workflow type has no argument for, with the request or stage it came from."""
 
     place: str
     name: str
@@ -41,8 +39,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Refit:
-    """Content converted to a version of a workflow type, with notes on what changed,
-    and what was left out.
+    """Content converted to a version of a workflow type.
+
+    `changed` are notes on the changes; `left_out` are the values that were dropped.
     """
 
     content: RequestContent
@@ -55,11 +54,11 @@ class Refit:
 
 
 def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
-    """Return the name for new output: that of the next version (`a_v3.x` becomes `a_v4.x`,
-    `a` becomes `a_v2`).
+    """Return the name of the next version of an output.
 
-    `releases` maps the releases of the original to those used now. A release in the name is not a
-    version of the dataset; if the release changed, the name changes only in it.
+    `a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`. `releases` maps the releases of the original to
+    those used now. A release in the name is not a version of the dataset; if the release changed,
+    only the release in the name changes.
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
     plain = name.replace("_", ".")
@@ -85,10 +84,10 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
 
 
 def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
-    """Return start and end of each release in a text; of two at the same start,
-    those of the longer one.
+    """Return start and end of each release in a text.
 
-    A release is found only between characters that are neither letters nor digits.
+    At the same start, the longest release counts. A release must stand between characters that are
+    neither letters nor digits.
     """
     places = []
     at = 0
@@ -117,8 +116,9 @@ def _next_names(content: RequestContent, original: RequestContent) -> dict[str, 
 
 
 def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
-    """Return content with new names for the outputs that `taken` also has,
-    and for inputs that read them.
+    """Return content with new names for outputs that `taken` also has.
+
+    Inputs that read these outputs change too.
     """
     new = _next_names(content, taken)
     renamed = []
@@ -146,9 +146,9 @@ def taken_names(request: Request) -> list[tuple[str, str]]:
 def clone_request(
     *, request: Request, by: User, at: datetime, next_names: bool = False
 ) -> tuple[Request, list[str]]:
-    """Create a draft with the content of a request; return it with notes on what was dropped.
+    """Create a draft with the content of a request. Return it with notes on dropped values.
 
-    A past deadline is cleared; with `next_names` outputs get new names. Raises `NotAllowed`,
+    A past deadline is cleared. With `next_names`, outputs get new names. Raises `NotAllowed`,
     `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):
@@ -172,7 +172,7 @@ def take_next_names(
 ) -> Request:
     """Rename the outputs of a clone that its original also writes.
 
-    Raises what `save_draft` raises.
+    Raises the errors of `save_draft`.
     """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
@@ -184,8 +184,9 @@ def take_next_names(
 
 
 def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refit:
-    """Convert content to the newest version of its type,
-    or to the general type if its own is disabled.
+    """Convert content to the newest version of its type, or of the general type.
+
+    The general type is used if the type of the content is disabled.
     """
     old = content.workflow
     before = content.workflow.number if version is None else version
@@ -208,7 +209,7 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
 
 
 def fit(content: RequestContent, new: Workflow) -> Refit:
-    """Convert content to a workflow type, with what it leaves out."""
+    """Convert content to a workflow type, and list the values that it has no argument for."""
     changed: list[str] = []
     lost: list[LeftOut] = []
     old = content.workflow
@@ -236,8 +237,9 @@ def _fitting(
     place: str,
     lost: list[LeftOut],
 ) -> dict[str, Value]:
-    """Return the arguments that the new type declares;
-    append to `lost` others that differ from their old default.
+    """Return the arguments that the new type declares.
+
+    Other arguments are appended to `lost` if they differ from their old default.
     """
     kept: dict[str, Value] = {}
     for name, value in arguments.items():

@@ -1,6 +1,4 @@
-"""Combining the contents of several requests into one with the same sums,
-if they ask for the same thing.
-"""
+"""Combining the contents of several requests for the same thing into one with the same totals."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +38,7 @@ class Combination:
 
 
 def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
-    """Return why two requests cannot be combined; empty if they can."""
+    """Return why two requests cannot be combined. Empty if they can."""
     a = first.content
     b = second.content
     if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
@@ -57,7 +55,7 @@ def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
 
 
 def combine(requests: Sequence[KeyedContent]) -> Combination:
-    """Combine requests; title and output names are those of the first. Raises `InvalidFields`."""
+    """Combine requests. Title and output names come from the first. Raises `InvalidFields`."""
     if not 2 <= len(requests) <= MAX_COMBINED:
         raise InvalidFields({"requests": [f"Choose from 1 to {MAX_COMBINED - 1} other requests."]})
     contents = [request.content for request in requests]
@@ -115,7 +113,7 @@ def _stage_obstacles(mine: StageContent, theirs: StageContent) -> Iterator[str]:
 
 
 def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
-    """Yield which inputs are parts of a dataset of which other parts are missing."""
+    """Yield inputs that are parts of a dataset whose other parts are missing."""
 
     def inputs(content: RequestContent) -> list[str]:
         return [name for _, name in outside(content)]
@@ -134,8 +132,9 @@ def _difference(title: str, mine: Any, theirs: Any) -> str:
 
 
 def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
-    """Yield why the inputs cannot be combined: they must be one dataset,
-    and not the same part of it twice.
+    """Yield why the inputs cannot be combined.
+
+    They must belong to one dataset, and no part of it may be read twice.
     """
     if sources(a) != sources(b):
         yield "Their stages read each other in a different order."
@@ -173,9 +172,7 @@ def _are_parts(names: Sequence[str]) -> bool:
 
 
 def _whole(names: Sequence[str]) -> str | None:
-    """Return the name if all are equal, that of the whole dataset if these are all of its parts;
-    else None.
-    """
+    """Return the common name, or that of the dataset if these are all of its parts; else None."""
     if len(set(names)) == 1:
         return names[0]
     part = _PART.fullmatch(names[0])
@@ -189,7 +186,7 @@ def _name(names: Sequence[str]) -> str:
 
 
 def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageContent:
-    """Return the combined stage of those at the same position."""
+    """Return the stage that combines the stages at one position."""
     arguments = {name: value for name, value in alike[0].arguments.items() if name != FILES}
     counts = []
     for stage in alike:
@@ -217,7 +214,7 @@ def _largest(values: Iterable[int | None]) -> int | None:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """Return the sum; None if a count is unknown."""
+    """Return the sum, or None if a count is unknown."""
     known = list(counts)
     return None if None in known else sum(count or 0 for count in known)
 
@@ -242,7 +239,7 @@ def _common(mine: Runs, theirs: Runs) -> int | None:
 
 
 def _union(runs_of_all: Iterable[Runs]) -> Runs:
-    """Return the runs of all, with adjacent ranges merged."""
+    """Return all runs, with adjacent ranges merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(chain.from_iterable(runs_of_all)):
         if merged and first == merged[-1][1] + 1:

@@ -1,6 +1,4 @@
-"""Datasets of the parts of a split request, which the portal defines if the catalogue
-supports it.
-"""
+"""Datasets of the parts of a split request, which the portal defines in some catalogues."""
 
 import logging
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from apps.production.models import DatasetPart, Request
 
 log = logging.getLogger(__name__)
 
-#: Retry after a catalogue error.
+#: The time until a retry after a catalogue error.
 _RETRY_AFTER = timedelta(minutes=5)
 
 
@@ -44,7 +42,8 @@ def order_parts(
             )
             rows.append(row)
 
-    unique_rows = {(row.request_id, row.name): row for row in rows}  # two stages may read the same
+    # Two stages may read the same dataset.
+    unique_rows = {(row.request_id, row.name): row for row in rows}
     if unique_rows:
         DatasetPart.objects.bulk_create(unique_rows.values())
         enqueue("production.define_waiting")
@@ -52,9 +51,9 @@ def order_parts(
 
 
 def define_parts(*, at: datetime) -> int:
-    """Define the due parts, and return how many were.
+    """Define the due parts, and return how many were defined.
 
-    Not in a transaction: safe to kill and run again.
+    It runs without a transaction, and can be killed and run again.
     """
     waiting = DatasetPart.objects.filter(defined_at=None, due_at__lte=at).exclude(
         request__state__in=CLOSED
@@ -95,8 +94,9 @@ def _define(row: DatasetPart, at: datetime) -> bool:
 
 
 def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
-    """List the files of the dataset once and divide them among all its parts;
-    return those of this part.
+    """Divide the files of a dataset among all its parts, and return those of this part.
+
+    The files are listed once.
     """
     listed = [file.name for file in catalogue.files_of(row.whole)]
     with transaction.atomic():

@@ -1,5 +1,6 @@
-"""Splitting and combining requests: the new ones are drafts, the old ones are superseded,
-and links record both.
+"""Splitting and combining requests.
+
+The new requests are drafts, the old ones are superseded, and links record both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,13 +42,13 @@ from apps.production.enums import (
 )
 from apps.production.models import Request, RequestLink, Stage
 
-#: The most requests offered for combining at a time, and links of one kind shown.
+#: How many requests are offered for combining at a time, and how many links of a kind are shown.
 OFFERED = 20
 MOST_SHOWN = 50
 
 
 def may_rearrange(user: User, request: Request) -> bool:
-    """Whether a user may split or combine a request: the same users may supersede it."""
+    """Whether a user may split or combine a request. The same users may supersede it."""
     return may(user, Actor.LIAISON_OR_APPROVER, request)
 
 
@@ -71,7 +72,7 @@ def refusal_to_rearrange(request: Request) -> str:
 
 
 def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
-    """Return the parts that a split would give. Raises `InvalidFields`, `InvalidTransition`."""
+    """Return the parts of a planned split. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
     planned = split(
@@ -93,7 +94,7 @@ def split_request(
     reason: str,
     version: int | None = None,
 ) -> list[Request]:
-    """Create drafts of the parts of a request, which is superseded; a draft is cancelled.
+    """Create drafts of the parts of a request, and supersede it. A draft is cancelled instead.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
     """
@@ -122,7 +123,7 @@ def split_request(
 
 
 def plan_combined(*, requests: Sequence[Request]) -> Combination:
-    """Return the combination of requests, titled like the first.
+    """Return the combination of requests, with the title of the first.
 
     Raises `InvalidFields`, `InvalidTransition`.
     """
@@ -146,11 +147,10 @@ def combine_requests(
     reason: str,
     versions: Mapping[str, int] | None = None,
 ) -> Request:
-    """Create one draft of several requests, which it supersedes; drafts are cancelled.
+    """Combine several requests into one draft, and supersede them. Drafts are cancelled instead.
 
-    `versions`: as seen, by key.
-
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
+    `versions` are the versions that the user saw, by key. Raises `NotAllowed`, `InvalidFields`,
+    `InvalidTransition` if jobs were submitted, `StaleState`.
     """
     if len({request.pk for request in requests}) != len(requests) or len(requests) > MAX_COMBINED:
         raise InvalidFields({"requests": [f"Choose at most {MAX_COMBINED} requests, each once."]})
@@ -175,7 +175,7 @@ def combine_requests(
 
 
 def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
-    """Copy the priority that the OPG has set for the whole to a part; its approvers see it."""
+    """Copy the priority that the OPG set for the whole to a part, so that its approvers see it."""
     level = whole.level
     if not level:
         return
@@ -202,8 +202,9 @@ def _allowed(by: User, requests: Sequence[Request]) -> None:
 
 
 def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
-    """Lock the rows in the order of their keys, and return their current state in the order of
-    `versions`.
+    """Lock the rows in the order of their keys, and return them in the order of `versions`.
+
+    Raises `StaleState` if a request has changed.
     """
     rows = with_stages(Request.objects.select_for_update(of=("self",)))
     rows = rows.filter(pk__in=[request.pk for request in versions])
@@ -243,8 +244,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A page of requests to combine with, matching ones first;
-    `older` is the start of the next page, 0 at the end.
+    """A page of requests to combine with, combinable ones first.
+
+    `older` is where the next page starts, 0 at the end.
     """
 
     rows: list[Candidate]
@@ -254,10 +256,10 @@ class Candidates:
 def candidates_for(
     request: Request, user: User, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
 ) -> Candidates:
-    """Return the newest requests without jobs of this experiment, type and length,
-    and the chosen ones.
+    """Return a page of the newest candidates for combining, and the chosen ones.
 
-    `text` filters by key or title, `before` by primary key.
+    They are requests before production with the same experiment, type and number of stages. `text`
+    filters by key or title, `before` by primary key.
     """
     rows = Request.objects.visible_to(user).filter(
         experiment=request.experiment_id, state__in=BEFORE_PRODUCTION
@@ -284,9 +286,8 @@ def candidates_for(
     rows_shown = []
     for other in (shown[pk] for pk in order if pk in shown):
         late = refusal_to_rearrange(other)
-        theirs = KeyedContent(
-            other.key, content_of(other, services=False)
-        )  # services never prevent combining
+        # Services never prevent combining, so they are not read.
+        theirs = KeyedContent(other.key, content_of(other, services=False))
         reasons = [late] if late else obstacles(mine, theirs)
         if not may_rearrange(user, other):
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
@@ -297,14 +298,14 @@ def candidates_for(
 
 @dataclass(frozen=True)
 class Related:
-    """A related request, the relation in words, and a note such as which part it is."""
+    """A related request, a label for the relation, and a note such as the part it is."""
 
     words: str
     request: Request
     note: str = ""
 
 
-#: The relation by kind of link, and whether the other request is the later one.
+#: The label of the relation by kind of link and by whether the other request is the later one.
 _WORDS = {
     (LinkKind.SPLIT, True): "Split into",
     (LinkKind.SPLIT, False): "Split from",

@@ -1,6 +1,4 @@
-"""Splitting the content of a request into parts whose sums equal the original: by runs, by files,
-by events.
-"""
+"""Splitting a request by runs, files or events into parts whose totals equal the original."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,8 +14,8 @@ from apps.production.domain.types.arguments import Runs, Value, runs_text
 from apps.production.domain.types.fields import REQUEST
 
 MAX_PARTS = 50
-#: Divided among the parts besides events and jobs: an argument of some stages, and one of the
-#: request.
+#: Quantities divided among the parts besides events and jobs: an argument of some stages, and one
+#: of the request.
 FILES = "files"
 SEED = "first_seed"
 
@@ -36,23 +34,25 @@ class Part:
 
 @dataclass(frozen=True)
 class Cut:
-    """Part `i` ends with number `ends[i]` of `total`; quantities are divided in proportion."""
+    """A division of `total` units: part `i` ends with unit `ends[i]`.
+
+    Other quantities are divided in proportion.
+    """
 
     total: int
     ends: tuple[int, ...]
 
     def share(self, quantity: int) -> list[int]:
-        """Return whole shares that follow the cut as closely as possible;
-        their sum is the quantity.
-        """
+        """Divide a quantity into whole shares in proportion to the parts. They add up to it."""
         reached = [quantity * end // self.total for end in (0, *self.ends)]
         return [after - before for before, after in pairwise(reached)]
 
 
 @dataclass(frozen=True)
 class Split:
-    """The parts in order, notes for the user, and whether the portal defines the datasets that
-    the parts read.
+    """The parts in order, and notes for the user.
+
+    `defines` is whether the portal defines the datasets that the parts read.
     """
 
     parts: list[Part]
@@ -62,7 +62,7 @@ class Split:
 
 
 def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
-    """Return the units by which a request can be split, with how many of each it has."""
+    """Return the units by which a request can be split, with the number of each."""
     files = 0
     events = 0
     for stage in content.stages:
@@ -77,7 +77,7 @@ def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
 
 
 def refusal_to_split(content: RequestContent) -> str:
-    """Return why a scan, or a request of this type, can never be split, or an empty text."""
+    """Return why a scan or a request of this type can never be split, or an empty text."""
     if content.scan.strip():
         return (
             "Its jobs are divided among the points of its parameter scan. Clone it with fewer "
@@ -93,9 +93,10 @@ def refusal_to_split(content: RequestContent) -> str:
 
 
 def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = False) -> Split:
-    """Split into parts of `size` runs, files or events each; the last part has the remainder.
+    """Split content into parts of `size` runs, files or events each.
 
-    `defines`: the portal will define the datasets that the parts read. Raises `InvalidFields`.
+    The last part has the remainder. `defines` is whether the portal will define the datasets that
+    the parts read. Raises `InvalidFields`.
     """
     _check(content, by, size)
     total = split_counts(content)[by]
@@ -225,8 +226,9 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
 def _with_names(
     stages: tuple[StageContent, ...], suffix: str, by: SplitUnit
 ) -> tuple[StageContent, ...]:
-    """Rename the outputs of a part, and the inputs from outside unless run numbers distinguish
-    the parts.
+    """Rename the outputs of a part and the inputs that differ between parts.
+
+    Inputs from outside keep their name if run numbers distinguish the parts.
     """
     own = {stage.output_dataset for stage in stages}
     renamed = []
@@ -244,7 +246,7 @@ def _with_names(
 
 
 def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
-    """Yield number and input of each stage that reads a dataset from outside the request."""
+    """Yield the number and input of each stage that reads a dataset from outside the request."""
     for position, (stage, source) in enumerate(
         zip(content.stages, sources(content), strict=True), start=1
     ):

@@ -32,7 +32,7 @@ def may_manage(user: User, experiment_id: int) -> bool:
 
 @transaction.atomic
 def save_template(*, request: Request, name: str, by: User, at: datetime) -> RequestTemplate:
-    """Save a request as a template, replacing one of this name.
+    """Save a request as a template, and replace an existing one of this name.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
@@ -86,7 +86,7 @@ def rename_template(
 
 @transaction.atomic
 def delete_template(*, template: RequestTemplate, by: User, at: datetime) -> None:
-    """Delete a template; requests made from it stay. Raises `NotAllowed`."""
+    """Delete a template. Requests that were made from it stay. Raises `NotAllowed`."""
     _check_manager(by, template)
     publish(kind="template.deleted", target=template, by=by, at=at)
     template.delete()
@@ -115,7 +115,7 @@ def content_from(template: RequestTemplate) -> Refit:
         workflow = replace(general(), key=template.workflow_key)
     data = template.content
 
-    # Arguments are kept as they are: `refit` reports those that no longer exist.
+    # Keep arguments as they are: `refit` reports those that no longer exist.
     bare = [{**stage, "arguments": {}} for stage in data["stages"]]
     content, _ = read_plain({**data, "arguments": {}, "stages": bare}, workflow)
     filled = []

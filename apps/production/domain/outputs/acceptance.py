@@ -15,15 +15,13 @@ from apps.production.models import Request, Stage, StageAcceptance
 
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
-    """Return the acceptances of stages of these requests by primary key of the stage,
-    in one query.
-    """
+    """Return the acceptances of these requests by primary key of the stage, in one query."""
     rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
     return {row.stage_id: row for row in rows.order_by("stage__request", "stage__position")}
 
 
 def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
-    """Return the acceptance of the stage at this position, if any."""
+    """Return the acceptance of the stage at this position, or None."""
     rows = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
     return rows.select_related("stage").first()
 
@@ -34,10 +32,9 @@ def record_acceptance(
 ) -> StageAcceptance:
     """Accept a stage with its completed jobs.
 
-    The caller locks the request and knows that no other jobs follow.
-
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if not running or
-    already accepted.
+    The caller locks the request and has checked that no other jobs follow. Raises `NotAllowed`,
+    `InvalidFields` for a missing reason, `InvalidTransition` if it is not running or already
+    accepted.
     """
     text = _checked(stage.request, by, reason)
     row, created = StageAcceptance.objects.get_or_create(
@@ -62,7 +59,7 @@ def withdraw_acceptance(
 ) -> None:
     """Wait for the missing jobs of a stage again. Jobs of later stages continue.
 
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if not running or not accepted.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if it is not running or not accepted.
     """
     current = (
         Request.objects.select_for_update(of=("self",))

@@ -1,6 +1,4 @@
-"""Files and events that stages read and wrote, as reported by jobs,
-and whether outputs are located.
-"""
+"""Files and events that stages read and wrote, as reported by jobs, and located outputs."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,9 +16,9 @@ from apps.production.models import OutputReport, Request, Stage, StageCounts, St
 
 QUANTITIES = ("files_in", "events_in", "files_out", "events_out")
 MOST = 10**13
-#: In these states jobs may report, and outputs may be marked as located.
+#: In these states, jobs may report and outputs may be marked as located.
 REPORTABLE = IN_PRODUCTION | {RequestState.QUEUED}
-#: An argument of type yes_no: whether the output of the stage must be located.
+#: An argument of type yes_no that states whether the output of the stage must be located.
 MUST_BE_LOCATED = "catalogued"
 
 
@@ -28,11 +26,10 @@ MUST_BE_LOCATED = "catalogued"
 def report_output(
     *, stage: Stage, key: str, counts: Mapping[str, int | None], by: User, at: datetime
 ) -> tuple[OutputReport, bool]:
-    """Store the counts of one job, and return whether the key is new;
-    the same key replaces its report.
+    """Store the counts of one job. Return the report and whether its key is new.
 
-    Raises `NotAllowed`, `InvalidTransition` if the request has no jobs in its state,
-    `InvalidFields`.
+    A report with the same key is replaced. Raises `NotAllowed`, `InvalidTransition` if the request
+    has no jobs in its state, `InvalidFields`.
     """
     _check_reporter(stage, by)
     key = key.strip()
@@ -54,7 +51,7 @@ def report_output(
 
 
 def count_reports(*, at: datetime) -> int:
-    """Update the counts of every stage with new reports; return how many stages."""
+    """Update the counts of every stage with new reports, and return the number of stages."""
     stages = list(
         OutputReport.objects.filter(counted=False)
         .order_by()
@@ -68,7 +65,10 @@ def count_reports(*, at: datetime) -> int:
 
 @transaction.atomic
 def _count_stage(stage_id: int, at: datetime) -> None:
-    """Mark reports, then count: one that commits in between stays unmarked until the next run."""
+    """Mark reports, then count the marked ones.
+
+    A report that commits in between stays unmarked until the next run.
+    """
     StageCounts.objects.get_or_create(stage_id=stage_id)
     StageCounts.objects.select_for_update().get(stage_id=stage_id)
     reports = OutputReport.objects.filter(stage_id=stage_id)
@@ -86,7 +86,7 @@ def counts_of(request: Request) -> dict[int, StageCounts]:
 
 @transaction.atomic
 def mark_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
-    """Record that the output of a stage is in the catalogue; repeating it changes nothing.
+    """Record that the output of a stage is in the catalogue. Repeating it changes nothing.
 
     Raises `NotAllowed`, `InvalidTransition` if the request has no output in its state,
     `InvalidFields`.
@@ -109,7 +109,7 @@ def must_be_located(stage: Stage) -> bool:
 
 
 def is_located(stage: Stage) -> bool:
-    """Whether the output of a stage is located, or need not be."""
+    """Whether the output of a stage is located or need not be located."""
     return not must_be_located(stage) or hasattr(stage, "location")
 
 

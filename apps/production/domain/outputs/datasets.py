@@ -16,12 +16,12 @@ from apps.core.domain.plugins import Registry, UnknownPlugin
 
 
 class CatalogueError(Exception):
-    """The catalogue is unavailable; the message gives the reason."""
+    """The catalogue is unavailable. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a dataset; `run` is its run number, if it has one."""
+    """A file of a dataset. `run` is its run number, if it has one."""
 
     name: str
     run: int | None = None
@@ -29,9 +29,9 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset in a catalogue; None where the catalogue has no value.
+    """A dataset in a catalogue. Values that the catalogue does not know are None.
 
-    `file_list` is for catalogues to keep.
+    `file_list` is for internal use by catalogues.
     """
 
     __pydantic_config__ = ConfigDict(strict=True)
@@ -52,17 +52,15 @@ class ListsFiles(Protocol):
     """A catalogue that can list the files of a dataset, as keep-up processing requires."""
 
     def files_of(self, name: str) -> list[DataFile]:
-        """Return the current files of a dataset; empty if it is unknown.
-
-        Raises `CatalogueError`.
-        """
+        """Return the current files of a dataset, none if it is unknown. Raises `CatalogueError`."""
         ...
 
 
 @runtime_checkable
 class DefinesDatasets(ListsFiles, Protocol):
-    """A catalogue in which the portal can define datasets of listed files,
-    for the parts of split requests.
+    """A catalogue in which the portal can define datasets from lists of files.
+
+    The parts of split requests need it.
     """
 
     def can_define(self) -> bool:
@@ -70,7 +68,7 @@ class DefinesDatasets(ListsFiles, Protocol):
         ...
 
     def define(self, name: str, whole: str, files: Sequence[str]) -> None:
-        """Define a dataset of these files of another one; repeating it changes nothing.
+        """Define a dataset of these files of another one. Repeating it changes nothing.
 
         Raises `CatalogueError`, also if a different dataset has this name.
         """
@@ -78,8 +76,9 @@ class DefinesDatasets(ListsFiles, Protocol):
 
 
 class DatasetCatalogue(Protocol):
-    """A catalogue of datasets, created with the part of the setting after its name and the
-    colon.
+    """A catalogue of datasets.
+
+    It is created with the part of the setting after the name and the colon.
     """
 
     def __init__(self, address: str) -> None: ...
@@ -95,7 +94,7 @@ CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
 
 
 def catalogue_of(setting: str) -> DatasetCatalogue | None:
-    """Return the catalogue of `name:address`; None for an empty setting.
+    """Return the catalogue for a setting `name:address`; None for an empty setting.
 
     Raises `CatalogueError`.
     """
@@ -117,7 +116,7 @@ def listing_fault(setting: str) -> str:
 
 
 def defining_catalogue(setting: str) -> DefinesDatasets | None:
-    """Return the catalogue if it lets the portal define datasets, else None.
+    """Return the catalogue if the portal may define datasets in it, else None.
 
     Raises `CatalogueError`.
     """
@@ -136,12 +135,11 @@ def may_define(setting: str) -> bool:
 
 
 class FileCatalogue:
-    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`,
-    read when it changes.
+    """A catalogue in a JSON file of `{"datasets": [{"name": …, "files": …, "events": …, …}]}`.
 
-    A dataset may also have a `file_list` of `{"name": …, "run": …}`. `"definitions": "parts.json"`
-    beside `datasets` names a file in the same directory, to which the portal writes the datasets
-    that it defines.
+    It is read again when it changes. A dataset may also have `size_bytes`, and a `file_list` of
+    `{"name": …, "run": …}`. `"definitions": "parts.json"` next to `datasets` names a file in the
+    same directory, to which the portal writes the datasets that it defines.
     """
 
     def __init__(self, address: str) -> None:
@@ -187,7 +185,7 @@ class FileCatalogue:
             raise CatalogueError(f"{path} cannot be written: {error}") from None
 
     def _definitions(self) -> Path | None:
-        """Return the file for definitions by the portal, if the catalogue names one."""
+        """Return the path of the file for definitions by the portal, or None."""
         beside = _read_now(self.path)[1]
         return self.path.with_name(beside) if beside else None
 
@@ -205,7 +203,7 @@ class _Content(BaseModel):
 
 
 def _read_now(path: Path) -> tuple[_Known, str]:
-    """Return what `_read` returns for the current file."""
+    """Return `_read` of the current file. Raises `CatalogueError`."""
     try:
         file_status = path.stat()
         return _read(path, file_status.st_mtime_ns, file_status.st_size)
@@ -215,7 +213,10 @@ def _read_now(path: Path) -> tuple[_Known, str]:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
-    """Return the datasets of a file, and the name of its file of definitions; empty for none."""
+    """Return the datasets of a file, and the name of its file of definitions or an empty text.
+
+    `changed` and `size` are part of the cache key.
+    """
     try:
         content = _Content.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -239,8 +240,9 @@ def _write(path: Path, content: object) -> None:
 
 
 def find_datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
-    """Return the catalogue's datasets of these names (None without a catalogue),
-    and any catalogue error.
+    """Return the datasets in the catalogue with these names, and any catalogue error.
+
+    The datasets are None without a catalogue.
     """
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)

@@ -1,3 +1,1 @@
-"""Which request comes first: score, order of the queue, manual moves, fair shares,
-expected start.
-"""
+"""The priority of requests: score, queue order, manual moves, fair shares, expected start."""

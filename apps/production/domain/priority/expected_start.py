@@ -1,4 +1,4 @@
-"""The expected start of a request: from the rate of recent starts and the requests ahead of it."""
+"""The expected start of a request, from the rate of recent starts and the requests ahead of it."""
 
 import math
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from apps.core.models import Event
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
-#: Starts within this many days count; fewer starts than this give no estimate.
+#: Starts within this many days count. With fewer starts than this, there is no estimate.
 LOOK_BACK_DAYS = 60
 FEWEST_STARTS = 3
-#: No estimate beyond this many days.
+#: An estimate beyond this many days is shown as unknown.
 MOST_DAYS = 1_000
 #: 80% of starts lie within this many standard deviations.
 _Z = 1.2816
@@ -24,8 +24,9 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Start:
-    """Earliest, likeliest and latest day of the start, and their basis; without days,
-    why they are unknown.
+    """Earliest, likeliest and latest day of the start, with their basis.
+
+    Without days, `basis` says why they are unknown.
     """
 
     early: date | None = None
@@ -47,8 +48,9 @@ class Start:
 
 
 def count_starts(state: QueueState, *, at: datetime) -> None:
-    """Count requests that left the queue for test or production, in the state,
-    which the caller saves.
+    """Count requests that left the queue for test or production.
+
+    The counts are set on the state, which the caller saves.
     """
     since = at - LOOK_BACK_DAYS * _DAY
     recent = Event.objects.filter(
@@ -67,10 +69,10 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 def expected_start(
     *, ahead: int, state: QueueState, at: datetime, held: str = "", starts_on: str = ""
 ) -> Start:
-    """Return the start of a request: today if a cluster `starts_on` which it starts has room for
-    it now.
+    """Return the expected start of a request.
 
-    Else by the current pace, with this many startable requests ahead of it.
+    It is today if the cluster `starts_on` has room for it now and starts it. Otherwise it follows
+    from the current pace and the number of startable requests ahead.
     """
     if held:
         return Start(basis=f"Unknown while {held}.", is_held=True)
@@ -97,10 +99,10 @@ def expected_start(
 
 
 def _turn(turn: int, starts: int, z: float) -> float:
-    """Return after how many mean intervals a turn comes: a quantile of F(2 turn,
-    2 starts) by Paulson's formula.
+    """Return the number of mean intervals until a turn.
 
-    Starts are random, at a rate that is itself estimated from `starts` of them.
+    It is a quantile of F(2 turn, 2 starts), by Paulson's formula. Starts are random, at a rate that
+    is itself estimated from `starts` of them.
     """
     a = 1 / (9 * turn)
     b = 1 / (9 * starts)

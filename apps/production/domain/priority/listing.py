@@ -1,5 +1,6 @@
-"""The queue as pages and API show it: lines with rank, score and expected start,
-in a fixed number of queries.
+"""The queue as pages and API show it: lines with rank, score and expected start.
+
+The number of queries is fixed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move, may_prioritise
 
 PAGE = 50
-#: The parts of the bar of a score, by term.
+#: The section of the score bar for each term.
 _PARTS = {
     "class": "level",
     "number": "level",
@@ -39,8 +40,9 @@ SHARE = "share.set"
 
 @dataclass(frozen=True)
 class Line:
-    """A request with the terms of its score, and its rank and expected start if it is in
-    the queue.
+    """A request with the terms of its score.
+
+    It has a rank and an expected start if it is in the queue.
     """
 
     request: Request
@@ -59,15 +61,13 @@ class Line:
 
     @property
     def core_seconds(self) -> float | None:
-        """Return the size, if it was estimated."""
+        """The estimated size, or None."""
         entry: QueueEntry | None = getattr(self.request, "queue_entry", None)
         return entry.core_seconds if entry else None
 
     @property
     def parts(self) -> dict[str, float]:
-        """Return the points of the score as a bar shows them;
-        those that are subtracted come last.
-        """
+        """The points of the score for the bar. Subtracted points come last."""
         parts = dict.fromkeys(_PARTS.values(), 0.0) | {"subtracted": 0.0}
         for term in self.terms:
             parts[_PARTS[term.key] if term.points > 0 else "subtracted"] += abs(term.points)
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True)
 class QueueLines:
-    """Lines that a user can see, after some rank; `total` counts the queue of all experiments."""
+    """Lines that a user can see, after some rank. `total` counts the queue of all experiments."""
 
     rows: list[Line]
     total: int
@@ -91,8 +91,9 @@ class QueueLines:
 
 
 def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
-    """Return a part of the queue as this user sees it;
-    ranks count the requests of all experiments.
+    """Return the part of the queue that this user sees after some rank.
+
+    Ranks count the requests of all experiments.
     """
     line = list(in_line().values_list("pk", "state", "experiment_id"))
     scope = scope_of(user)
@@ -139,8 +140,9 @@ def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
 
 
 def start_of(request: Request, *, at: datetime) -> Start | None:
-    """Return the expected start of a request; None if it is not in the queue or has no
-    score yet.
+    """Return the expected start of a request.
+
+    None if it is not in the queue or has no score yet.
     """
     entry = None
     if is_in_line(request):
@@ -175,8 +177,9 @@ def starts_in_order(
 
 
 def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[Start]:
-    """Return the expected start of each request behind this number of startable requests,
-    in two queries.
+    """Return the expected start of each request behind a number of startable requests.
+
+    It takes two queries.
     """
     state = queue_state()
     holds = experiments_on_hold()
@@ -205,7 +208,10 @@ def _start(
     at: datetime,
     held: str,
 ) -> Start:
-    """Return the start as forecast; computed while the request has no forecast yet, or is held."""
+    """Return the start from the forecast.
+
+    It is computed while the request has no forecast yet or is held.
+    """
     forecast = forecast_of(request)
     if forecast is None or held:
         return expected_start(
@@ -216,7 +222,7 @@ def _start(
 
 
 def queue_state() -> QueueState:
-    """Return the state of the queue, with its last change; empty before the first one."""
+    """Return the state of the queue with its last change. Empty before the first change."""
     return QueueState.objects.filter(pk=1).first() or QueueState()
 
 
@@ -260,8 +266,9 @@ def _held_by(request: Request, holds: set[int | None]) -> str:
 
 @dataclass(frozen=True)
 class QueueChange:
-    """A change of the queue by a user; key and reason are empty for a request that the reader
-    cannot see.
+    """A change of the queue by a user.
+
+    Key and reason are empty for a request that the reader cannot see.
     """
 
     event: Event
@@ -274,8 +281,9 @@ class QueueChange:
 
 
 def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
-    """Return the latest changes of the queue by users, newest first,
-    with what this user can see of them.
+    """Return the latest changes of the queue by users, newest first.
+
+    Details that this user cannot see are left out.
     """
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)

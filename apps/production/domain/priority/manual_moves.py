@@ -1,8 +1,8 @@
-"""Moving a request in the queue manually: to a rank, with a reason, until the move is undone.
+"""Manual moves of requests in the queue: to a rank, with a reason, until the move is undone.
 
-A move adds or subtracts the points needed for the rank. The request then stays ahead of the one it
-was moved ahead of, or behind the one it was moved behind, until a user moves either of them or sets
-its priority.
+A move adds or subtracts the points needed for the rank. The request then stays ahead of the request
+it was moved ahead of, or behind the request it was moved behind, until a user moves either of them
+or sets its priority.
 """
 
 from datetime import datetime
@@ -35,9 +35,9 @@ def move_request(
     version: int | None = None,
     seen_rank: int | None = None,
 ) -> int:
-    """Move a request to a rank; all others keep their order. Return its previous rank.
+    """Move a request to a rank, and return its previous rank. All others keep their order.
 
-    `version` is that of the queue, `seen_rank` the request's, as the user saw them. Raises
+    `version` is the version of the queue and `seen_rank` the rank that the user saw. Raises
     `NotAllowed`, `InvalidTransition` if it is not in the queue, `InvalidFields`, `StaleState`.
     """
     state = _lock(request, by, version)
@@ -84,9 +84,9 @@ def move_request(
 def undo_move(
     *, request: Request, by: User, at: datetime, reason: str, version: int | None = None
 ) -> int | None:
-    """Return a request to the place that its score gives it; return its new rank.
+    """Return a request to the place given by its score, and return its new rank.
 
-    Raises what `move_request` raises, and `InvalidTransition` if it was not moved.
+    Raises the errors of `move_request`, and `InvalidTransition` if it was not moved.
     """
     state = _lock(request, by, version)
     entry = (
@@ -111,7 +111,7 @@ def undo_move(
 
 
 def check_version(state: QueueState, version: int | None) -> None:
-    """Raise `StaleState` with the last change if the user saw the queue at an earlier version."""
+    """Raise `StaleState` with the last change if the user saw an earlier version of the queue."""
     if version not in {None, state.version}:
         raise StaleState(
             f"{state.changed_by} changed the queue in the meantime: {state.change}. Your "
@@ -145,7 +145,7 @@ def _lock(request: Request, by: User, version: int | None) -> QueueState:
 def _between(
     entry: QueueEntry, above: QueueEntry | None, below: QueueEntry | None, others: list[QueueEntry]
 ) -> tuple[float, float]:
-    """Return a key and tie between those of two adjacent entries."""
+    """Return a sort key and tie between those of two adjacent entries."""
     if above is None or below is None:
         near = above or below
         return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(

@@ -1,4 +1,4 @@
-"""Start and end of requests in the queue, in the order they have or would have."""
+"""Start and end of requests in the queue, in the current order or in another one."""
 
 from collections.abc import Iterable
 from datetime import date, datetime
@@ -19,9 +19,7 @@ from apps.production.models import QueueEntry
 
 
 def forecasts_in_order(entries: Iterable[QueueEntry], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecasts of queued requests by primary key, if this were their order;
-    in two queries.
-    """
+    """Return the forecasts of queued requests in this order by primary key, in two queries."""
     entries = list(entries)
     starts = starts_in_order(((entry.request, entry) for entry in entries), at=at)
     return {entry.pk: forecast_of_queued(entry, starts[entry.pk], at=at) for entry in entries}
@@ -35,9 +33,10 @@ def forecast_of_queued(
     priority_class: str = "",
     assumption: str = "",
 ) -> Forecast:
-    """Return start and end of a queued request; with an unknown start, the end if it started today.
+    """Return start and end of a queued request.
 
-    A request that is held, or far behind in the queue, has no end.
+    If the start is unknown, the end assumes a start today. A request that is on hold or far behind
+    in the queue has no end.
     """
     today: date = timezone.localdate(at)
     name = priority_class or (expected_class(entry.request) if entry else "")
@@ -57,9 +56,7 @@ def forecast_of_queued(
 
 
 def end_of_entry(entry: QueueEntry | None, start: Days) -> Days | None:
-    """Return the days on which a request ends that starts on these and takes as long as its
-    estimate.
-    """
+    """Return when a request ends that starts in this interval, based on its estimated duration."""
     if entry is None or entry.days is None:
         return None
     return end_after(start, entry.days_low or entry.days, entry.days, entry.days_high or entry.days)

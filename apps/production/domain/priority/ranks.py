@@ -1,6 +1,6 @@
 """The order of the queue: which requests are in it, and at which rank.
 
-Whatever starts jobs uses `startable`.
+Code that starts jobs uses `startable`.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ IN_LINE = Q(state=RequestState.QUEUED) | Q(
 
 
 def by_place(path: str = "") -> tuple[OrderBy, ...]:
-    """Return the ordering of the queue; `path` leads to the request, such as `request__`.
+    """Return the ordering of the queue. `path` leads to the request, such as `request__`.
 
-    A request without an entry comes last; it gets one within a minute.
+    A request without an entry comes last. It gets an entry within a minute.
     """
     return (
         F(f"{path}queue_entry__sort_key").desc(nulls_last=True),
@@ -34,9 +34,7 @@ def startable() -> RequestQuerySet[Request]:
 
 
 def in_line() -> RequestQuerySet[Request]:
-    """Return the requests with a rank, in order: queued ones,
-    and those put on hold while queued.
-    """
+    """Return the requests with a rank, in order: queued ones, and those put on hold there."""
     return Request.objects.filter(IN_LINE).order_by(*by_place())
 
 
@@ -46,7 +44,7 @@ def is_in_line(request: Request) -> bool:
 
 
 def queue_ranks() -> dict[int, int]:
-    """Return the rank of each request in the queue by primary key; rank 1 is next."""
+    """Return the rank of each request in the queue by primary key. Rank 1 is next."""
     return {pk: rank for rank, pk in enumerate(in_line().values_list("pk", flat=True), start=1)}
 
 
@@ -66,5 +64,5 @@ def entries_ahead(entry: QueueEntry) -> Any:
 
 
 def place_of(entry: QueueEntry) -> tuple[float, float, int]:
-    """Return the sort key of an entry, equal to the order of the database."""
+    """Return a sort key that orders entries as the database does."""
     return -entry.sort_key, entry.tie, entry.pk

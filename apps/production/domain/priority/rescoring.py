@@ -1,4 +1,4 @@
-"""Update scores: of one request when it changes, and of all periodically."""
+"""Update scores: of one request when it changes, and of all requests periodically."""
 
 import math
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from apps.production.domain.priority.score import Facts, as_data, sort_key, term
 from apps.production.enums import SCORED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 
-#: The size of a request is estimated again after this time, as there are more past jobs then.
+#: How long an estimated size stays valid. Later there are more past jobs to estimate from.
 SIZE_LIFETIME = timedelta(days=1)
-#: The most sizes estimated, and missing entries added, per run of `rescore_all`.
+#: How many sizes are estimated, and how many missing entries are added, per run of `rescore_all`.
 MOST_SIZED = 50
 MOST_MISSING = 300
 
@@ -32,8 +32,9 @@ def lock_queue() -> QueueState:
 
 @transaction.atomic
 def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
-    """Update the entry of a request, locked by the caller;
-    delete it once the request is past production.
+    """Update the entry of a request, which the caller has locked.
+
+    The entry is deleted once the request is past production.
     """
     lock_queue()
     if request.state not in SCORED:
@@ -54,7 +55,7 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
 
 @transaction.atomic
 def reset_position(*, request: Request) -> None:
-    """Discard the manual position of a request, and those of others relative to it."""
+    """Discard the manual position of a request, and positions of others relative to it."""
     lock_queue()
     release_neighbours(request)
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).first()
@@ -64,9 +65,7 @@ def reset_position(*, request: Request) -> None:
 
 
 def release_neighbours(request: Request) -> None:
-    """Let requests moved ahead of this one or behind it keep their points,
-    but no longer follow it.
-    """
+    """Detach requests that were moved ahead of this one or behind it. They keep their points."""
     QueueEntry.objects.filter(ahead_of=request).update(ahead_of=None)
     QueueEntry.objects.filter(behind=request).update(behind=None)
 
@@ -82,8 +81,9 @@ def clear_manual_move(entry: QueueEntry) -> None:
 
 @transaction.atomic
 def rescore_all(*, at: datetime) -> int:
-    """Add missing entries, delete stale ones, score all and keep manual moves;
-    return how many changed.
+    """Add missing entries, delete stale ones, and rescore all. Return how many changed.
+
+    Manual moves are kept.
     """
     QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
     missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
@@ -106,7 +106,7 @@ _SIZE_FIELDS = [
 
 @transaction.atomic
 def rescore_entries(*, at: datetime) -> int:
-    """Score the existing entries and keep manual moves; return how many changed."""
+    """Rescore the existing entries and keep manual moves. Return how many changed."""
     state = lock_queue()
     shares = read_shares()
     entries = list(QueueEntry.objects.select_related("request__experiment"))
@@ -128,10 +128,10 @@ def rescore_entries(*, at: datetime) -> int:
 
 
 def keep_promises(entries: Iterable[QueueEntry]) -> None:
-    """Move manually moved entries that fell behind the one they were moved ahead of,
-    or passed the one ahead of them.
+    """Restore the order of manually moved entries.
 
-    Each goes next to the other; of several, the one moved last goes nearest.
+    An entry that fell behind the entry it was moved ahead of, or passed the one it was moved
+    behind, is placed next to it. If there are several, the one moved last is the nearest.
     """
     by_pk = {}
     for entry in entries:
@@ -164,15 +164,13 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
 
 @transaction.atomic
 def forget_sizes(*, experiment_id: int) -> None:
-    """Have the sizes of an experiment's entries estimated again with the next run:
-    there are other past jobs.
-    """
+    """Mark the sizes of an experiment's entries for a new estimate, as its past jobs changed."""
     lock_queue()
     QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
 
 
 def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
-    """Return what the score of an entry is computed from."""
+    """Return the facts from which the score of an entry is computed."""
     request = entry.request
     return Facts(
         priority_class=request.priority_class,
@@ -190,7 +188,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
 
 
 def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
-    """Compute terms, points and key of an entry, without saving it."""
+    """Compute terms, points and sort key of an entry, without saving it."""
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
     entry.is_queued = is_in_line(entry.request)
     entry.terms = as_data(terms)
@@ -203,8 +201,9 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 
 
 def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
-    """Set the size from the estimate, or from requested jobs and wall time with one core
-    per job.
+    """Set the size from the estimate, or else from requested jobs and wall time.
+
+    The second way assumes one core per job.
     """
     content = content_of(request)
     estimate = estimate_for(content, entry.request.experiment, at)

@@ -1,8 +1,7 @@
-"""How priority is computed: the points that each fact gives to the score of a request
-(docs/priority.md).
+"""The computation of priority: the points that each fact adds to the score of a request.
 
-No database access here. Every term except waiting is bounded, so every request reaches the top
-eventually.
+See docs/priority.md. This module does not access the database. Every term except waiting is
+bounded, so every request reaches the top eventually.
 """
 
 import math
@@ -12,14 +11,14 @@ from datetime import UTC, date, datetime, timedelta
 
 from apps.production.enums import RequestedPriority
 
-#: Points of the class that the OPG sets; without one, normal.
+#: Points of the class set by the OPG. Without one, the class is normal.
 CLASS_POINTS = {
     RequestedPriority.LOW: 0.0,
     RequestedPriority.NORMAL: 40.0,
     RequestedPriority.HIGH: 80.0,
     RequestedPriority.URGENT: 160.0,
 }
-#: Points of the priority that the experiment requests.
+#: Points of the priority requested by the experiment.
 REQUESTED_POINTS = {
     RequestedPriority.LOW: -5.0,
     RequestedPriority.NORMAL: 0.0,
@@ -28,7 +27,7 @@ REQUESTED_POINTS = {
 }
 USUAL_NUMBER = 5
 NUMBER_POINTS = 4.0
-#: One point for each day of slack fewer than these before the deadline.
+#: The deadline gives one point for each day by which the slack is below this many days.
 DEADLINE_DAYS = 40.0
 #: Small requests come first: all points up to the first size in core-hours, none from the second.
 SIZE_POINTS = 15.0
@@ -43,9 +42,9 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a score is computed from.
+    """The facts from which a score is computed.
 
-    `share` and `used` are parts of all production, 0 to 1; None is unknown.
+    `share` and `used` are fractions of all production, 0 to 1; None is unknown.
     """
 
     priority_class: str = ""
@@ -84,7 +83,7 @@ def terms_of(facts: Facts, *, today: date) -> list[Term]:
 
 
 def waiting_term(submitted_at: datetime, at: datetime) -> Term:
-    """Return the points of waiting, which grow without bound."""
+    """Return the points for waiting, which grow without bound."""
     days = (at - submitted_at) / _DAY
     why = f"{_days(days)} since it was submitted; {WAITING_POINTS_PER_DAY:g} points for each."
     return Term("waiting", "Waiting", WAITING_POINTS_PER_DAY * days, why)
@@ -99,10 +98,9 @@ def total(terms: Iterable[Term]) -> float:
 
 
 def sort_key(points: float, submitted_at: datetime) -> float:
-    """Return a key that orders requests as their scores do at any time:
-    waiting adds the same to all.
+    """Return a key with the same order as the scores at any time, since all scores grow equally.
 
-    It is rounded, so that computing it again gives the same.
+    It is rounded, so that computing it again gives the same key.
     """
     return round(points - WAITING_POINTS_PER_DAY * ((submitted_at - _EPOCH) / _DAY), 6)
 

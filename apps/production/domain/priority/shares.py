@@ -1,6 +1,4 @@
-"""Fair shares of experiments: their use, setting them,
-and the ranks that other shares or priorities would give.
-"""
+"""Fair shares of experiments: use, changes, and ranks under other shares or priorities."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,9 +35,7 @@ from apps.production.permissions import may_set_shares
 
 @dataclass(frozen=True)
 class ShareRow:
-    """An experiment's share as a page shows it: weight, the part it should have,
-    and the part it used.
-    """
+    """An experiment's share as a page shows it: weight, due part and used part."""
 
     experiment: Experiment
     weight: int
@@ -70,10 +66,9 @@ def share_rows(shares: Shares | None = None) -> list[ShareRow]:
 def set_shares(
     *, weights: Mapping[int, int], by: User, at: datetime, reason: str, version: int | None = None
 ) -> list[Experiment]:
-    """Set weights by experiment, rescore the queue,
-    and return the experiments whose weight changed.
+    """Set weights by experiment, rescore the queue, and return the experiments that changed.
 
-    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`,
+    `version` is the version of the queue that the user saw. Raises `NotAllowed`, `InvalidFields`,
     `StaleState`.
     """
     if not may_set_shares(by):
@@ -112,7 +107,7 @@ def set_shares(
 
 
 def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
-    """Return the weights of all experiments, with these applied.
+    """Return the weights of all experiments after these changes.
 
     Raises `InvalidFields` by key of the experiment.
     """
@@ -133,7 +128,7 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
 def what_if_shares(
     weights: Mapping[int, int], *, at: datetime
 ) -> tuple[list[ShareRow], list[Shift]]:
-    """Return the shares that these weights would give, and what they would change.
+    """Return the shares under these weights, and the changes they would cause.
 
     Raises `InvalidFields`.
     """
@@ -144,15 +139,17 @@ def what_if_shares(
 def what_if_level(
     request: Request, *, priority_class: str, number: int | None, at: datetime
 ) -> int | None:
-    """Return the rank that a request would have with this class and number;
+    """Return the rank that a request would have with this class and number.
+
     None if it is not in the queue.
     """
     return _ranks_with(_queued(request), [priority_class], number, at).get(priority_class)
 
 
 def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
-    """Return the rank that a request would have in each class, most urgent first;
-    empty outside the queue.
+    """Return the rank that a request would have in each class, most urgent first.
+
+    Empty outside the queue.
     """
     ranks = _ranks_with(
         _queued(request), [*reversed(RequestedPriority.values)], request.priority, at
@@ -162,7 +159,7 @@ def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a class would give a request: its rank, and start and end as far as they are known."""
+    """The rank of a request in a class, and its start and end if known."""
 
     rank: int
     forecast: Forecast
@@ -171,7 +168,7 @@ class Prospect:
 def prospects_if_approved(
     request: Request, estimate: Estimate, *, at: datetime
 ) -> dict[str, Prospect]:
-    """Return by class what a request with this estimate would have if it were approved now."""
+    """Return the prospect of a request by class, if it were approved now with this estimate."""
     entry = _entry_if_approved(request, estimate)
     prospects = _prospects(
         [(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED
@@ -182,8 +179,9 @@ def prospects_if_approved(
 def forecasts_if_approved(
     estimates: Sequence[tuple[Request, Estimate]], *, at: datetime
 ) -> list[Forecast]:
-    """Return what each request would have if it alone were approved now as requested,
-    in a fixed number of queries.
+    """Return the forecast of each request, if it alone were approved now as requested.
+
+    The number of queries is fixed.
     """
     entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
     prospects = _prospects(
@@ -195,9 +193,9 @@ def forecasts_if_approved(
 def with_expected_end(
     estimate: Estimate, request: Request, *, start: Days | None, at: datetime
 ) -> Estimate:
-    """Return the estimate with the end that all pages show, and its expected `start`, if known.
+    """Return the estimate with the end that all pages show, and with the expected `start` if known.
 
-    Before the approval, both are those if it were approved now as requested.
+    Before approval, both are those of a request approved now as requested.
     """
     if request.state not in SIGNED:
         return estimate.with_forecast(forecasts_if_approved([(request, estimate)], at=at)[0])
@@ -208,8 +206,9 @@ def with_expected_end(
 
 
 def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]:
-    """Return what a queued request has in its class, and would have in each higher one;
-    empty if there is none.
+    """Return the prospects of a queued request in its own class and in each higher one.
+
+    Empty if it is not queued or has no higher class.
     """
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
@@ -219,7 +218,7 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     prospects = dict(
         zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
     )
-    # In its own class it has what is stored, which may rest on a manual move or on a free cluster.
+    # In its own class the stored values apply, which may depend on a manual move or a free cluster.
     rank = rank_of(request)
     stored = forecast_of(request)
     if rank is not None and stored is not None:
@@ -230,7 +229,7 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
 def request_of_draft(
     request: Request | None, experiment: Experiment, content: RequestContent
 ) -> Request:
-    """Return an unsaved request with what its place in the queue would depend on."""
+    """Return an unsaved request with the fields that decide its place in the queue."""
     return Request(
         pk=request.pk if request else None,
         experiment=experiment,
@@ -250,7 +249,7 @@ def prospects_of_draft(
     request: Request | None,
     at: datetime,
 ) -> dict[str, Prospect]:
-    """Return by class what a request with this content would have if it were approved in it now."""
+    """Return the prospect by class, if a request with this content were approved now."""
     return prospects_if_approved(request_of_draft(request, experiment, content), estimate, at=at)
 
 
@@ -269,7 +268,7 @@ def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
 def _prospects(
     entries: Sequence[tuple[QueueEntry, str]], at: datetime, *, assumption: str = ""
 ) -> list[Prospect]:
-    """Return what each entry would have in its class, in a fixed number of queries."""
+    """Return the prospect of each entry in its class, in a fixed number of queries."""
     numbered = [(entry, name, entry.request.priority) for entry, name in entries]
     ahead = _count_ahead(numbered, at)
     behind = []
@@ -297,8 +296,9 @@ def _queued(request: Request) -> QueueEntry | None:
 def _ranks_with(
     entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime
 ) -> dict[str, int]:
-    """Return the rank of an entry with each of these classes, in one query;
-    empty without an entry.
+    """Return the rank of an entry with each of these classes, in one query.
+
+    Empty without an entry.
     """
     if entry is None:
         return {}
@@ -309,8 +309,9 @@ def _ranks_with(
 def _count_ahead(
     entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime
 ) -> list[tuple[int, int]]:
-    """Return how many requests would be ahead of each entry with this class and number,
-    and how many can start.
+    """Return how many requests would be ahead of each entry, and how many of these can start.
+
+    Each entry has a class and a number to count with.
     """
     shares = read_shares()
     today = timezone.localdate(at)

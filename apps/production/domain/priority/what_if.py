@@ -1,4 +1,4 @@
-"""What a change of the queue would do, before it is saved: ranks, starts and ends.
+"""Effects of a change of the queue before it is saved: ranks, starts and ends.
 
 Nothing is written.
 """
@@ -23,7 +23,7 @@ from apps.production.models import QueueEntry, Request
 
 @dataclass(frozen=True)
 class RankChange:
-    """A request whose rank would change: its rank now, and then."""
+    """A request whose rank would change, with its current and its new rank."""
 
     request: Request
     now: int
@@ -60,9 +60,9 @@ class Shift(RankChange):
 def if_level(
     request: Request, *, priority_class: str | None, priority: int | None, at: datetime
 ) -> list[Shift]:
-    """Return what another class or number would change; None keeps the current one.
+    """Return the shifts under another class or number; None keeps the current one.
 
-    Discards the manual position.
+    The manual position is discarded.
     """
     now = _queue()
     then = [copy(entry) for entry in now]
@@ -86,7 +86,7 @@ def if_level(
 
 
 def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
-    """Return what moving a request to a rank would change; the others keep their order."""
+    """Return the shifts if a request moved to a rank. The others keep their order."""
     now = _queue()
     then = [entry for entry in now if entry.pk != request.pk]
     then[max(0, to_rank - 1) : max(0, to_rank - 1)] = [
@@ -96,7 +96,7 @@ def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
 
 
 def if_shares(weights: Mapping[int, int], *, at: datetime) -> list[Shift]:
-    """Return what these weights of all experiments would change."""
+    """Return the shifts under these weights of all experiments."""
     shares = replace(read_shares(), weights=weights)
     now = _queue()
     then = [copy(entry) for entry in now]

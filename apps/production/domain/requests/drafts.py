@@ -44,7 +44,7 @@ from apps.production.enums import EDITABLE, SCORED, SIGNED, Actor, RequestState,
 from apps.production.models import FormKey, Request, RequestCounter, Stage
 from apps.statusboard.models import Service
 
-#: The key in the form of a new request that identifies its draft.
+#: The key that identifies the draft in the form of a new request.
 _FORM_KEY = re.compile(r"[A-Za-z0-9]{16,64}")
 
 
@@ -58,10 +58,12 @@ def create_draft(
     origin: dict[str, Any] | None = None,
     editor_ids: Iterable[int] = (),
 ) -> Request:
-    """Create a draft with the experiment's next key. Raises `NotAllowed`, `InvalidFields`.
+    """Create a draft with the experiment's next key.
 
-    `origin`, the event data, names the requests it was made from; the caller has checked
+    `origin` is event data that names the requests it was made from; the caller has checked the
     permissions for these. `editor_ids` are the users who wrote their content.
+
+    Raises `NotAllowed`, `InvalidFields`.
     """
     if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
@@ -94,15 +96,16 @@ def save_draft(
     typing: bool = False,
     experiment: Experiment | None = None,
 ) -> Request:
-    """Save the content of a request that the user saw at `version`;
-    does nothing if nothing changed.
+    """Save the content of a request that the user saw at `version`, if it changed.
 
-    A draft, which was never submitted, can change its workflow type, and its experiment, which
-    changes its key. A material change after submission withdraws all signatures and starts the
-    checks again. With a reason, the deadline alone can also be postponed until the request is
-    closed. With `typing`, consecutive saves of a draft by one user make one event; only drafts can
-    be saved this way. Raises `NotAllowed`, `InvalidTransition` if it is no longer editable,
-    `InvalidFields`, and `StaleState` if it changed since that version.
+    A draft that was never submitted can change its workflow type, and its experiment, which changes
+    its key. A material change after submission withdraws all signatures and starts the checks
+    again. With a reason, the deadline alone can be postponed until the request is closed. With
+    `typing`, consecutive saves of a draft by one user make one event; only drafts can be saved this
+    way.
+
+    Raises `NotAllowed`, `InvalidTransition` if the request is no longer editable, `InvalidFields`,
+    and `StaleState` if it changed since that version.
     """
     if not may(by, Actor.LIAISON, request):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
@@ -135,9 +138,8 @@ def save_draft(
         )
     if review.material and request.state not in EDITABLE:
         stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
-        stamps["editor_ids"] = (
-            editor_ids  # in one statement with the approver, who may be the editor
-        )
+        # One statement sets the editors and clears the approver, who may be an editor now.
+        stamps["editor_ids"] = editor_ids
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
         keep_revision(request=request, by=by, at=at, submitted=True)
         enqueue("production.check_request", request_id=request.pk)
@@ -165,11 +167,12 @@ def save_new(
     at: datetime,
     typing: bool = False,
 ) -> Request:
-    """Create the draft of a new form, or update the draft that the same form created before.
+    """Create the draft of a new form, or update the draft that the same form created.
 
-    A draft saved by a button stays as it is: sending the same content again returns it, other
-    content makes a new draft, as the user went back to the form. Raises what `create_draft` and
-    `save_draft` raise.
+    A draft saved by a button is not updated: the user went back to the form. Sending the same
+    content again returns that draft; other content creates a new draft.
+
+    Raises the errors of `create_draft` and `save_draft`.
     """
     if not _FORM_KEY.fullmatch(key):
         return create_draft(experiment=experiment, content=content, by=by, at=at)
@@ -205,7 +208,7 @@ def save_new(
 
 
 def _next_key(experiment: Experiment) -> str:
-    # The locked row makes others wait; a rollback releases the number.
+    # Other transactions wait for the locked row. A rollback releases the number.
     counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
     counter.last += 1
     counter.save(update_fields=["last"])
@@ -215,10 +218,10 @@ def _next_key(experiment: Experiment) -> str:
 def _placed(
     request: Request, content: RequestContent, experiment: Experiment, by: User, at: datetime
 ) -> list[dict[str, str]]:
-    """Set another experiment, with a key of it, and another type of a draft; return the changes.
+    """Apply a new experiment, with a new key, and a new type to a draft; return the changes.
 
-    The newest number of the old experiment is free again unless others edited the draft under it:
-    their open forms could overwrite the next request.
+    The newest number of the old experiment is released, unless other users edited the draft under
+    its old key: their open forms could overwrite the next request.
     """
     old = request.experiment
     now = content_of(request).workflow
@@ -242,7 +245,7 @@ def _placed(
                 f"{experiment}."
             )
             raise InvalidFields({"experiment": [what]})
-        # Both rows in one order, so that opposite moves do not wait for each other.
+        # Lock both rows in a fixed order, so that opposite moves do not deadlock.
         list(
             RequestCounter.objects.select_for_update()
             .filter(experiment__in=[old, experiment])
@@ -320,8 +323,9 @@ def _write_content(request: Request, content: RequestContent) -> None:
 
 
 def write_stages(request: Request, content: RequestContent) -> None:
-    """Write the stages of `content`, which have no services yet;
-    a stage keeps its row by position.
+    """Write the stages of `content`, which have no services yet.
+
+    A stage keeps the row of its position.
     """
     rows = []
     for position, stage in enumerate(content.stages):

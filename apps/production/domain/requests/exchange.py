@@ -23,7 +23,7 @@ from apps.production.models import Request
 
 
 class InvalidText(InvalidFields):
-    """A text that cannot be imported; `faults` lists every fault by line."""
+    """A text that cannot be imported. `faults` has every fault with its line."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.line)
@@ -46,8 +46,9 @@ class Import:
 
 
 def read_import(text: str, *, by: User, at: datetime) -> Import:
-    """Read a request from YAML. Raises `NotAllowed` before it parses anything,
-    `InvalidText` with every fault.
+    """Read a request from YAML.
+
+    Raises `NotAllowed` before parsing, and `InvalidText` with every fault.
     """
     if not scope_of(by).has_anywhere(Role.LIAISON):
         raise NotAllowed("Only liaisons can create requests.")
@@ -64,7 +65,8 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
     experiment = _experiment(data, parsed, by, faults)
     workflow = _workflow(data, parsed, experiment, faults)
     content, problems = read_plain(parsed.data, workflow or general())
-    if workflow is None:  # the arguments of its stages are unknown
+    # Without a workflow type, the arguments of the stages are unknown.
+    if workflow is None:
         problems = {
             path: messages for path, messages in problems.items() if "arguments" not in path
         }
@@ -83,7 +85,7 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
 
 @transaction.atomic
 def import_request(*, text: str, by: User, at: datetime) -> Request:
-    """Create a draft from YAML. Raises what `read_import` raises; nothing is created then."""
+    """Create a draft from YAML. Raises the errors of `read_import`; then nothing is created."""
     imported = read_import(text, by=by, at=at)
     return create_draft(experiment=imported.experiment, content=imported.content, by=by, at=at)
 
@@ -109,7 +111,8 @@ def _experiment(
 def _workflow(
     data: dict[str, Any], parsed: Parsed, experiment: Experiment | None, faults: list[Fault]
 ) -> Workflow | None:
-    """Return the version that the text names, by default the newest one;
+    """Return the version that the text names, or the newest version by default.
+
     None if the type does not exist.
     """
     key = data.get("workflow", "general")
@@ -118,9 +121,8 @@ def _workflow(
     newest = newest_versions(types_for(experiment).filter(key=text)).first()
     if newest is None and text == "general" and not number:
         return general()
-    if (
-        newest is None
-    ):  # the same for a type of another experiment, so that its name is not confirmed
+    # The message is the same for types of other experiments, so that their names are not revealed.
+    if newest is None:
         what = f"The workflow type “{str(key)[:40]}” does not exist, or is not available."
         faults.append(Fault(parsed.line("workflow"), what, "workflow"))
         return None

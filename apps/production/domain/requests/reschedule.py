@@ -1,6 +1,4 @@
-"""What a liaison can still change about the schedule of a submitted request: a later deadline,
-a requested class.
-"""
+"""Changes to the schedule of a submitted request: a later deadline, a requested class."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -35,8 +33,8 @@ def reschedule(
 ) -> Request:
     """Postpone the deadline, request a class from the approvers, or both, with a reason.
 
-    A later deadline needs no new signatures, as in the form of the request. The class is set by an
-    approver, who signs for it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
+    A later deadline needs no new signatures, as in the request form. The class is set by an
+    approver, who decides on it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
     `StaleState`.
     """
     if not is_liaison_of(by, request):
@@ -95,9 +93,7 @@ def _schedule_problems(
 
 
 def open_class_request(events: Iterable[Event]) -> Event | None:
-    """Return the newest request for a class that no approver has answered by setting the
-    priority since.
-    """
+    """Return the newest request for a class, unless an approver has set the priority since."""
     newest = None
     for event in events:
         if event.kind == "request.class_requested":

@@ -1,6 +1,4 @@
-"""The status of a request for its page: progress bar, summary, totals,
-and states of required services.
-"""
+"""The status of a request for its page: progress bar, summary, totals and required services."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from apps.statusboard.domain.board import Row, board
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the progress bar; `place` is `done`, `now` or `ahead`."""
+    """A step of the progress bar. `place` is `done`, `now` or `ahead`."""
 
     label: str
     place: str
@@ -28,7 +26,10 @@ class Step:
 
 
 def steps_of(request: Request) -> list[Step]:
-    """Return the steps of a request with its current one; a request that ended early ends there."""
+    """Return the steps of a request with its current one.
+
+    For a request that ended early, the last step is its final state.
+    """
     state = RequestState(request.state)
     if state in _ENDS:
         passed = [
@@ -74,7 +75,7 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a request in words, its next step, and the event of its last move."""
+    """The status of a request as text, its next step, and the event of its last move."""
 
     answer: str
     next_step: str
@@ -82,8 +83,9 @@ class Status:
 
 
 def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Status:
-    """Return the status for this user; `to_sign` is whether the request waits for their
-    signature.
+    """Return the status for this user.
+
+    `to_sign` is whether the request waits for their signature.
     """
     state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
@@ -94,7 +96,7 @@ def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign:
 def _status_texts(
     request: Request, state: RequestState, user: User, *, to_sign: bool
 ) -> tuple[str, str]:
-    """Return the sentence on the state and that on what happens next."""
+    """Return a sentence on the state, and one on the next step."""
     attention = next(iter(request.attention.all()), None)
     if attention is not None and attention.kind != AttentionKind.LATE:
         kind = AttentionKind(attention.kind)
@@ -142,8 +144,9 @@ def last_return(request: Request) -> Event | None:
 
 
 def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
-    """Return path and note of each line such as `Deadline: too late`, `Stage 2 memory:
-    …` or `stages.1.jobs: …`.
+    """Return path and note of each line that names a field.
+
+    Examples: `Deadline: too late`, `Stage 2 memory: …`, `stages.1.jobs: …`.
     """
     names: dict[str, str] = {}
     for path, label in fields_of(request):
@@ -161,7 +164,7 @@ def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over all stages: jobs, and wall seconds if every job runs to its limit."""
+    """Totals over all stages: jobs, and wall seconds if every job runs until its limit."""
 
     jobs: int
     wall_seconds: int

@@ -1,4 +1,4 @@
 """Workflow types as data: their stages and typed arguments.
 
-Form, API, checks and diff read one `Workflow`.
+Form, API, checks and comparison of versions share one `Workflow`.
 """

@@ -50,7 +50,10 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 @dataclass(frozen=True)
 class ArgumentType:
-    """A type of argument. `parse` reads user input and raises `ValueError` with what to enter."""
+    """A type of argument.
+
+    `parse` reads user input, and raises `ValueError` with a message about the expected input.
+    """
 
     name: str
     description: str
@@ -81,7 +84,7 @@ class ArgumentType:
 
 
 def runs_in(text: str) -> Runs:
-    """Return the ranges of `1-100, 105`, sorted and disjoint. Raises `ValueError`."""
+    """Return the ranges in a text such as `1-9, 15`, sorted and disjoint. Raises `ValueError`."""
     ranges = []
     for part in text.split(","):
         match = _RUNS.fullmatch(part.strip())
@@ -112,7 +115,7 @@ def overlaps(these: Runs, those: Runs) -> Runs:
 
 
 def runs_text(ranges: Runs) -> str:
-    """Write ranges so that `runs_in` reads the same."""
+    """Format ranges so that `runs_in` reads the same ranges."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
@@ -172,11 +175,11 @@ TYPES: Mapping[str, ArgumentType] = {
 
 @validated(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Argument:
-    """An argument as a workflow type declares it.
+    """An argument, as declared by a workflow type.
 
     `minimum` and `maximum` apply to numbers, in the unit of the type; for text, `maximum` is its
     length in characters. The form asks for a `shared` argument of stages once for all of them; a
-    stage can differ.
+    stage can override it.
     """
 
     name: Name
@@ -240,7 +243,7 @@ class Argument:
         return int(self.maximum or by_type)
 
     def parse(self, text: str) -> Value | None:
-        """Parse user input; empty input is None. Raises `ValueError` with what to enter."""
+        """Parse user input. Empty input is None. Raises `ValueError` with the expected input."""
         text = text.strip()
         if self.kind.is_text and (problem := self.excess(text)):
             raise ValueError(problem)
@@ -259,8 +262,9 @@ class Argument:
         return checked
 
     def write(self, value: Value | None) -> str:
-        """Format a value so that `parse` reads the same value; a seed, which is no amount,
-        without separators.
+        """Format a value so that `parse` reads the same value.
+
+        Seeds are written without separators, because they are not amounts.
         """
         if isinstance(value, int) and self.name.endswith("seed"):
             return str(value)
@@ -274,7 +278,7 @@ class Argument:
         return problem
 
     def excess(self, value: Any) -> str:
-        """Return which limit a value exceeds, or an empty text."""
+        """Return the limit that a value exceeds as a message, or an empty text."""
         match value:
             case list() if len(value) > MAX_LINES:
                 return f"Enter at most {MAX_LINES:,} lines. This has {len(value):,}."

@@ -1,5 +1,6 @@
-"""Declarations of workflow types in YAML or JSON, read into a `Workflow`,
-with the place of every fault.
+"""Declarations of workflow types in YAML or JSON, read into a `Workflow`.
+
+Every fault is reported with its place.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -34,7 +35,7 @@ MAX_KINDS = 50
 MAX_WORDS = 200
 MAX_WORD = 1_000
 _BUILTIN = Path(__file__).parent / "declarations"
-#: Placeholders of a command besides the arguments of its stage; filled in for each job at
+#: Placeholders of a command besides the arguments of its stage. They are filled in for each job at
 #: submission.
 JOB_WORDS = frozenset(
     {
@@ -49,7 +50,7 @@ JOB_WORDS = frozenset(
         "files",
     }
 )
-#: Words, and groups of words that are omitted together.
+#: A command consists of words, and of groups of words that are omitted together.
 Word = Annotated[str, Field(max_length=MAX_WORD)]
 Command = Annotated[
     tuple[Word | Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS)], ...],
@@ -58,7 +59,7 @@ Command = Annotated[
 
 
 class DeclarationError(ValueError):
-    """A declaration is invalid; `problems` lists every fault as (place, message)."""
+    """An invalid declaration. `problems` lists every fault as (place, message)."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
@@ -84,8 +85,9 @@ def _of_request(argument: Any) -> Any:
 
 
 def _of_stage(argument: Any) -> Any:
-    """Complete the name of a built-in argument, alone or with other labels,
-    to the whole argument.
+    """Complete the name of a built-in argument to the whole argument.
+
+    The name stands alone or with other labels.
     """
     name = argument.get("name") if isinstance(argument, dict) else argument
     core = CORE.get(name) if isinstance(name, str) else None
@@ -95,8 +97,9 @@ def _of_stage(argument: Any) -> Any:
 
 
 def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """Reject duplicate names, and types and limits that the column of a built-in argument cannot
-    hold.
+    """Reject duplicate names, and types and limits that a built-in argument does not allow.
+
+    Built-in arguments are stored in columns.
     """
     raise_faults(_faults_of_arguments(arguments))
     return arguments
@@ -139,8 +142,7 @@ class _Declared:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class StageType(_Declared):
-    """A kind of stage: its arguments in the order of the form,
-    and the words of the command of its jobs.
+    """A kind of stage: its arguments in the order of the form, and the command of its jobs.
 
     A tuple of words in `command` is omitted if one of its arguments is empty.
     """
@@ -178,7 +180,10 @@ class StageType(_Declared):
 
 
 def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
-    """Yield the faults of a word, text with `{argument}` in it, which no shell ever parses."""
+    """Yield the faults of a word, which is text with `{argument}` placeholders.
+
+    No shell ever parses it.
+    """
     try:
         names = []
         for _, name, spec, change in Formatter().parse(word):
@@ -234,8 +239,9 @@ class Workflow(_Declared):
 
     @property
     def takes_files(self) -> bool:
-        """Whether jobs are made of files as they arrive, as in keep-up,
-        so that there is no number of jobs.
+        """Whether jobs are created from files as they arrive, as in keep-up processing.
+
+        Such a request has no fixed number of jobs.
         """
         return self.argument("cadence") is not None and self.argument("stop_on") is not None
 
@@ -274,14 +280,12 @@ def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
 
 
 def builtin_texts() -> dict[str, str]:
-    """Return the declarations that come with the portal by key of their type,
-    the general one first.
-    """
+    """Return the built-in declarations by key of their type, the general one first."""
     paths = sorted(_BUILTIN.glob("*.yaml"), key=lambda path: (path.stem != "general", path.stem))
     return {path.stem: path.read_text(encoding="utf-8") for path in paths}
 
 
 @cache
 def general() -> Workflow:
-    """Return the type of a request that names none."""
+    """Return the type of a request that does not name one."""
     return read_declaration(builtin_texts()["general"], key="general")

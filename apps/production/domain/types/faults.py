@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 Problems = dict[str, list[str]]
 
 NOT_A_MAPPING = "Enter names with values."
-#: Messages instead of those of pydantic, which refer to Python.
+#: Messages that replace those of pydantic, which refer to Python.
 _WORDS = {
     "bool_parsing": "Enter true or false.",
     "dataclass_type": NOT_A_MAPPING,
@@ -32,7 +32,7 @@ def message_of(fault: Mapping[str, Any]) -> str:
 
 
 def problems_of(error: ValidationError) -> Problems:
-    """Return all messages by path, such as `stages.0.memory_bytes`; empty for the whole."""
+    """Return all messages by path, such as `stages.0.memory_bytes`; an empty path is the whole."""
     problems: Problems = {}
     for fault in error.errors(include_url=False, include_input=False):
         # Names can be long. A last part `[key]` means that the name is invalid, not its value.
@@ -42,8 +42,9 @@ def problems_of(error: ValidationError) -> Problems:
 
 
 def raise_faults(faults: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
-    """Raise a `ValidationError` with several faults, each at its place below the field;
-    do nothing without faults.
+    """Raise a `ValidationError` with several faults, each with its place below the field.
+
+    Do nothing without faults.
     """
     details = []
     for place, message in faults:

@@ -12,9 +12,9 @@ _TEXT = Path(__file__).with_name("fields.yaml").read_text(encoding="utf-8")
 _FIELDS = TypeAdapter(dict[str, list[Argument]]).validate_python(parse_yaml(_TEXT).data)
 
 REQUEST: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["request"]}
-#: Arguments of a stage with their own column; a declaration refers to them by name, and can change
-#: their labels.
+#: Arguments of a stage that have their own column. A declaration refers to them by name, and can
+#: change their labels.
 CORE: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["stage"]}
-#: Reserved names of arguments of a request.
+#: Names that arguments of a request cannot have.
 TAKEN = {*REQUEST, *CORE, "arguments", "experiment", "kind", "stages", "version", "workflow"}
 TAKEN |= {"do", "id", "key", "state"}

@@ -1,6 +1,4 @@
-"""Workflow types in the database: the built-in ones, new versions,
-and the current version of each.
-"""
+"""Workflow types in the database: built-in types, new versions, and the current version."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -56,8 +54,9 @@ def save_workflow(
 
 @transaction.atomic
 def load_builtin_workflows(*, at: datetime) -> None:
-    """Create the built-in types, and new versions of those changed by an upgrade,
-    except locally edited ones.
+    """Create the built-in types, and new versions of those that an upgrade changed.
+
+    Types that were edited locally stay unchanged.
     """
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
@@ -104,7 +103,7 @@ def newest_versions(types: QuerySet[WorkflowType]) -> QuerySet[WorkflowVersion]:
 
 
 def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> WorkflowVersion:
-    """Return the row of a workflow, for number 0 the newest one.
+    """Return the row of a workflow; number 0 stands for the newest version.
 
     Raises `InvalidFields` if it is unknown or not available to new requests of this experiment.
     """
@@ -115,7 +114,7 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
     if version is None and workflow.key in builtin_texts() and not workflow.number:
         load_builtin_workflows(at=at)
         version = versions.first()
-    # One message, so that types of other experiments are not confirmed.
+    # One message for all cases, so that types of other experiments are not revealed.
     if version is None or not types_for(experiment).filter(pk=version.type_id).exists():
         what = (
             f"The workflow type “{workflow.key[:40]}” does not exist in this version, or is not "

@@ -1,4 +1,4 @@
-"""Forms to withdraw a signature and to delegate while away. Times are in the user's zone."""
+"""Forms to withdraw a signature and to delegate signatures. Times are in the user's time zone."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from apps.production.domain.approvals.delegations import own_groups
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import ApprovalGroup
 
-#: The choice "as an approver", beside the ids of groups.
+#: The choice "as an approver". Other choices are ids of groups.
 AS_APPROVER = "approver"
 
 
 class WithdrawForm(forms.Form):
-    """The reason, and the version of the request the user has seen."""
+    """The reason, and the version of the request that the user has seen."""
 
     reason = forms.CharField(max_length=MAX_REASON)
     version = forms.IntegerField(required=False, min_value=1)

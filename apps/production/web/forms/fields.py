@@ -1,4 +1,4 @@
-"""The form field of an argument, and the services to tick."""
+"""The form field of an argument, and the tick boxes of services."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from apps.production.domain.types.fields import CORE, REQUEST
 
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
-    """Return the form field of an argument; `read_plain` parses and checks its text."""
+    """Return the form field of an argument. `read_plain` parses and checks its text."""
     common: dict[str, Any] = {
         "required": False,
         "label": argument.title,
@@ -45,9 +45,7 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
 
 
 def known_kind(argument: Argument) -> str:
-    """Return the kind of values of earlier requests that a field offers while one types,
-    or an empty text.
-    """
+    """Return the kind of earlier values that a field suggests, or an empty text."""
     if argument.type == "dataset":
         return "dataset"
     return argument.name if argument.name in COLUMNS else ""
@@ -57,7 +55,7 @@ class TickedForm(forms.Form):
     """A form that may have services to tick."""
 
     def ticks(self) -> list[tuple[str, str, bool]]:
-        """Return slug, name and whether ticked for each service."""
+        """Return slug, name and whether it is ticked for each service."""
         chosen = set(self["services"].value() or [])
         choices = self.fields["services"].choices  # type: ignore[attr-defined]
         return [(slug, name, slug in chosen) for slug, name in choices]

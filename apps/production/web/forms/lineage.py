@@ -32,7 +32,7 @@ class SplitForm(ReasonForm):
 
 
 class _Keys(forms.MultipleChoiceField):
-    """Keys ticked on any page of the list; the view reports unknown ones by name."""
+    """Keys ticked on any page of the list. The view reports unknown keys by name."""
 
     def valid_value(self, value: Any) -> bool:
         return True

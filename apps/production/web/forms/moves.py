@@ -10,7 +10,7 @@ from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
 
 
 class ReasonForm(forms.Form):
-    """The reason of a move, and the version of the request the user has seen."""
+    """The reason for a move, and the version of the request that the user has seen."""
 
     hint = "Shown in the activity of the request."
     reason = forms.CharField(required=False, strip=True, widget=forms.Textarea(attrs={"rows": 3}))
@@ -26,7 +26,7 @@ class ReasonForm(forms.Form):
 
 
 class ReviewForm(ReasonForm):
-    """The changes that are requested."""
+    """The requested changes."""
 
     hint = (
         "Shown in the form of the request. A line that begins with a field is shown beside it: "
@@ -42,7 +42,7 @@ class SuccessorForm(ReasonForm):
 
 
 class PriorityForm(ReasonForm):
-    """Class and number, with the reason; an empty field stays unchanged."""
+    """Class and number, with the reason. An empty field stays unchanged."""
 
     priority_class = forms.TypedChoiceField(
         choices=[("", "not set"), *reversed(RequestedPriority.choices)],
@@ -99,7 +99,7 @@ class ApprovalForm(PriorityForm):
 
 
 class CommentForm(forms.Form):
-    """A comment, on one of `fields` if given."""
+    """A comment, with a choice of the field it is about unless `fields` is None."""
 
     field = forms.ChoiceField(required=False, label="About")
     text = forms.CharField(

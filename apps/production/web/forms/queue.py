@@ -10,7 +10,10 @@ from apps.production.models import MAX_WEIGHT
 
 
 class MoveForm(forms.Form):
-    """The new rank, the reason, which a preview does not need, and the queue as the user saw it."""
+    """The new rank, the reason, and the queue as the user saw it.
+
+    A preview needs no reason.
+    """
 
     to_rank = forms.IntegerField(min_value=1, label="To rank")
     reason = forms.CharField(max_length=MAX_REASON)
@@ -23,7 +26,10 @@ class MoveForm(forms.Form):
 
 
 class UndoForm(forms.Form):
-    """The reason is optional here: permission is checked before a missing reason is reported."""
+    """The reason is optional here.
+
+    Permission is checked before a missing reason is reported.
+    """
 
     reason = forms.CharField(required=False)
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
@@ -57,10 +63,10 @@ class SharesForm(forms.Form):
 
     @property
     def lines(self) -> list[tuple[ShareRow, forms.BoundField]]:
-        """Return each experiment's share with its field."""
+        """The share of each experiment with its field."""
         return [(row, self[self.name_of(row)]) for row in self._rows]
 
     @property
     def weights(self) -> dict[int, int]:
-        """Return the weights of a valid form by experiment id."""
+        """The weights of a valid form by primary key of the experiment."""
         return {row.experiment.pk: self.cleaned_data[self.name_of(row)] for row in self._rows}

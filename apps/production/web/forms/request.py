@@ -1,5 +1,7 @@
-"""The request form: fields, the formset of stages, moving rows without JavaScript,
-and conversion to content.
+"""The request form.
+
+It holds the fields, the formset of stages, moving of rows without JavaScript, and the conversion to
+content.
 """
 
 import re
@@ -34,16 +36,16 @@ from apps.statusboard.models import Service
 
 TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several requests."
 BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
-#: Rows read of a form that claims to have more.
+#: The most rows to read from a form that claims to have more.
 READ_AT_MOST = 2 * MAX_STAGES
-#: Fields of a stage that are always in sight; the others are folded once they are filled in.
+#: Fields of a stage that are always visible. The others are folded once they are filled in.
 FIRST = ("name", "configuration", "output_dataset", "jobs")
-#: Fields that all stages show in one table, beside what past jobs used.
+#: Fields of all stages that are shown in one table, next to the resource use of past jobs.
 RESOURCES = ("memory_bytes", "wall_seconds")
 
 
 class RequestForm(forms.Form):
-    """A request without its stages. No field is required: a draft may be incomplete."""
+    """A request without its stages. No field is required, because a draft may be incomplete."""
 
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
     field_order = ("experiment", "workflow", "title", "purpose")
@@ -56,7 +58,7 @@ class RequestForm(forms.Form):
 
 
 class DraftForm(RequestForm):
-    """With experiment and type, which can be chosen until the request is submitted."""
+    """A request form with experiment and type, which can be changed until submission."""
 
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(),
@@ -91,8 +93,9 @@ def writable_experiments(user: User) -> Any:
 
 
 def workflow_choices(user: User) -> list[tuple[str, str]]:
-    """Return key and title of the workflow types for the user's new requests,
-    the general one first.
+    """Return (key, title) of each workflow type that the user can choose for new requests.
+
+    The general type comes first.
     """
     types = visible_types(user).filter(
         Q(experiment=None) | Q(experiment__in=writable_experiments(user))
@@ -103,8 +106,9 @@ def workflow_choices(user: User) -> list[tuple[str, str]]:
 
 
 def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Workflow:
-    """Return the newest version of the type of this key;
-    the current or general one if the user cannot choose it.
+    """Return the newest version of the workflow type with this key.
+
+    If the user cannot choose that type, return `current`, or the general type without one.
     """
     if current is not None and key == current.key:
         return current
@@ -115,14 +119,14 @@ def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Wo
 
 
 def is_marked(field: forms.BoundField) -> bool:
-    """Whether there is advice about a field, or an open thread."""
+    """Whether a field has advice or an open discussion thread."""
     return bool(getattr(field.field, "advice", ())) or getattr(field.field, "is_discussed", False)
 
 
 class StageForm(TickedForm):
     """A stage, with the arguments of its kind.
 
-    A shared argument that is empty has the value of all stages.
+    An empty shared argument takes the value of all stages.
     """
 
     kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
@@ -133,29 +137,30 @@ class StageForm(TickedForm):
         super().__init__(*args, **kwargs)
         self.workflow = workflow
         self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
-        #: Whether the page shows its fields, not only its row.
+        #: The step of the stage in the form's navigation, with its number of errors and empty
+        #: fields.
         self.unfolds = False
-        #: Its step, for the number of its problems.
+        #: The step of the stage in the form's navigation, which shows its number of problems.
         self.step: Any = None
         own = [(NONE, "None"), *services]
         for argument in self.type.arguments:
             self.fields[argument.name] = field_of(argument, own if argument.shared else services)
 
     def title(self) -> str:
-        """Return what the stage is called while it has no name."""
+        """Return the name to show while the stage has none."""
         return self.type.title if len(self.workflow.stages) > 1 else "unnamed"
 
     def is_complete(self) -> bool:
-        """Whether the fields of its own that it shows are filled in."""
+        """Whether all required fields of the stage itself are filled in, shared ones aside."""
         own = (*self.first_fields(), *self.more_fields())
         return all(field.value() for field in own if self._is_required(field))
 
     def first_fields(self) -> list[forms.BoundField]:
-        """Return the fields that are in sight once the stage is."""
+        """Return the fields that stay visible when the stage is unfolded."""
         return [field for field in self.visible_fields() if field.name in FIRST]
 
     def more_fields(self) -> list[forms.BoundField]:
-        """Return the other fields of its own, which are folded."""
+        """Return the folded fields, without shared fields and resources."""
         apart = (*FIRST, *RESOURCES, "services")
         return [
             field
@@ -164,23 +169,21 @@ class StageForm(TickedForm):
         ]
 
     def resource_fields(self) -> list[forms.BoundField]:
-        """Return the fields of the table of resources."""
+        """Return the fields for the table of resources."""
         return [self[name] for name in RESOURCES if name in self.fields]
 
     def more_words(self) -> str:
-        """Return what the folded fields hold."""
+        """Return the values of the folded fields as one line."""
         return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
 
     def is_open(self) -> bool:
-        """Whether something is to do in the folded fields: they are empty, wrong,
-        or someone wrote about them.
-        """
+        """Whether the folded fields need attention: one is missing, invalid or commented on."""
         fields = self.more_fields()
         empty = (self._is_required(field) and not field.value() for field in fields)
         return any(empty) or any(field.errors or is_marked(field) for field in fields)
 
     def shared_fields(self) -> list[forms.BoundField]:
-        """Return the fields to fill in where the stage differs from the others, except services."""
+        """Return the shared fields that this stage can override, except services."""
         return [
             field
             for field in self.visible_fields()
@@ -188,16 +191,14 @@ class StageForm(TickedForm):
         ]
 
     def has_shared(self) -> bool:
-        """Whether all stages share something that this one has too."""
+        """Whether this stage has an argument that all stages share."""
         return any(argument.shared for argument in self.type.arguments)
 
     def has_own_services(self) -> bool:
         return "services" in self.fields and not self._is_shared(self["services"])
 
     def differs(self) -> bool:
-        """Whether the stage has a value of its own for what all stages share,
-        or someone wrote about it.
-        """
+        """Whether the stage overrides a shared value, or a shared field has an error or comment."""
         shared = (field for field in self.visible_fields() if self._is_shared(field))
         return any(field.value() or field.errors or is_marked(field) for field in shared)
 
@@ -216,7 +217,10 @@ StageFormSet = formset_factory(
 
 
 class RequestForms:
-    """Request form and stage forms as one, always bound to the input, so that no input is lost."""
+    """The request form and its stage forms as one form.
+
+    It is always bound to the input, so that no input is lost.
+    """
 
     def __init__(
         self, data: MultiValueDict[str, Any], *, workflow: Workflow, draft_of: User | None = None
@@ -251,16 +255,14 @@ class RequestForms:
             **_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}),
             "stages": stages,
         }
-        #: The input without unreadable values.
+        #: The content of the form, without values that cannot be read.
         self.content, problems = read_plain(whole, workflow)
         self.add_problems(problems)
         #: Why values cannot be read, by path.
         self.unreadable = self.errors()
 
     def errors(self) -> Problems:
-        """Return the errors of all fields and of the stages as a whole by path,
-        in the order of the form.
-        """
+        """Return all errors by path, in the order of the form. Errors of all stages come last."""
         errors: Problems = {}
         stages = ((f"stages.{position}.", form) for position, form in enumerate(self.stages.forms))
         for prefix, form in [("", self.main), ("shared.", self.shared), *stages]:
@@ -273,9 +275,7 @@ class RequestForms:
         return errors | {"stages": [str(message) for message in general]}
 
     def anchors(self) -> list[str]:
-        """Return the anchors of all fields in the order of the form,
-        then that of the stages as a whole.
-        """
+        """Return the anchors of all fields in the order of the form, then that of the stages."""
         anchors = []
         for form in self._places:
             anchors += [form[name].auto_id for name in form.fields]
@@ -283,7 +283,7 @@ class RequestForms:
 
     @cached_property
     def _places(self) -> dict[forms.Form, str]:
-        """The words before the labels of each form, in the order of the page."""
+        """The prefix of the field labels of each form, in the order of the page."""
         places: dict[forms.Form, str] = {self.main: "", self.shared: "All stages · "}
         for number, form in enumerate(self.stages.forms, start=1):
             places[form] = f"Stage {number} · "
@@ -298,7 +298,7 @@ class RequestForms:
         )
 
     def add_problems(self, problems: Problems) -> None:
-        """Add problems to their fields, each once."""
+        """Add problems to their fields, without duplicates."""
         for path, messages in problems.items():
             form, name = self._field(path)
             if form is None:
@@ -309,10 +309,10 @@ class RequestForms:
                 form.add_error(name, new)
 
     def unfold(self, focus: int | None = None) -> None:
-        """Show the fields of the stages in which something is to do,
-        and of the one with the `focus`.
+        """Unfold the stages that need attention and the stage at position `focus`.
 
-        That is a problem, advice, a discussion; of the stages that are only incomplete, the first.
+        A stage needs attention if it has a problem, advice or a discussion. Of the stages that are
+        only incomplete, the first one is unfolded.
         """
         incomplete = next((form for form in self.stages.forms if not form.is_complete()), None)
         for position, form in enumerate(self.stages.forms):
@@ -326,26 +326,26 @@ class RequestForms:
             )
 
     def place_of(self, path: str) -> tuple[str, str]:
-        """Return anchor and label of a path; those of the stages if there is no field."""
+        """Return anchor and label of the field at a path, or of the stages if it has no field."""
         form, name = self._field(path)
         if form is None or name not in form.fields:
             return "stages", "Stages" if path.startswith("stages") else "Request"
         return form[name].auto_id, f"{self._places[form]}{form[name].label}"
 
     def is_empty(self, path: str) -> bool:
-        """Whether a path is that of a field without input."""
+        """Whether a path belongs to a field without input."""
         form, name = self._field(path)
         return form is not None and name in form.fields and not form[name].value()
 
     def add_advice(self, path: str, message: str) -> None:
-        """Show a warning beside its field; it does not make the form invalid."""
+        """Show a warning next to a field. It does not make the form invalid."""
         form, name = self._field(path)
         if form is not None and name in form.fields:
             field: Any = form.fields[name]
             field.advice = list(dict.fromkeys([*getattr(field, "advice", ()), message]))
 
     def mark(self, path: str) -> None:
-        """Keep a field of a stage visible, because it has comments."""
+        """Keep a field of a stage visible because it has comments."""
         parts = path.split(".")
         if not path.startswith("stages.") or len(parts) <= 2:
             return
@@ -374,11 +374,11 @@ class RequestForms:
     def switched(
         self, untouched: Iterable[RequestContent], begun: RequestContent
     ) -> MultiValueDict[str, Any]:
-        """Return the input for this type: stages that were filled in are kept,
-        others are those of `begun`.
+        """Return the input converted to this form's type.
 
-        `begun` is the content of a new request of this type, `untouched` that of new requests of
-        the previous type.
+        `begun` is the content of a new request of this type; `untouched` are contents of new
+        requests of the previous type. Stages that equal an untouched request are replaced by those
+        of `begun`; others are kept.
         """
         rows = self._rows()
         shared, new = gather(_typed_stages(begun), self.workflow)
@@ -393,10 +393,9 @@ class RequestForms:
         return data
 
     def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
-        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0),
-        and the row to focus.
+        """Return the input after `add`, `remove-2`, `up-2` or `down-2`, and the row to focus.
 
-        None for any other action or a damaged form.
+        Rows count from 0. Return None for any other action and for a damaged form.
         """
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
@@ -425,7 +424,7 @@ class RequestForms:
         return rows
 
     def _with(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
-        """Return the input with these stages, and with `new` values for missing fields."""
+        """Return the input with these stages and the values of `new` for missing fields."""
         kept = {
             name: values for name, values in self.data.lists() if not name.startswith("stages-")
         }
@@ -435,8 +434,9 @@ class RequestForms:
 def _typed_in(
     form: forms.Form, own: Container[str], arguments: Iterable[Argument], shared: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the non-empty input as plain data, with what stages share;
-    fields not in `own` are arguments.
+    """Return the non-empty input as plain data, with shared values filled in.
+
+    Fields that are not in `own` become arguments.
     """
     form.is_valid()
     values: dict[str, Any] = {}
@@ -499,13 +499,13 @@ def _typed_stage(stage: StageContent, kind: StageType) -> Row:
 
 
 def blank(workflow: Workflow) -> RequestContent:
-    """Return a new request of this type: its initial stages and all defaults."""
+    """Return a new request of this type, with its initial stages and all defaults."""
     stages = tuple(_blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
     return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
 
 
 def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
-    """Return a stage with its defaults, named by its kind if the type has several."""
+    """Return a stage with its defaults, named after its kind if the type has several kinds."""
     defaults = _defaults(kind.arguments)
     own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}
     name = {} if len(workflow.stages) == 1 else {"name": kind.key}

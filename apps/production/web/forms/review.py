@@ -1,6 +1,4 @@
-"""The last sections of the request form: resources beside what past jobs used,
-and all that would be submitted.
-"""
+"""The last sections of the request form: resources next to those of past jobs, and the review."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +17,9 @@ from apps.production.web.forms.request import RequestForms
 
 @dataclass(frozen=True)
 class Review:
-    """What would be submitted, how large it is, and who would sign it;
-    `outputs` are the datasets of each point.
+    """The content to be submitted, its size, and who must sign it.
+
+    `outputs` are the datasets of each point of a scan.
     """
 
     experiment: Experiment | None
@@ -37,7 +36,7 @@ class Review:
 
     @property
     def limit_seconds(self) -> int:
-        """The time of all jobs if each takes its whole limit."""
+        """The time of all jobs if each runs until its limit."""
         return sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage, _ in self.stages)
 
 
@@ -59,10 +58,11 @@ def review_context(
         requesters |= production_request.requester_ids
     count = len(forms.stages.forms)
     figures = [*estimate.stages, *[None] * count]
+    # Stages whose input cannot be read are shown too.
     stages = [
         *content.stages,
         *[StageContent()] * count,
-    ]  # input of which nothing can be read is shown too
+    ]
 
     prospects = {}
     if experiment and (production_request is None or production_request.approved_at is None):

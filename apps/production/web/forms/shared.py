@@ -1,6 +1,4 @@
-"""Values that are entered once for all stages, such as the release;
-a stage has a value of its own where it differs.
-"""
+"""Values that are entered once for all stages, such as the release. A stage can override them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,16 +8,16 @@ from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
 from apps.production.web.forms.fields import TickedForm, field_of
 
-#: Ticked on a stage that needs none of the services that the others share; no slug of a service.
+#: The choice of a stage that needs none of the shared services. It is not a slug of a service.
 NONE = "/none"
 PREFIX = "shared"
 
-#: The input of a form or of one stage: the values by field name.
+#: The input of a form or of one stage: values by field name.
 Row = dict[str, list[str]]
 
 
 class SharedForm(TickedForm):
-    """What all stages share, whichever kind they have."""
+    """The values that all stages share, whatever their kind."""
 
     def __init__(
         self, data: Any, *, workflow: Workflow, services: Iterable[tuple[str, str]]
@@ -30,8 +28,9 @@ class SharedForm(TickedForm):
 
 
 def shared_arguments(workflow: Workflow) -> dict[str, Argument]:
-    """Return the shared arguments of the stages by name,
-    each as the first kind of stage declares it.
+    """Return the shared arguments of the stages by name.
+
+    Each is declared as in the first kind of stage that has it.
     """
     arguments: dict[str, Argument] = {}
     for kind in workflow.stages:
@@ -42,17 +41,18 @@ def shared_arguments(workflow: Workflow) -> dict[str, Argument]:
 
 
 def own_or_shared(own: Any, shared: Any) -> Any:
-    """Return the value of a stage: its own input, or what all stages share if that is empty."""
+    """Return the value of a stage: its own input, or the shared value if its own is empty."""
     if isinstance(own, list) and NONE in own:
         return [value for value in own if value != NONE]
     return own or shared
 
 
 def gather(rows: list[Row], workflow: Workflow) -> tuple[Row, list[Row]]:
-    """Take the most frequent value of each shared argument out of the input of stages that have it.
+    """Move the most frequent value of each shared argument from the stages to the shared input.
 
-    Returns the shared input and the rows, which together mean what the rows meant. What a stage
-    leaves empty is shared only if all do, except services: a stage can say that it needs none.
+    Return the shared input and the remaining rows, which together are equivalent to the rows. An
+    empty value is shared only if no stage has another one, except for services: a stage can state
+    that it needs none.
     """
     shared: Row = {}
     left = [dict(row) for row in rows]

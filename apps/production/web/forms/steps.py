@@ -1,4 +1,4 @@
-"""The steps of the request form: its sections, each with what the checks found there."""
+"""The steps of the request form: its sections, each with the findings of the checks."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 @dataclass
 class Step:
-    """A section of the form with the number of its problems; `is_checked` once the checks ran."""
+    """A section of the form with its number of problems. `is_checked` once the checks ran."""
 
     anchor: str
     title: str
@@ -28,7 +28,7 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """The class of its sign."""
+        """The CSS class of its sign."""
         if self.errors or self.warnings:
             return "e" if self.errors else "w"
         return "ok" if self.is_checked and not self.empty else ""
@@ -37,8 +37,9 @@ class Step:
 def steps_of(
     forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
 ) -> list[Step]:
-    """Return the steps in the order of the form, and give each stage its own;
-    without `findings` no checks ran.
+    """Return the steps in the order of the form, and assign each stage its step.
+
+    Without `findings`, no checks ran.
     """
     steps = {step.anchor: step for step in _steps(forms)}
     for finding in findings or ():
@@ -76,7 +77,7 @@ def _steps(forms: RequestForms) -> list[Step]:
 
 
 def _section(forms: RequestForms, path: str) -> str:
-    """Return the anchor of the step in which the field of a path is."""
+    """Return the anchor of the step that contains the field of a path."""
     anchor, _ = forms.place_of(path)
     if match := _OF_STAGE.match(anchor):
         if match[2] in RESOURCE_FIELDS:

@@ -1,4 +1,4 @@
-"""Comments on a field, shown beside it."""
+"""Comments on a field, shown next to it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def field_talk(context: Any, field: Any, position: int | None = None) -> str:
-    """Render the threads about a field of the form; `position` is that of its stage."""
+    """Render the threads about a field of the form. `position` is the position of its stage."""
     own = field.name in (FIELDS if position is None else CORE)
     inner = field.name if own else f"arguments.{field.name}"
     path = inner if position is None else f"stages.{position}.{inner}"

@@ -17,7 +17,7 @@ HOUR = 3600
 
 
 def _round(number: float) -> str:
-    """Write a number with the two or three significant digits that an estimate has."""
+    """Format a number with two or three significant digits, the precision of an estimate."""
     if number >= 100:
         return f"{round(number, 2 - len(str(int(number)))):,.0f}"
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
@@ -25,7 +25,7 @@ def _round(number: float) -> str:
 
 @register.filter
 def span_dates(days: tuple[date, date, date] | None) -> str:
-    """Write the likely day, with the range in brackets."""
+    """Format the likely day, with the range in brackets."""
     if days is None:
         return "–"
     early, likely, late = (f"{day:%-d %b %Y}" for day in days)
@@ -43,14 +43,15 @@ _UNITS: dict[str, Callable[[float], str]] = {
 
 @register.filter
 def jobs_at_once(jobs: float) -> str:
-    """How many jobs run at once, as a whole number of at least one."""
+    """Format how many jobs run at once, as a whole number of at least one."""
     return f"{max(1, round(jobs)):,} job{'' if round(jobs) <= 1 else 's'}"
 
 
 @register.simple_tag
 def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> SafeString:
-    """What past jobs used, as a bar and in words; `value` is what is requested,
-    also in the unit of the figures.
+    """Render what past jobs used, as a bar and as text.
+
+    `value` is the requested amount, in the unit of the figures.
     """
     write = _UNITS[unit]
     if not quantiles:
@@ -67,13 +68,13 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
 
 @register.filter
 def amount(value: float | None, unit: str) -> str:
-    """Write a figure that is not uncertain, in the unit of an estimate."""
+    """Format an exact figure in the unit of an estimate."""
     return "–" if value is None else _UNITS[unit](value)
 
 
 @register.filter
 def span(figure: Range | None, unit: str) -> str:
-    """Write the likely value, with the range in brackets: `3.1 TB (2.8 TB to 3.6 TB)`."""
+    """Format the likely value with the range in brackets: `3.1 TB (2.8 TB to 3.6 TB)`."""
     if figure is None:
         return "–"
     low, mid, high = map(_UNITS[unit], (figure.low, figure.mid, figure.high))

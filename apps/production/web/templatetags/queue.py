@@ -14,7 +14,7 @@ _Value = TypeVar("_Value")
 
 @register.filter
 def changed_place(event: Event) -> str:
-    """The verb of an event of the queue; the request follows."""
+    """Return the verb of an event of the queue, to be followed by the request."""
     if event.kind == "request.priority_set":
         return "set"
     if event.data.get("by_score"):
@@ -24,7 +24,7 @@ def changed_place(event: Event) -> str:
 
 @register.filter
 def to_level(event: Event) -> str:
-    """The priority that an event set; empty for a move."""
+    """Return the priority that an event set; empty for a move."""
     if event.kind != "request.priority_set":
         return ""
     if event.old:
@@ -34,19 +34,19 @@ def to_level(event: Event) -> str:
 
 @register.filter
 def request_url(key: str) -> str:
-    """The URL of the request of this key."""
+    """Return the URL of the request with this key."""
     return Request(key=key).get_absolute_url()
 
 
 @register.filter
 def share_change(event: Event) -> str:
-    """The old and new share of production of an event."""
+    """Return the old and new share of production of an event."""
     return f"{share(event.data['share_old'])} → {share(event.data['share_new'])}"
 
 
 @register.filter
 def points(number: float) -> str:
-    """Points of a score: `+18.0`, `−11.4`."""
+    """Format points of a score: `+18.0`, `−11.4`."""
     if not round(number, 1):
         return "0.0"
     return f"{number + 0.0:+.1f}".replace("-", "−")
@@ -64,5 +64,5 @@ def whole_hours(seconds: int) -> str:
 
 @register.filter
 def of(values: Mapping[int, _Value], key: int) -> _Value | None:
-    """The value of a mapping for a key."""
+    """Return the value of a mapping for a key."""
     return values.get(key)

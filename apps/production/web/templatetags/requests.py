@@ -21,7 +21,7 @@ SHOWN_CHANGES = 6
 
 @register.simple_tag
 def request_state(request: Request) -> SafeString:
-    """One of the eight states with its sign, and the exact state where that says more."""
+    """Render one of the eight states with its sign, and the exact state if it differs."""
     label, sign = PHASES[RequestState(request.state)]
     exact = str(request.get_state_display())
     detail = ""
@@ -32,7 +32,7 @@ def request_state(request: Request) -> SafeString:
 
 @register.filter
 def ordinal(rank: int | None) -> str:
-    """`1` as `1st`, `12` as `12th`."""
+    """Return `1` as `1st`, `12` as `12th`."""
     if rank is None:
         return "–"
     if rank % 100 in (11, 12, 13):
@@ -44,13 +44,13 @@ def ordinal(rank: int | None) -> str:
 
 @register.filter
 def points_in(scan: str) -> int:
-    """The number of points of a parameter scan; 0 without one, or while it has faults."""
+    """Return the number of points of a parameter scan; 0 without a scan or if it has faults."""
     return len(read_scan(scan).points)
 
 
 @register.filter
 def brief_count(count: int | None) -> str:
-    """`20,000,000` as `20 M` where that is exact."""
+    """Return `20,000,000` as `20 M` if that is exact."""
     if count is None:
         return "–"
     for unit, factor in (("G", 10**9), ("M", 10**6)):
@@ -61,14 +61,14 @@ def brief_count(count: int | None) -> str:
 
 @register.filter
 def count_in(content: Any, name: str) -> str:
-    """A count among the arguments of a request or stage."""
+    """Return a count among the arguments of a request or stage."""
     count = declared.number(content, name)
     return "–" if count is None else quantities.format_count(int(count))
 
 
 @register.filter
 def details(event: Event) -> str:
-    """Details of an event of a request: groups, warnings, ranks."""
+    """Return details of an event of a request: groups, warnings, ranks."""
     match event.kind:
         case "request.pass":
             return _warnings(event)
@@ -87,11 +87,11 @@ def details(event: Event) -> str:
 
 @register.filter
 def moved(event: Event) -> str:
-    """The old and new rank of an event; empty if it moved nothing."""
+    """Return the old and new rank of an event; empty if it moved nothing."""
     return _ranks(event).removeprefix(", ")
 
 
-#: Words for requests that were split or combined, by the key in the event's data.
+#: Phrases for requests that were split or combined, by the key in the event's data.
 _REARRANGED = {
     "split_from": ", split from {}",
     "combined_from": ", combined from {}",
@@ -109,7 +109,7 @@ def _rearranged(event: Event) -> str:
 
 
 def _signed_for(event: Event) -> str:
-    """The groups signed for, and the absent users on whose behalf."""
+    """Return the groups signed for, and the absent users on whose behalf."""
     groups = event.data.get("groups", [])
     absent = event.data.get("for", [])
     text = f" for {', '.join(groups)}" if groups else ""
@@ -143,7 +143,7 @@ def _ranks(event: Event) -> str:
 
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
-    """The first changes of an event, each with the name of its place."""
+    """Return the first changes of an event, each with the label of its field."""
     shown = []
     for change in event.data.get("changes", [])[:SHOWN_CHANGES]:
         shown.append({**change, "place": place(change["path"])})
@@ -152,14 +152,14 @@ def changed_fields(event: Event) -> list[dict[str, str]]:
 
 @register.filter
 def more_changes(event: Event) -> int:
-    """The number of changes that `changed_fields` omits."""
+    """Return the number of changes that `changed_fields` omits."""
     count: int = event.data.get("count", 0)
     return max(0, count - SHOWN_CHANGES)
 
 
 @register.filter
 def place(path: str) -> str:
-    """`stages.0.memory_bytes` as `stage 1 › memory`."""
+    """Return `stages.0.memory_bytes` as `stage 1 › memory`."""
     parts = path.split(".")
     name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
     if parts[0] != "stages" or len(parts) == 1:
@@ -170,7 +170,7 @@ def place(path: str) -> str:
 
 @register.filter
 def places(paths: list[str]) -> str:
-    """Paths as places; one field in several stages as `stages 1–3, 5 › services`."""
+    """Return paths as labels, with equal fields grouped as `stages 1–3, 5 › services`."""
     stages: dict[str, list[int]] = {}
     for path in paths:
         before, number, field = [*path.split(".", 2), "", ""][:3]
@@ -183,7 +183,7 @@ def places(paths: list[str]) -> str:
 
 
 def _stages(numbers: list[int], field: str) -> str:
-    """`[0, 1, 2, 4]` and `services` as `stages 1–3, 5 › services`."""
+    """Return `[0, 1, 2, 4]` and `services` as `stages 1–3, 5 › services`."""
     if numbers[0] < 0:
         return place(field)
     numbers = sorted(set(numbers))

@@ -1,4 +1,4 @@
-"""The inbox, delegations, and withdrawing a signature. Signing is a move, in `portal`."""
+"""The inbox, delegations, and the withdrawal of signatures. Signing is a move, in `portal`."""
 
 from typing import Any
 
@@ -88,7 +88,9 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
         "to_decide": sum(row.state == RequestState.AWAITING_APPROVAL for row in shown),
         "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
-        "delegations": [(delegation, _standing(delegation, at)) for delegation in delegations],
+        "delegations": [
+            (delegation, _delegation_status(delegation, at)) for delegation in delegations
+        ],
         "form": form if may_delegate(user) else None,
     }
     return render(
@@ -96,7 +98,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     )
 
 
-def _standing(delegation: Delegation, at: Any) -> str:
+def _delegation_status(delegation: Delegation, at: Any) -> str:
     if delegation.revoked_at is not None:
         return "revoked"
     if at >= delegation.until_at:

@@ -1,6 +1,4 @@
-"""The list of campaigns; their requests are those of the request list with the filter of the
-campaign.
-"""
+"""The list of campaigns. The request list shows their requests by its campaign filter."""
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse
@@ -31,8 +29,9 @@ _COLUMNS += ["Deadline", "Expected end"]
 
 @require_safe
 def campaigns(request: AuthenticatedRequest) -> HttpResponse:
-    """List campaigns with totals, `?experiment=` those of one experiment;
-    `?format=csv` gives all as a file.
+    """List campaigns with totals.
+
+    `?experiment=` lists those of one experiment; `?format=csv` returns all as a file.
     """
     experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")

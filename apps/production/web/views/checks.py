@@ -1,4 +1,4 @@
-"""The page of the rules, and checks and estimate during typing."""
+"""The page of the rules, and checks and estimate while the user types."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ from apps.production.web.forms.review import review_context
 from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
 
-#: Sent in place of the fields that were touched when problems of all fields are shown.
+#: Sent instead of the touched fields when the problems of all fields are shown.
 ALL_TOUCHED = "all"
 
 
@@ -39,7 +39,7 @@ def rule_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def check_new(request: AuthenticatedRequest) -> HttpResponse:
-    """Check and estimate a new request during typing; nothing is saved."""
+    """Check and estimate a new request while the user types. Nothing is saved."""
     experiments = writable_experiments(request.user)
     key = request.POST.get("experiment", "")
     if key:
@@ -55,7 +55,7 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Check and estimate a request during typing; nothing is saved."""
+    """Check and estimate a request while the user types. Nothing is saved."""
     production_request = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, production_request):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
@@ -77,7 +77,7 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def form_workflow(request: AuthenticatedRequest, production_request: Request) -> Workflow:
-    """Return the type that the form of a request has: of a draft, the chosen one."""
+    """Return the workflow type for the form of a request: for a draft, the chosen one."""
     current = workflow_of(production_request.workflow)
     if production_request.state != RequestState.DRAFT:
         return current
@@ -102,15 +102,16 @@ def _panel(
 
 
 def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:
-    """Return the anchors of the fields that the user has visited; None for all,
-    as after a submission.
+    """Return the anchors of the fields that the user has visited; None for all fields.
+
+    After a submission, all fields count as visited.
     """
     anchors = sent.get("touched", ALL_TOUCHED).split()
     return None if ALL_TOUCHED in anchors else anchors
 
 
 def chosen_experiment(forms: RequestForms, production_request: Request | None) -> Experiment | None:
-    """Return the experiment that is chosen in the form of a draft, or that of the request."""
+    """Return the experiment chosen in the form of a draft, or else the one of the request."""
     forms.main.is_valid()
     chosen: Experiment | None = forms.main.cleaned_data.get("experiment")
     return chosen or (production_request.experiment if production_request else None)
@@ -122,10 +123,10 @@ def check_form(
     production_request: Request | None,
     user: User,
 ) -> CheckReport:
-    """Return all problems of a form, those of its fields included, each once.
+    """Return all problems of a form, including the errors of its fields, without duplicates.
 
-    A value that cannot be read is reported as such, not as if the field was empty. Nothing else is
-    checked of a form without an experiment, or with damaged stages.
+    A value that cannot be read is reported as unreadable, not as missing. A form without an
+    experiment or with damaged stages is not checked further.
     """
     errors = []
     for path, messages in forms.errors().items():
@@ -148,8 +149,9 @@ def check_form(
 
 
 def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Return each problem of a field once: one of a field that stages share has one fix for all
-    of them.
+    """Return each problem of a field once.
+
+    A field that all stages share has one problem, whose fix applies to all of them.
     """
     unique: dict[tuple[str, tuple[str, str]], Finding] = {}
     for finding in findings:
@@ -164,13 +166,13 @@ def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable
 def without_untouched(
     forms: RequestForms, report: CheckReport, touched: Collection[str] | None
 ) -> CheckReport:
-    """Return a report without the errors of fields that the user has still to fill in."""
+    """Return a report without the errors of fields that the user has not filled in yet."""
     findings = [finding for finding in report.findings if not is_untouched(forms, finding, touched)]
     return replace(report, findings=tuple(findings))
 
 
 def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str] | None) -> bool:
-    """Whether this is an error about a field that is empty because the user was not there yet."""
+    """Whether this is an error about an empty field that the user has not visited yet."""
     if touched is None or not finding.blocks or not forms.is_empty(finding.path):
         return False
     return forms.place_of(finding.path)[0] not in touched
@@ -183,10 +185,9 @@ def panel_context(
     experiment: Experiment | None,
     user: User,
 ) -> dict[str, Any]:
-    """Return the context of the panel, the list of problems and the steps:
-    all show the same findings.
+    """Return the context of the panel, the list of problems and the steps, with the same findings.
 
-    Fields to fill in that were not `touched` are listed as empty instead.
+    Required fields that were not `touched` are listed as empty instead.
     """
     if report is None:
         return {"checked": None, "problems": [], "steps": steps_of(forms)}
@@ -212,7 +213,7 @@ def panel_context(
 
 
 def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, str]]:
-    """Return anchor and label of the field and message of each error, in the order of the form."""
+    """Return anchor, label and message of each error, in the order of the form."""
     problems = []
     for finding in report.findings:
         if finding.blocks:
@@ -224,13 +225,15 @@ def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, 
 def _lines(
     forms: RequestForms, findings: list[Finding]
 ) -> list[tuple[Finding, list[tuple[str, str]]]]:
-    """Return each finding with its fields; one message about several fields is one line unless
-    it has a fix.
+    """Return each finding with its fields.
+
+    A message about several fields is one line, unless it has a fix.
     """
     lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
     for finding in findings:
         key = (finding.message, finding.path if finding.fix else "")
         places = lines.setdefault(key, (finding, []))[1]
-        if (place := forms.place_of(finding.path)) not in places:  # what stages share is one place
+        # A field that stages share has a single place.
+        if (place := forms.place_of(finding.path)) not in places:
             places.append(place)
     return list(lines.values())

@@ -1,5 +1,6 @@
-"""The approver's desk: requests that wait for the user's signature,
-decided one by one or several at once.
+"""The approver's desk: requests that wait for the user's signature.
+
+The user decides on them one by one or on several at once.
 """
 
 from typing import Any
@@ -22,13 +23,14 @@ from apps.production.permissions import may_prioritise
 from apps.production.web.forms.moves import ApprovalForm, CommentForm, ReasonForm, ReviewForm
 from apps.production.web.lookup import request_or_404
 
-#: The moves that return or reject a request, with their forms; approving has its own.
+#: The forms for returning or rejecting a request. Approval has its own form.
 _REFUSALS = {Verb.REQUEST_CHANGES: ReviewForm, Verb.REJECT: ReasonForm}
 
 
 @require_safe
 def desk(request: AuthenticatedRequest) -> HttpResponse:
-    """The desk with one request open: the first, or `?at=NOVA-0219`;
+    """Show the desk with one request open: the first one, or `?at=NOVA-0219`.
+
     `?about=deadline` opens a comment on a field.
     """
     return _desk(request, chosen=request.GET.get("at", ""), about=request.GET.get("about"))
@@ -36,9 +38,7 @@ def desk(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
-    """Approve with a priority, request changes or reject;
-    then the next request of the desk is open.
-    """
+    """Approve with a priority, request changes or reject, and open the next request of the desk."""
     if verb not in {Verb.APPROVE, *_REFUSALS}:
         raise Http404
     production_request = request_or_404(request.user, key)
@@ -65,9 +65,10 @@ def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
 
 @require_POST
 def approve_several(request: AuthenticatedRequest) -> HttpResponse:
-    """Name the ticked requests; sent with `confirmed`, approve each with its requested priority.
+    """Ask for confirmation of the ticked requests; with `confirmed`, approve them.
 
-    A ticked request is sent as `key:version`. One that has changed since stays on the desk.
+    Each gets its requested priority. A ticked request is sent as `key:version`. A request that has
+    changed since stays on the desk.
     """
     ticked = dict(text.rpartition(":")[::2] for text in request.POST.getlist("ticked"))
     at = timezone.now()
@@ -103,7 +104,7 @@ def _approve_as_requested(
 
 
 def _next_key(request: AuthenticatedRequest, key: str) -> str:
-    """Return the request after this one on the desk; after the last, the one before it."""
+    """Return the key of the next request on the desk, or of the previous one after the last."""
     keys = [row.request.key for row in desk_of(request.user, at=timezone.now()).rows]
     if key not in keys:
         return ""
@@ -149,7 +150,7 @@ def _desk(
 
 
 def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return the forms of the three decisions; one that was submitted with its input and errors."""
+    """Return the forms of the three decisions. A submitted form keeps its input and errors."""
     production_request = sheet.row.request
     level = {
         "priority_class": production_request.priority_class

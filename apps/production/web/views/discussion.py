@@ -21,7 +21,7 @@ from apps.production.web.lookup import request_or_404
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Comment on a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
+    """Comment on a field, `?about=stages.0.jobs`, or reply in a thread, `?thread=7`."""
     production_request = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = number_in(sent, "thread")
@@ -77,7 +77,10 @@ def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpRe
 
 @require_POST
 def change_comment(request: AuthenticatedRequest, key: str, number: int, verb: str) -> HttpResponse:
-    """`resolve` or `reopen` a thread, `withdraw` the user's own comment."""
+    """Resolve or reopen a thread, or withdraw the user's own comment.
+
+    `verb` is `resolve`, `reopen` or `withdraw`.
+    """
     production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     comment = _comment(production_request, number)
     by = request.user
@@ -99,8 +102,9 @@ def _comment(production_request: Request, number: int) -> Comment:
 
 
 def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") -> HttpResponse:
-    """Go to the comment, or `back`; name mentioned users who are not notified,
-    not revealing whether they exist.
+    """Redirect to the comment or to `back`, and warn about mentioned users who are not notified.
+
+    The warning does not reveal whether they exist.
     """
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}

@@ -61,7 +61,7 @@ def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_page(request: AuthenticatedRequest) -> HttpResponse:
-    """Create a draft, or show all faults with the text."""
+    """Create a draft, or show the text with all faults."""
     if not writable_experiments(request.user).exists():
         raise PermissionDenied("Only liaisons can create requests.")
     if request.method != "POST":

@@ -60,12 +60,13 @@ from apps.production.web.views.checks import (
     without_untouched,
 )
 
-#: The button that applies every fix that the checks offer, and how many of them its message names.
+#: The button that applies all fixes offered by the checks, and how many fixes its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
 #: The button that gives the outputs of a clone new names.
 RENAME = "rename"
-#: The buttons that switch the type, and that do so although it leaves something out.
+#: The buttons that switch the workflow type: the first asks before it drops input, the second does
+#: not.
 SWITCH = "workflow"
 CONFIRM = "workflow-confirm"
 SWITCHES = (SWITCH, CONFIRM)
@@ -134,8 +135,9 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
-    """Return a new request of a type, with the release,
-    configurations and services of the last one.
+    """Return a new request of a type.
+
+    Release, configurations and services are those of the experiment's last request of this type.
     """
     last = last_request(experiment, workflow.key) if experiment else None
     if last:
@@ -144,8 +146,9 @@ def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestCont
 
 
 class FormPage:
-    """The form of a request (a new one without `production_request`) and the actions of its
-    buttons.
+    """The form of a request and the actions of its buttons.
+
+    Without `production_request`, the form creates a new request.
     """
 
     def __init__(
@@ -158,9 +161,10 @@ class FormPage:
         self.request = request
         self.production_request = production_request
         self.conflict = ""
-        #: The fixes that the pressed button applied.
+        #: The fixes applied by the pressed button.
         self.applied: list[Fix] = []
-        #: The type to switch to, and what it would leave out, until the user confirms it.
+        #: The type to switch to and the input that would be dropped, until the user confirms the
+        #: switch.
         self.switching: tuple[Workflow, list[LeftOut]] | None = None
         is_draft = production_request is None or production_request.state == RequestState.DRAFT
         self.forms = RequestForms(
@@ -184,7 +188,7 @@ class FormPage:
 
     @cached_property
     def _before(self) -> Workflow:
-        """The type whose fields the form shows; another one may be chosen above them."""
+        """The type whose fields the form shows. The user may have chosen another one."""
         current = None
         if self.production_request:
             current = workflow_of(self.production_request.workflow)
@@ -192,7 +196,7 @@ class FormPage:
         return chosen_workflow(self.request.user, shown, current)
 
     def _left_out(self) -> list[LeftOut]:
-        """Return what is filled in that the chosen type does not have."""
+        """Return the input that has no place in the chosen type."""
         same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
         if same or self._before.key == self.forms.workflow.key:
             return []
@@ -205,7 +209,7 @@ class FormPage:
         )
 
     def _switch(self, action: str) -> HttpResponse:
-        """Show the input under the chosen type; if that leaves something out, ask first."""
+        """Show the input under the chosen type, but ask first if the switch drops any of it."""
         data = self.forms.data
         before = self._before
         new = self.forms.workflow
@@ -221,9 +225,7 @@ class FormPage:
         return FormPage(self.request, switched, new, self.production_request).show(touched=())
 
     def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:
-        """Show the form with the findings of the checks: above it,
-        beside the fields and in the panel.
-        """
+        """Show the form with the findings of the checks: above it, at the fields, in the panel."""
         experiment = self._experiment()
         report = check_form(self.forms, experiment, self.production_request, self.request.user)
         shown = without_untouched(self.forms, report, touched)
@@ -299,7 +301,7 @@ class FormPage:
         """Save the input, apply a fix or submit.
 
         If the input cannot be saved, the findings of the checks are shown too. A draft may be
-        incomplete, so saving it does not complain about fields that the user has still to fill in.
+        incomplete, so saving a draft does not report fields that the user has not filled in yet.
         """
         if self.production_request:
             version = self.production_request.version
@@ -332,9 +334,7 @@ class FormPage:
         return redirect(edit)
 
     def _show_notes_of_return(self) -> Event | None:
-        """Show the notes of the user who requested changes beside their fields;
-        return the event.
-        """
+        """Show the notes of the user who requested changes at their fields. Return the event."""
         production_request = self.production_request
         if production_request is None or production_request.state != RequestState.CHANGES_REQUESTED:
             return None
@@ -358,8 +358,9 @@ class FormPage:
         messages.success(self.request, f"Saved {saved} with {count}: {labels}.")
 
     def _autosave(self) -> JsonResponse:
-        """Save during typing and report the result as JSON;
-        a change by another user is never overwritten.
+        """Save while the user types, and report the result as JSON.
+
+        A change by another user is never overwritten.
         """
         if self._left_out():
             return JsonResponse(
@@ -383,8 +384,9 @@ class FormPage:
         )
 
     def _save(self, action: str) -> Request | None:
-        """Save the input; on failure return None, with problems in `forms` or the reason in
-        `conflict`.
+        """Save the input and return the request, or None on failure.
+
+        After a failure, the problems are in `forms`, or the reason is in `conflict`.
         """
         if not self.forms.is_valid():
             return None
@@ -427,7 +429,7 @@ class FormPage:
         )
 
     def _offered_fixes(self, action: str, experiment: Experiment) -> list[Fix]:
-        """Return the fixes that a button applies, of those that the checks still offer."""
+        """Return the fixes that a button applies, limited to those that the checks still offer."""
         report = check_form(self.forms, experiment, self.production_request, self.request.user)
         if action == FIX_ALL:
             return without_untouched(self.forms, report, touched_in(self.request.POST)).fixes
@@ -439,10 +441,12 @@ class FormPage:
         return chosen_experiment(self.forms, self.production_request)
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
-        """Report the effect of a change to a request past its draft that was at `version`
-        before.
+        """Report the effect of a change to a request that is no longer a draft.
+
+        `version` is the version before the change.
         """
-        if not version:  # the form was submitted twice
+        # Without a version, the form was submitted twice.
+        if not version:
             messages.info(self.request, f"{saved} is already submitted.")
         elif saved.version == version:
             messages.info(self.request, f"No changes to {saved}.")

@@ -19,7 +19,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
 
-#: Requests on hold that the page lists; the list of requests has them all.
+#: How many requests on hold the page lists. The list of requests has all of them.
 PAGE_SIZE = 50
 
 
@@ -52,7 +52,7 @@ class HoldForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def hold_list(request: AuthenticatedRequest) -> HttpResponse:
-    """List the holds, newest first; POST places one."""
+    """List the holds, newest first. POST places a hold."""
     user = request.user
     form = HoldForm(
         user, request.POST if request.method == "POST" else None, initial=request.GET.dict()

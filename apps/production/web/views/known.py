@@ -8,14 +8,15 @@ from apps.production.domain.content.known import COLUMNS, known_values
 from apps.production.models import Request
 from apps.production.web.forms.request import writable_experiments
 
-#: Anything longer is no beginning of a name.
+#: Names are not longer than this.
 MAX_TEXT = 300
 
 
 @require_safe
 def known(request: AuthenticatedRequest) -> JsonResponse:
-    """Return the values of `?kind=` that contain `?text=`,
-    from requests of the experiments of a liaison.
+    """Return the values of `?kind=` that contain `?text=`.
+
+    They come from requests of experiments for which the user is a liaison.
     """
     kind = request.GET.get("kind", "")
     text = request.GET.get("text", "")

@@ -25,7 +25,7 @@ from apps.production.web.lookup import request_or_404
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Preview the parts of a request; create them once the preview is confirmed."""
+    """Preview the parts of a request, and create them once the user confirms the preview."""
     production_request = _rearrangeable_request(request, key)
     content = content_of(production_request)
     counts = split_counts(content)
@@ -70,8 +70,9 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """List matching requests and why others do not match; preview the combined request;
-    then create it.
+    """List the candidates for combining, preview the combined request, and create it.
+
+    Candidates that cannot be combined are listed with the reason.
     """
     production_request = _rearrangeable_request(request, key)
     refusal = links.refusal_to_rearrange(production_request)
@@ -118,7 +119,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _offered(request: AuthenticatedRequest, production_request: Request) -> dict[str, Any]:
-    """Return the list of candidates: those ticked, and the search results."""
+    """Return the context with the ticked candidates and the search results."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
     text = sent.get("text", "")[:200].replace("\0", "").strip()
@@ -141,7 +142,7 @@ def _offered(request: AuthenticatedRequest, production_request: Request) -> dict
 def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     """Return these requests in this order.
 
-    Raises `InvalidFields` for those the user cannot see or combine.
+    Raises `InvalidFields` for requests that the user cannot see or combine.
     """
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
     requests: dict[str, Request] = {row.key: row for row in rows}
@@ -161,7 +162,7 @@ def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
 def _form_page(
     request: AuthenticatedRequest, template: str, context: dict[str, Any]
 ) -> HttpResponse:
-    """Show the form: empty, with its problems, or with the refusal."""
+    """Render the form: empty, with its errors, or with the refusal."""
     if request.method != "POST":
         status = 200
     elif context["refusal"]:

@@ -1,4 +1,4 @@
-"""The queue, manual moves in it, and the page of fair shares."""
+"""The queue with its manual moves, and the page of fair shares."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ MOST_SHIFTS = 200
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the queue that is not saved: of which request, its form, and what it would do.
+    """An unsaved change of the queue: the key of the request, the form, and the resulting shifts.
 
-    `kind` is `move` or `level`; without `shifts`, the form has problems.
+    `kind` is `move` or `level`. Without `shifts`, the form has errors.
     """
 
     key: str
@@ -52,8 +52,9 @@ def queue(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Move a request to a rank, or show what that would change; problems show in its row,
-    a conflict as a message.
+    """Move a request to a rank, or preview the effect.
+
+    Errors are shown in the row of the request, conflicts as a message.
     """
     production_request = _visible_request(request, key)
     previews = request.POST.get("do") == "preview"
@@ -78,7 +79,7 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Set the priority of a request, or show what that would change."""
+    """Set the priority of a request, or preview the effect."""
     production_request = _visible_request(request, key)
     form = PriorityForm(request.POST)
     if form.is_valid():
@@ -124,7 +125,7 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def share_page(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the shares; POST previews others (`do=preview`) or saves them."""
+    """Show the shares. POST previews others (`do=preview`) or saves them."""
     if not (is_opg(request.user) or may_set_shares(request.user)):
         raise PermissionDenied(
             "Only the OPG can see all shares. Your requests show the share of your experiment."

@@ -1,4 +1,7 @@
-"""The list of requests, and the changes of one. Its page is in `portal`, its form in `form`."""
+"""The list of requests, and the changes of one request.
+
+The page of a request is in `portal`, its form in `form`.
+"""
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -16,7 +19,7 @@ from apps.production.models import Request
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
-#: Views of the list that many want: the name and the query of each.
+#: Common views of the list: name and query.
 VIEWS = {
     "All": "",
     "Mine": "mine=yes",
@@ -45,8 +48,9 @@ def _read_order(text: str) -> str | None:
 
 @require_safe
 def request_list(request: AuthenticatedRequest) -> HttpResponse:
-    """List the requests that a user can see; `?sort=-deadline` orders them,
-    `?format=csv` gives them all as a file.
+    """List the requests that a user can see.
+
+    `?sort=-deadline` sets the order; `?format=csv` returns all of them as a file.
     """
     visible = ordered(
         Request.objects.visible_to(request.user)
@@ -115,7 +119,7 @@ def _cells(row: Request) -> list[object]:
 
 @require_safe
 def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Compare version `?old=` (default: the last reviewed) with `?new=` (default: current)."""
+    """Compare version `?old=` (default: the last reviewed) with `?new=` (default: the current)."""
     production_request = request_or_404(request.user, key)
     kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get

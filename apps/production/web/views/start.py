@@ -1,4 +1,4 @@
-"""The start of a new request: from a workflow type, a template, an earlier request, or YAML."""
+"""The start of a new request: a workflow type, a template, an earlier request, or YAML."""
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, Count, IntegerField, QuerySet, Value, When
@@ -16,14 +16,14 @@ from apps.production.models import Request
 from apps.production.web.forms.request import workflow_choices, writable_experiments
 from apps.production.web.views.exchange import ImportForm
 
-#: Earlier requests and templates on the page.
+#: How many earlier requests and templates the page shows.
 MOST_REQUESTS = 8
 MOST_TEMPLATES = 12
 
 
 @require_safe
 def start(request: AuthenticatedRequest) -> HttpResponse:
-    """Offer what a new request can start from; `?text=` searches the earlier requests."""
+    """Offer the starting points for a new request. `?text=` searches the earlier requests."""
     experiments = writable_experiments(request.user)
     if not experiments.exists():
         raise PermissionDenied("Only liaisons can create requests.")
@@ -48,8 +48,9 @@ def start(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:
-    """Return the matching submitted requests of the user's experiments: their own first,
-    then the newest.
+    """Return the matching submitted requests of the user's experiments, the user's own first.
+
+    Within each group, the newest come first.
     """
     mine = Case(
         When(created_by=request.user, then=Value(0)), default=Value(1), output_field=IntegerField()

@@ -26,7 +26,7 @@ from apps.production.models import RequestTemplate
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
-#: Templates on one page.
+#: Templates per page.
 PAGE = 50
 
 
@@ -38,7 +38,8 @@ class NameForm(forms.Form):
 
 @require_POST
 def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Create a draft from another request and open it;
+    """Create a draft from another request and open it.
+
     `names=next` also renames its output datasets.
     """
     production_request = request_or_404(request.user, key)
@@ -57,7 +58,7 @@ def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_safe
 def templates(request: AuthenticatedRequest) -> HttpResponse:
-    """List the templates visible to the user, by page: those after the template `?after=`."""
+    """List the templates visible to the user, one page after the template `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
     visible = templates_for(request.user)
     last = visible.filter(pk=number_in(request.GET, "after") or 0).first()

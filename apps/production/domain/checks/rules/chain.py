@@ -1,4 +1,4 @@
-"""Rules for how the stages of a chain match."""
+"""Rules for how the stages of a chain fit together."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,7 +14,8 @@ CONSTANTS = ("geometry",)
 
 
 def sources(content: RequestContent) -> list[int | None]:
-    """Return, for each stage, the position of the earlier stage it reads;
+    """Return, for each stage, the position of the earlier stage whose output it reads.
+
     None if it reads something else.
     """
     writers: dict[str, int] = {}
@@ -30,9 +31,7 @@ def sources(content: RequestContent) -> list[int | None]:
 
 
 def links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
-    """Yield each pair of stages where the second reads the output of the first,
-    with their positions.
-    """
+    """Yield each pair of stages where the second reads the output of the first, with positions."""
     for position, source in enumerate(sources(content)):
         if source is not None:
             yield source, content.stages[source], position, content.stages[position]
@@ -148,9 +147,9 @@ def first_stage_has_input(content: RequestContent, facts: Facts) -> Iterator[Pro
     if first is None or first.kind in GENERATORS or first.input_dataset:
         return
     declared = content.workflow.stage(first.kind)
-    asks = declared.argument("input_type")
-    wants = declared.argument("input_dataset")
-    if asks and asks.required and wants and not wants.required:
+    type_argument = declared.argument("input_type")
+    input_argument = declared.argument("input_dataset")
+    if type_argument and type_argument.required and input_argument and not input_argument.required:
         yield Problem("stages.0.input_dataset", "The first stage needs an input dataset.")
 
 

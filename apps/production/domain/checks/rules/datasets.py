@@ -1,4 +1,4 @@
-"""Rules for datasets, by the catalogue and by what other requests write."""
+"""Rules for datasets, based on the catalogue and on the outputs of other requests."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +19,7 @@ from apps.production.domain.content.scan import at_point, scan_of
 
 
 def at_each_point(whole: Rule) -> Rule:
-    """Make a rule look at the datasets of each point of a scan;
-    each field has at most one problem.
-    """
+    """Apply a rule to the datasets of each point of a scan, with at most one problem per field."""
 
     def check_points(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         points = scan_of(content).points
@@ -45,7 +43,7 @@ def output_unique(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     if key := facts.written_by.get(stage.output_dataset):
         yield Problem(
             "output_dataset",
-            f"{key} writes to this dataset. If you add to it, say so in the purpose.",
+            f"{key} writes to this dataset. If you add to it, state that in the purpose.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The arguments that a workflow type declares, with the values a request gives them."""
+"""The arguments that a workflow type declares, with their values in a request."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -42,7 +42,8 @@ def runs(content: RequestContent | StageContent, name: str) -> Runs:
     return ranges(text(content, name))
 
 
-@lru_cache(maxsize=20_000)  # every check parses the runs of all earlier requests
+# Cached, because every check parses the runs of all earlier requests.
+@lru_cache(maxsize=20_000)
 def ranges(runs: str) -> Runs:
     try:
         return tuple(runs_in(runs)) if runs else ()

@@ -12,9 +12,7 @@ from apps.production.enums import RequestedPriority
 
 
 def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield each field of the request and its stages with a value of this type: path, definition,
-    value.
-    """
+    """Yield path, definition and value of each field with a value of this type."""
     for name, argument in REQUEST.items():
         value = getattr(content, name)
         if isinstance(value, kind):

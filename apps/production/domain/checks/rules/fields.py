@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _SPACES = re.compile(r"\s+")
 _PLAIN = re.compile(r"[A-Za-z0-9/$][\w.:+@=,%~/${}-]*", re.ASCII)
-#: Anything shorter does not help an approver decide.
+#: Shorter texts do not help an approver decide.
 SHORT_PURPOSE = 20
 SHORT_TITLE = 6
 FAR = timedelta(days=2 * 365)

@@ -10,18 +10,19 @@ from apps.production.domain.content.model import StageContent, field_text
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.types.fields import CORE
 
-#: With fewer events a job spends most of its time starting and stopping.
+#: With fewer events, a job spends most of its time starting and stopping.
 FEW_EVENTS = 10
-#: File sizes that suit storage and tape, in bytes.
+#: File sizes that suit disk and tape, in bytes.
 SMALL_FILE = 10 * 10**6
 LARGE_FILE = 20 * 10**9
 SMALL_MERGED = 200 * 10**6
 LARGE_MERGED = 20 * 10**9
 HOUR = 3600
-#: Shorter jobs are mostly overhead; of longer ones, each failure is expensive. In seconds.
+#: Job lengths in seconds. Shorter jobs are mostly overhead; each failure of a longer one is
+#: expensive.
 SHORT_JOB = 600
 LONG_JOB = 2 * 86_400
-#: A wall time limit of this many times what jobs take keeps slots from others.
+#: A wall time limit this many times as long as needed keeps slots from other jobs.
 GENEROUS = 4
 
 

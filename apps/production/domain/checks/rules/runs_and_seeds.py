@@ -7,7 +7,7 @@ from apps.production.domain.checks.rules.declared import number, ranges, runs
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.arguments import Runs, overlaps
 
-#: The argument with the run numbers of new events; no two requests may share them.
+#: The argument with the run numbers of new events. No two requests may share them.
 NEW_RUNS = "run_block"
 MAX_SEED = 900_000_000
 #: Above the largest run number that can be entered.
@@ -27,8 +27,9 @@ def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Proble
 
 
 def _free_block(mine: Runs, facts: Facts) -> str:
-    """Return as many runs as a single range has, after those of all other requests;
-    empty if there is no such block.
+    """Return a free block of the same size as a single range, after the runs of all other requests.
+
+    Empty if there is no such block.
     """
     if len(mine) != 1:
         return ""

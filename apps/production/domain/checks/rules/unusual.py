@@ -1,6 +1,4 @@
-"""Rules for figures that are far above those of past jobs and earlier requests:
-mostly a zero too many.
-"""
+"""Rules for figures far above those of past jobs and earlier requests, such as typing errors."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,8 +18,10 @@ TB = 10**12
 
 @dataclass(frozen=True)
 class Scale:
-    """What is unusual: so many `times` the earlier figure, if that is at least `small`;
-    else above `unknown`.
+    """The limit for a figure: a multiple of the earlier figure.
+
+    An earlier figure below `small` counts as `small`. Without an earlier figure, the limit is
+    `unknown`.
     """
 
     times: int
@@ -29,9 +29,7 @@ class Scale:
     unknown: float
 
     def limit(self, earlier: float) -> float:
-        """Return the largest figure that is not unusual;
-        `earlier` is 0 if there is nothing to compare with.
-        """
+        """Return the largest usual figure. `earlier` is 0 if there is nothing to compare with."""
         if not earlier:
             return self.unknown
         return self.times * max(earlier, self.small)
@@ -41,20 +39,20 @@ MEMORY = Scale(times=4, small=2 * GB, unknown=64 * GB)
 JOBS = Scale(times=10, small=100, unknown=100_000)
 HOURS = Scale(times=10, small=100, unknown=1_000_000)
 DISK = Scale(times=10, small=100 * GB, unknown=100 * TB)
-#: Jobs for each run number of a block.
+#: Jobs per run number of a block.
 JOBS_PER_RUN = Scale(times=10, small=1, unknown=1_000)
 
 
 @rule(Severity.WARNING)
 def memory_fits_node(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No job needs more memory than the largest node known has."""
+    """No job needs more memory than the largest known node has."""
     offered = max((offer.memory_bytes or 0 for offer in facts.offers), default=0)
     largest = max(facts.largest_node_bytes, offered)
     for path, stage in stages(content):
         if largest and (stage.memory_bytes or 0) > largest:
             yield Problem(
                 f"{path}.memory_bytes",
-                f"The largest node known has {round_size(largest)} of memory.",
+                f"The largest known node has {round_size(largest)} of memory.",
             )
 
 
@@ -190,7 +188,7 @@ def _hours(stage: StageContent) -> float:
 
 
 def _size(size: float) -> str:
-    """Write a size with two significant digits."""
+    """Format a size with two significant digits."""
     whole = max(1, round(size))
     return round_size(round(whole, 2 - len(str(whole))))
 
