@@ -1,6 +1,6 @@
-"""Thresholds in the admin: each change is a row, so the list is the history.
+"""Thresholds in the admin. Each change is a row, so the list is the history.
 
-Everything else is read-only.
+All other tables are read-only.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from apps.quality.models import (
 
 
 class ThresholdsForm(forms.ModelForm):
-    """New limits of one check."""
+    """New limits of a check."""
 
     check_name = forms.ChoiceField(label="Check")
 

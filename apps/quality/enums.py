@@ -29,7 +29,7 @@ class Effect(models.TextChoices):
 
 
 class Unknown(models.TextChoices):
-    """Effect of a check with an unknown outcome."""
+    """Effect of an unknown outcome of a check."""
 
     BLOCK = "block", "blocks the request until it is known or waived"
     PASS = "pass", "does not block the request"

@@ -1,4 +1,4 @@
-"""What happens to the data quality of requests."""
+"""Kinds of events about the data quality of requests."""
 
 from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
 from apps.core.enums import Group

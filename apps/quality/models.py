@@ -1,6 +1,6 @@
 """Runs of the checks with results, waivers, thresholds, and posts.
 
-Written by domain functions only.
+Only domain functions write them.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def _person(**more: Any) -> Any:
 class Thresholds(models.Model):
     """Limits of a check from a time on.
 
-    Rows are only added; the newest for a check, type and experiment applies.
+    Rows are only added. The newest row for a check, type and experiment applies.
     """
 
     check_name = models.CharField("check", max_length=64)
@@ -76,7 +76,7 @@ class Thresholds(models.Model):
 
 
 class QualityRun(models.Model):
-    """One run of all checks on a request, with the thresholds used."""
+    """A run of all checks on a request, with the thresholds used."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="quality_runs")
     number = models.PositiveIntegerField(help_text="Number of the run within its request.")
@@ -114,7 +114,7 @@ class QualityRun(models.Model):
 
 
 class Finding(models.Model):
-    """What a check found for a stage or the request; equal findings have equal `digest`."""
+    """A finding of a check for a stage or the request. Equal findings have an equal `digest`."""
 
     position = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="Position of the stage. Empty: whole request."
@@ -133,7 +133,7 @@ class Finding(models.Model):
 
 
 class QualityResult(Finding):
-    """The result of one check, with its waiver in force as set by `quality.domain.standing`."""
+    """The result of a check. Its active waiver is set by `quality.domain.standing`."""
 
     run = models.ForeignKey(
         QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False
@@ -176,9 +176,10 @@ class QualityResult(Finding):
 
 
 class Waiver(Finding):
-    """A person's waiver of one result. It does not apply to a result with other contents.
+    """A user's waiver of a result. It does not apply to a result with other contents.
 
-    `made_by` and `sent_by` are the requesters at that time; a constraint keeps them from waiving.
+    `made_by` and `sent_by` are the requesters at that time, so that a constraint can keep them from
+    waiving.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="waivers")
@@ -223,7 +224,7 @@ class QualityInput(models.Model):
 
 
 class OutputFile(models.Model):
-    """An output file of a stage. Several reporters may list the same file: a check finds that."""
+    """An output file of a stage. Several reporters may list the same file; a check reports that."""
 
     stage = models.ForeignKey(
         Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False
@@ -249,9 +250,9 @@ class OutputFile(models.Model):
 
 
 class HistogramPair(models.Model):
-    """A histogram of a stage's output beside its reference, in the same bins.
+    """A histogram of a stage's output and its reference, in the same bins.
 
-    The same name again replaces it.
+    Posting the same name again replaces it.
     """
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="histograms")
@@ -271,9 +272,9 @@ class HistogramPair(models.Model):
 
 
 class ExternalResult(models.Model):
-    """What a tool outside the portal says of a stage, or of the request.
+    """The result of an external tool for a stage or the request.
 
-    The same tool and name again replace it.
+    Posting the same tool and name again replaces it.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="external_results")
@@ -306,7 +307,7 @@ class ExternalResult(models.Model):
 
 
 class LogLook(models.Model):
-    """Known errors in the log of a completed job. Each log is read once."""
+    """The known errors in the log of a completed job. Each log is read once."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="quality_look")
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="log_looks")

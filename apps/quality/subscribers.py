@@ -10,8 +10,8 @@ from apps.quality.domain.standing import current_run
 
 
 @subscribe("quality.run_checks", "request.review")
-def on_request_examined(event: Event) -> None:
-    """Queue a run of the checks, unless the request has left data quality meanwhile."""
+def on_review_started(event: Event) -> None:
+    """Queue a run of the checks, unless the request has left data quality in the meantime."""
     request = target_of(event)
     if request is not None and current_run(request) is None:
         try:

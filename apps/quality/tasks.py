@@ -1,4 +1,4 @@
-"""Celery tasks of data quality; each may be lost, killed or run twice."""
+"""Celery tasks of data quality. Each may be lost, killed or run twice."""
 
 import logging
 
@@ -26,7 +26,7 @@ def check_request(*, request_id: int) -> None:
             runs.ask_for_run(request=request, by=PORTAL, at=timezone.now())
         runs.run_checks(request=request, at=timezone.now())
         runs.close_if_passed(request=request, at=timezone.now())
-    except DomainError:  # it was moved meanwhile
+    except DomainError:  # The request was moved in the meantime.
         return
 
 
@@ -41,5 +41,5 @@ def check_all() -> None:
     for pk in list(waiting):
         try:
             check_request(request_id=pk)
-        except Exception:  # one failure must not stop the others
+        except Exception:  # One failure must not stop the other requests.
             log.exception("data quality checks of request %s failed", pk)

@@ -1,4 +1,4 @@
-"""Data quality in the API. Posts are read strictly: no texts for numbers."""
+"""Data quality in the API. Posts are parsed strictly: numbers must not be texts."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class _OfStage(serializers.Serializer[Any]):
 
 
 class FileWriter(serializers.Serializer[Any]):
-    """One file."""
+    """A file."""
 
     name = serializers.CharField(max_length=200, trim_whitespace=False)
     size_bytes = serializers.IntegerField(min_value=0, max_value=_MOST)
@@ -38,7 +38,7 @@ class FileWriter(serializers.Serializer[Any]):
 
 
 class FilesWriter(_OfStage):
-    """Files of one reporter; posting the same key again replaces them."""
+    """Files of one reporter. Posting the same key again replaces them."""
 
     key = serializers.CharField(
         max_length=200,
@@ -65,7 +65,7 @@ class HistogramWriter(_OfStage):
 
 
 class ResultWriter(serializers.Serializer[Any]):
-    """A result of an external tool; without `stage`, of the whole request."""
+    """A result of an external tool. Without `stage`, it applies to the whole request."""
 
     stage = serializers.IntegerField(
         min_value=1, max_value=10_000, required=False, allow_null=True, default=None
@@ -81,7 +81,7 @@ class ResultWriter(serializers.Serializer[Any]):
 
 
 class AgainWriter(serializers.Serializer[Any]):
-    """A new run of the checks."""
+    """The request for a new run of the checks."""
 
     reason = serializers.CharField(
         required=False, allow_blank=True, default="", max_length=MAX_REASON
@@ -138,7 +138,7 @@ class NumberReader(serializers.Serializer[Any]):
 
 
 class ResultReader(serializers.ModelSerializer[QualityResult]):
-    """One result; the request cannot be closed while `is_open`."""
+    """A result. The request cannot be closed while it `is_open`."""
 
     check = serializers.CharField(source="check_name")
     numbers = NumberReader(many=True)
@@ -183,9 +183,7 @@ class RunReader(serializers.ModelSerializer[QualityRun]):
 
 
 class StandingReader(serializers.Serializer[Any]):
-    """Data quality of a request: the newest run, the results of the newest evaluated run,
-    and all waivers.
-    """
+    """Data quality of a request: the newest run, results of the newest evaluated run, waivers."""
 
     request = serializers.CharField(source="request.key")
     state = serializers.CharField(source="request.state")

@@ -28,7 +28,7 @@ class QualityViewSet(OfRequests):
     def get_object(self) -> Request:
         """Return the request.
 
-        Users who may not waive or post are refused before their body is parsed.
+        Users who may not waive or post are refused before the body is parsed.
         """
         user = self.request.user
         production_request = request_or_404(user, self.kwargs["key"])
@@ -43,7 +43,7 @@ class QualityViewSet(OfRequests):
     def answer(
         self, done: Any, reader: Any = serializers.StandingReader, code: int = 200
     ) -> Response:
-        """Answer with what was stored, or with the data quality of the request."""
+        """Respond with the stored object, or with the data quality of the request."""
         if not isinstance(done, Request):
             return super().answer(done, reader, code)
         done.refresh_from_db(fields=["state"])
@@ -55,13 +55,14 @@ class QualityViewSet(OfRequests):
 
     @command(serializers.AgainWriter, serializers.StandingReader)
     def again(self, production_request: Request, **fields: Any) -> None:
-        """Run the checks again; they also run automatically when something is reported."""
+        """Run the checks again. They also run automatically after a report."""
         runs.ask_for_run(request=production_request, **fields)
 
     @command(serializers.WaiveWriter, serializers.StandingReader)
     def waive(self, production_request: Request, **fields: Any) -> None:
-        """Waive a result; allowed for approvers who neither created,
-        edited nor submitted the request.
+        """Waive a result.
+
+        Only approvers who neither created, edited nor submitted the request can do this.
         """
         runs.waive_result(request=production_request, **fields)
 
@@ -76,7 +77,7 @@ class QualityViewSet(OfRequests):
     def files(
         self, production_request: Request, *, stage: int, files: list[dict[str, Any]], **fields: Any
     ) -> dict[str, int]:
-        """Post the files of a job with their sizes; posting the same `key` again replaces them."""
+        """Post the files of a job with their sizes. Posting the same `key` again replaces them."""
         named = [posts.NamedFile(**file) for file in files]
         return {
             "noted": posts.name_files(
@@ -92,8 +93,9 @@ class QualityViewSet(OfRequests):
     )
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
-        """List the histograms, or post one with its reference;
-        posting the same name again replaces it.
+        """List the histograms, or post one with its reference.
+
+        Posting the same name again replaces it.
         """
         production_request = self.get_object()
         if request.method != "POST":
@@ -116,7 +118,7 @@ class QualityViewSet(OfRequests):
     )
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
-        """Post a result of an external tool; posting the same name again replaces it."""
+        """Post a result of an external tool. Posting the same name again replaces it."""
         production_request = self.get_object()
         body = self.given(serializers.ResultWriter)
         number, by, at = (body.pop(name) for name in ("stage", "by", "at"))

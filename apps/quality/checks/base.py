@@ -1,5 +1,6 @@
-"""The interface of checks: functions of facts and limits that yield judgements,
-without database access.
+"""The interface of checks: functions of facts and limits that yield judgements.
+
+Checks do not access the database.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +33,9 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The judgement of one stage, or of the request;
-    `subject` names the item if a check looks at several.
+    """The judgement of a stage or of the request.
+
+    `subject` names the item if a check judges several.
     """
 
     outcome: Outcome
@@ -69,7 +71,7 @@ class QualityCheck:
 def quality_check(
     title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
 ) -> Callable[[Judge], QualityCheck]:
-    """Turn a function into a check; the first paragraph of its docstring is the description."""
+    """Turn a function into a check. The first paragraph of its docstring is the description."""
 
     def make(judge: Judge) -> QualityCheck:
         return QualityCheck(title, first_paragraph(judge), judge, limits, effect, unknown)
@@ -78,7 +80,7 @@ def quality_check(
 
 
 def stage_check(title: str, *limits: Limit, **effects: Any) -> Callable[[StageJudge], QualityCheck]:
-    """Turn a function of a stage into a check of every stage; `effects` as of `quality_check`."""
+    """Turn a function of a stage into a check of every stage, as `quality_check` does."""
 
     def make(judge: StageJudge) -> QualityCheck:
         @wraps(judge)
@@ -112,7 +114,7 @@ def fraction(
 
 
 def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be small; return the outcome and the relevant threshold.
+    """Judge a value that should be small, and return the outcome and the relevant threshold.
 
     None is no limit.
     """
@@ -124,7 +126,7 @@ def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outc
 
 
 def below(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be large; return the outcome and the relevant threshold.
+    """Judge a value that should be large, and return the outcome and the relevant threshold.
 
     None is no limit.
     """

@@ -16,17 +16,18 @@ from apps.quality.checks.base import (
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Outcome, Unknown
 
-#: Arguments of a stage that give the fraction of events it selects; 1 if neither is given.
+#: Arguments of a stage with the fraction of events that it selects; 1 without any of them.
 _FRACTIONS = ("passing", "filter_efficiency")
-#: Expected counts of selecting stages follow from a fraction and are not exact.
+#: Expected counts of stages that select events follow from a fraction and are not exact.
 _SELECTED = Limit(
     "most_off_selected", 0.1, "The same for stages that select events, as by “Part that passes”."
 )
 
 
 def expected_part(stage: StageFacts) -> float | None:
-    """Return the fraction of its events that a stage should write;
-    None for an unspecified selection.
+    """Return the fraction of its events that a stage should write.
+
+    None for a selection without a fraction.
     """
     for name in _FRACTIONS:
         value: Any = stage.arguments.get(name)
@@ -36,7 +37,10 @@ def expected_part(stage: StageFacts) -> float | None:
 
 
 def _off(value: int, expected: float) -> float:
-    """Return the relative deviation from an expected value; 1 if that is zero."""
+    """Return the relative deviation from an expected value.
+
+    If a value is expected to be zero, return 1 for any other value.
+    """
     if expected == 0:
         return 0.0 if value == 0 else 1.0
     return abs(value - expected) / expected
@@ -90,9 +94,8 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
         return
     numbers = (Number("events read", read), Number("events written", written))
     if read is None or written is None:
-        if (
-            stage.events_asked is not None or before is not None
-        ):  # else events are not counted at all here
+        # Without requested events or a stage before it, the stage does not count events.
+        if stage.events_asked is not None or before is not None:
             what = "read" if read is None else "wrote"
             yield undetermined(f"Its jobs did not report how many events they {what}.", numbers)
         return

@@ -1,4 +1,4 @@
-"""Facts about the output of a request: plain values, no database. None means unknown."""
+"""Facts about the output of a request, as plain values without database. None is unknown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,9 @@ from apps.quality.enums import Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class JobSums:
-    """Finished attempts of a stage; `delivered` counts jobs whose last attempt completed,
-    without tests.
+    """Finished attempts of a stage.
+
+    `delivered` counts jobs whose last attempt completed, without tests.
     """
 
     ended: int = 0
@@ -27,8 +28,9 @@ class JobSums:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Files of a stage; `sizes` has the smallest and largest,
-    `twice` and `elsewhere` examples of duplicates.
+    """Files of a stage.
+
+    `sizes` has the smallest and largest files; `twice` and `elsewhere` are examples of duplicates.
     """
 
     count: int = 0
@@ -89,7 +91,7 @@ class Catalogued:
 
 @dataclass(frozen=True, kw_only=True)
 class StageFacts:
-    """One stage: what was requested, what its jobs reported, and what was posted."""
+    """A stage: what was requested, what its jobs reported, and what was posted."""
 
     position: int
     name: str
@@ -111,7 +113,7 @@ class StageFacts:
     logs: LogSample = LogSample()
     catalogued: Catalogued | None = None
     also_written_by: tuple[str, ...] = ()
-    #: Who accepted it as is, without jobs that did not complete, and why.
+    #: Who accepted the stage as it is, without the jobs that did not complete, and why.
     accepted: str = ""
 
 
@@ -128,7 +130,7 @@ class Facts:
     links: Mapping[str, str] = field(default_factory=dict)
 
     def before(self, stage: StageFacts) -> StageFacts | None:
-        """Return the stage of this request whose output a stage reads, if any."""
+        """Return the stage of this request whose output a stage reads, or None."""
         if stage.position == 0:
             return None
         last = self.stages[stage.position - 1]

@@ -1,4 +1,4 @@
-"""Checks of output files: complete, of plausible size, without duplicates, and in the catalogue."""
+"""Checks of output files: complete, plausible in size, without duplicates, in the catalogue."""
 
 from collections.abc import Iterator
 
@@ -50,8 +50,9 @@ def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[J
 
 
 def _jobs_that_write(stage: StageFacts) -> int:
-    """Return how many jobs should have files: completed ones,
-    or the requested ones if no job was seen.
+    """Return how many jobs should have files.
+
+    These are the completed jobs, or the requested ones if no job was seen.
     """
     if not stage.jobs.ended:
         return stage.jobs_asked or 0
@@ -91,7 +92,7 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         *((Number("expected, in bytes", round(expected)),) if expected else ()),
     )
     if wrong:
-        rest = "" if len(wrong) <= _SHOWN else " and others"
+        more = "" if len(wrong) <= _SHOWN else " and others"
         why = f"Too small or too large: {', '.join(wrong[:_SHOWN])}{rest}."
         yield Judgement(outcome=Outcome.FAILED, why=why, value=mean, unit="bytes", numbers=numbers)
         return
@@ -105,9 +106,7 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
 
 
 def expected_bytes(stage: StageFacts) -> float | None:
-    """Return the expected file size, by the merge target or the events per file;
-    None if unknown.
-    """
+    """Return the expected file size, by merge target or events per file; None if unknown."""
     target = stage.arguments.get("target_bytes")
     if isinstance(target, int | float) and target > 0:
         return float(target)

@@ -1,4 +1,4 @@
-"""Checks of how the jobs of a stage finished, from the hourly totals and a sample of logs."""
+"""Checks of how the jobs of a stage finished, from hourly totals and a sample of logs."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The registry of checks: built-in ones in the order of the page, then third parties'."""
+"""The registry of checks: built-in ones in the order of the page, then third-party ones."""
 
 from collections.abc import Mapping
 

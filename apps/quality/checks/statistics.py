@@ -9,12 +9,12 @@ from itertools import accumulate
 
 
 def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[float, int]:
-    """Return chi² of the hypothesis that both have the same shape, and its degrees of freedom.
+    """Return chi² for the hypothesis that both have the same shape, and its degrees of freedom.
 
-    For counts with statistical errors on both sides and different totals: W. H. Press et al.,
-    Numerical Recipes (3rd ed.), section 14.3.2, eq. 14.3.3; the same as N. D. Gagunashvili,
-    arXiv:physics/0605123, eq. 4. Bins that are empty in both do not count; the totals cost one
-    degree of freedom.
+    The formula is for counts with statistical errors on both sides and different totals: W. H.
+    Press et al., Numerical Recipes (3rd ed.), section 14.3.2, eq. 14.3.3; the same as N. D.
+    Gagunashvili, arXiv:physics/0605123, eq. 4. Bins that are empty in both do not count. The totals
+    cost one degree of freedom.
     """
     total = sum(reference)
     seen = sum(observed)
@@ -31,10 +31,10 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
 
 
 def chi_square_probability(chi2: float, freedom: int) -> float:
-    """Return the probability that chance alone gives a chi² of at least this: Q(freedom/2, chi²/2).
+    """Return the probability of at least this chi² by chance: Q(freedom/2, chi²/2).
 
-    The incomplete gamma function by its recurrence (NIST DLMF 8.8.6), from Q(1/2, x) = erfc √x or
-    Q(1, x) = exp -x.
+    The incomplete gamma function is computed by its recurrence (NIST DLMF 8.8.6), from Q(1/2, x) =
+    erfc √x or Q(1, x) = exp -x.
     """
     if freedom <= 0 or chi2 <= 0:
         return 1.0
@@ -52,10 +52,10 @@ def chi_square_probability(chi2: float, freedom: int) -> float:
 
 
 def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -> float:
-    """Return the largest distance of the two cumulative distributions, from 0 to 1.
+    """Return the largest distance between the two cumulative distributions, from 0 to 1.
 
-    For binned values it is at most that of the values themselves: W. T. Eadie et al., Statistical
-    Methods in Experimental Physics, section 11.4.2.
+    For binned values it is at most the distance for the values themselves: W. T. Eadie et al.,
+    Statistical Methods in Experimental Physics, section 11.4.2.
     """
     total = sum(reference)
     seen = sum(observed)

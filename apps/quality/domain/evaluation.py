@@ -1,4 +1,4 @@
-"""Running every check on the facts of a request; each judgement becomes a result row."""
+"""Run every check on the facts of a request. Each judgement becomes a result row."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from apps.quality.models import MAX_NAME, QualityResult
 
 log = logging.getLogger(__name__)
 
-#: Limits of what one check may yield.
+#: Limits for the output of one check.
 MOST_JUDGEMENTS = 2_000
 MAX_WHY = 2_000
 MOST_NUMBERS = 50
@@ -26,8 +26,9 @@ MOST_NUMBERS = 50
 def evaluate(
     facts: Facts, checks: Mapping[str, QualityCheck], settings: Mapping[str, Setting]
 ) -> list[QualityResult]:
-    """Return the results, without their run, ordered by stage and check;
-    those of the whole request come first.
+    """Return the results, without their run, ordered by stage and check.
+
+    Results of the whole request come first.
     """
     results: list[QualityResult] = []
     for name, check in checks.items():
@@ -95,7 +96,7 @@ def _checked(judgement: Judgement) -> Judgement:
 
 
 def _once(seen: dict[tuple[Any, ...], int], position: int | None, check: str, subject: str) -> str:
-    """Return the subject, numbered if the check has used it before."""
+    """Return the subject, with a number if the check has used it before."""
     key = (position, check, subject)
     seen[key] = seen.get(key, 0) + 1
     if seen[key] == 1:

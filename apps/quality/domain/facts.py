@@ -1,4 +1,7 @@
-"""The facts of a request's output, from totals, counts and posts, in a fixed number of queries."""
+"""The facts about a request's output, from totals, counts and posts.
+
+The number of queries is fixed.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -41,7 +44,7 @@ EXTREMES = 20
 def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
     """Return the outputs in the dataset catalogue, or why it cannot be queried.
 
-    Not in a transaction.
+    Call it outside a transaction.
     """
     written = {stage.output_dataset for stage in request.stages.all()} - {""}
     points = read_scan(request.scan).points
@@ -56,7 +59,7 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
             catalogued = {}
     except CatalogueError as error:
         return {}, f"The catalogue cannot be queried: {error}"
-    except Exception as error:  # a third party's catalogue may raise anything
+    except Exception as error:  # A third-party catalogue may raise anything.
         return {}, f"The catalogue cannot be queried ({type(error).__name__})."
 
     totals = {}
@@ -71,8 +74,9 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
 
 
 def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
-    """Return the sums over datasets, such as those of the points of a scan;
-    a sum is None if a part is unknown.
+    """Return the totals of datasets, such as those of the points of a scan.
+
+    A total is None if a part is unknown.
     """
 
     def total(counts: list[int | None]) -> int | None:
@@ -139,7 +143,7 @@ def gather(
 
 
 def inputs_of(request: Request) -> dict[str, Any]:
-    """Return what a run is based on, to detect later changes: counts, posts and jobs."""
+    """Return the basis of a run, to detect later changes: counts, posts and jobs."""
     jobs = {}
     for row in progress_of(request):
         jobs[row.stage.casefold()] = [row.sums.jobs, row.sums.completed, row.sums.failed]
@@ -255,7 +259,7 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
 
 
 def _also_written(request: Request) -> Mapping[str, list[str]]:
-    """Return which other requests of the experiment write to the same datasets."""
+    """Return the other requests of the experiment that write to the same datasets."""
     mine = request.stages.exclude(output_dataset="").values("output_dataset")
     others = Stage.objects.filter(
         request__experiment=request.experiment_id, output_dataset__in=mine

@@ -1,4 +1,4 @@
-"""Samples of the logs of completed jobs, a few of each stage, each read once."""
+"""Samples of the logs of completed jobs: a few per stage, each read once."""
 
 from collections import Counter, defaultdict
 from datetime import datetime
@@ -12,17 +12,17 @@ from apps.production.models import Request
 from apps.quality.checks.facts import LogSample
 from apps.quality.models import LogLook
 
-#: Upper limit of the sample of a stage.
+#: Upper limit for the sample of a stage.
 MOST = 100
 
 
 def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
-    """Read the logs of the newest completed jobs of each stage that were not read yet;
-    return how many.
+    """Read unread logs of the newest completed jobs of each stage, and return their number.
 
-    Not in a transaction: each result is stored at once, so that a killed worker loses nothing.
+    It runs outside a transaction: each result is stored at once, so that a killed worker loses
+    nothing.
     """
-    looked = 0
+    count = 0
     for stage in request.stages.all():
         completed = Job.objects.filter(
             request=request, stage__iexact=stage.name, state=JobState.COMPLETED
@@ -32,8 +32,8 @@ def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
         )[: min(sample, MOST)]:
             if not hasattr(job, "quality_look"):
                 _look(job, request, at)
-                looked += 1
-    return looked
+                count += 1
+    return count
 
 
 def _look(job: Job, request: Request, at: datetime) -> None:

@@ -1,4 +1,4 @@
-"""What jobs, people and tools post: files, histograms, and results of external tools."""
+"""Posts of jobs, users and tools: files, histograms, and results of external tools."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class NamedFile:
 def name_files(
     *, stage: Stage, key: str, files: Sequence[NamedFile], by: User, at: datetime
 ) -> int:
-    """Store the files of one reporter; posting the same key again replaces them.
+    """Store the files of one reporter. Posting the same key again replaces them.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
@@ -96,11 +96,10 @@ def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]
 def post_histogram(
     *, stage: Stage, posted: Histogram, by: User, at: datetime
 ) -> tuple[HistogramPair, bool]:
-    """Store a histogram with its reference; return it, and whether its name is new.
+    """Store a histogram with its reference. Return it, and whether its name is new.
 
-    The same name replaces it.
-
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
+    The same name replaces it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every
+    fault.
     """
     _check_poster(stage.request, by)
     problems = (
@@ -142,11 +141,10 @@ def histogram_problems(posted: Histogram) -> dict[str, list[str]]:
 def post_result(
     *, request: Request, posted: Posted, by: User, at: datetime, stage: Stage | None = None
 ) -> tuple[ExternalResult, bool]:
-    """Store a result of an external tool; return it, and whether its name is new.
+    """Store a result of an external tool. Return it, and whether its name is new.
 
-    The same name replaces it.
-
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
+    The same name replaces it. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every
+    fault.
     """
     _check_poster(request, by)
     problems = _name_problems("name", posted.name) | _link_problems(posted.link)
@@ -188,7 +186,7 @@ def _check_poster(request: Request, by: User) -> None:
 
 
 def _count_post(request: Request) -> None:
-    """Mark runs in progress and earlier ones as older than this post."""
+    """Count a post, so that runs before it and runs in progress become stale."""
     QualityInput.objects.get_or_create(request=request)
     QualityInput.objects.filter(request=request).update(revision=F("revision") + 1)
     if request.state == RequestState.DATA_QUALITY:

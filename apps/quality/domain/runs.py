@@ -1,4 +1,4 @@
-"""Runs of the checks, waivers of results, and closing requests whose checks have passed."""
+"""Runs of the checks, waivers of results, and closing of requests whose checks have passed."""
 
 from datetime import datetime, timedelta
 
@@ -33,18 +33,17 @@ from apps.quality.enums import Outcome, RunState
 from apps.quality.models import Finding, QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
 
-#: Minimum time between runs caused by jobs that finish late; a run on demand starts at once.
+#: Minimum time between runs caused by jobs that finish late. A run on demand starts at once.
 JOBS_EVERY = timedelta(minutes=2)
-#: How many waivers the reason of the closing move names; the timeline has all.
+#: How many waivers the reason of the closing move names. The timeline has all of them.
 _NAMED = 3
-#: What is read with a request.
+#: Relations that are read with a request.
 RELATED = ("experiment", "workflow__type", "created_by", "submitted_by")
 
 
 @transaction.atomic
 def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = "") -> QualityRun:
-    """Queue a run of the checks on a request in data quality;
-    a run that is already queued is reused.
+    """Queue a run of the checks on a request in data quality, or reuse a queued run.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` in another state.
     """
@@ -80,11 +79,10 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
 
 
 def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
-    """Read logs and the catalogue, then evaluate the queued run of a request;
-    None if there is none.
+    """Read logs and the catalogue, and evaluate the queued run of a request.
 
-    Not in a transaction: slow work is done before the request is locked, and repeated if the worker
-    is killed.
+    Return None without a queued run. It runs outside a transaction: slow work is done before the
+    request is locked, and is repeated if the worker is killed.
     """
     run = current_run(request)
     if request.state != RequestState.DATA_QUALITY or run is None or run.state != RunState.WAITING:
@@ -154,7 +152,7 @@ def _named(finding: Finding) -> str:
 def waive_result(
     *, request: Request, result: int, by: User, at: datetime, reason: str, in_part: bool = False
 ) -> Waiver:
-    """Waive a result that did not pass; with `in_part` the request is partially done.
+    """Waive a result that did not pass. With `in_part`, the request closes as partially done.
 
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if the result
     needs no waiver.
@@ -207,7 +205,7 @@ def waive_result(
 def withdraw_waiver(
     *, request: Request, waiver: int, by: User, at: datetime, reason: str
 ) -> Waiver:
-    """Withdraw a waiver while the request is open; anyone who may waive can do so.
+    """Withdraw a waiver while the request is open. Every user who may waive can withdraw it.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
@@ -227,10 +225,9 @@ def withdraw_waiver(
 
 
 def close_if_passed(*, request: Request, at: datetime) -> Request | None:
-    """Close a request whose checks have passed or were waived, as the portal;
-    None if they have not.
+    """Close a request as the portal, if its checks have passed or were waived; else return None.
 
-    The guard of the move checks again under the request's lock.
+    The guard of the move checks this again under the lock of the request.
     """
     standing = standing_of(request)
     if request.state != RequestState.DATA_QUALITY or not standing.passes:
@@ -256,8 +253,9 @@ def _why_closed(standing: Standing) -> str:
 
 
 def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
-    """Whether reports, posts or thresholds changed since the run;
-    jobs are compared every `JOBS_EVERY`.
+    """Whether reports, posts or thresholds changed since the run.
+
+    Jobs are compared every `JOBS_EVERY`.
     """
     if run.state != RunState.JUDGED or run.judged_at is None:
         return False
@@ -267,7 +265,7 @@ def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
 
 
 def check_may_waive(request: Request, by: User) -> None:
-    """Raise `NotAllowed` with the reason why a user may not waive."""
+    """Raise `NotAllowed` with the reason if a user may not waive results."""
     if may_waive(by, request):
         return
     if is_requester(by, request):

@@ -1,6 +1,4 @@
-"""The data quality of a request: the current run, its results, the waivers in force,
-and what is open.
-"""
+"""The data quality of a request: the current run, its results, active waivers, open results."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -40,10 +38,10 @@ _MOST_RUNS = 20
 
 @dataclass(frozen=True)
 class Standing:
-    """The data quality of a request. `run` is the newest run of this stay in data quality.
+    """The data quality of a request.
 
-    `shown` is the newest evaluated one, with its `results`; it may be older than `run` while that
-    is queued.
+    `run` is the newest run since the request entered data quality. `shown` is the newest evaluated
+    run, with its `results`; it is older than `run` while that is queued.
     """
 
     request: Request
@@ -75,7 +73,7 @@ class Standing:
 
     @property
     def in_part(self) -> bool:
-        """Whether a waiver says partially done, or a stage was accepted as is."""
+        """Whether a waiver states that it is partially done, or a stage was accepted as is."""
         return bool(self.accepted) or any(
             result.waiver and result.waiver.in_part for result in self.waived
         )
@@ -104,8 +102,9 @@ def standing_of(request: Request) -> Standing:
 
 
 def current_run(request: Request) -> QualityRun | None:
-    """Return the newest run since the request last entered data quality;
-    earlier runs saw other output.
+    """Return the newest run since the request last entered data quality.
+
+    Earlier runs evaluated other output.
     """
     runs = QualityRun.objects.filter(request=request).order_by("-number")
     if request.state == RequestState.DATA_QUALITY:
@@ -114,7 +113,7 @@ def current_run(request: Request) -> QualityRun | None:
 
 
 def arrival_of(request: Request) -> int:
-    """Return the ID of the event by which the request last entered data quality; 0 for none."""
+    """Return the ID of the event by which the request last entered data quality, or 0."""
     return (
         events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last()
         or 0
@@ -151,8 +150,8 @@ def runs_of(request: Request) -> list[QualityRun]:
 def waiting_for_quality(user: User) -> QuerySet[Request]:
     """Return the requests in data quality that a user can see, longest waiting first.
 
-    Each has the time `since`, the ID of its newest evaluated `run`, and the numbers of `open`
-    results and `warned`.
+    Each has the time `since`, the ID of its newest evaluated `run`, and the numbers of `open` and
+    `warned` results.
     """
     arrivals = Event.objects.filter(
         target_type=Request._meta.label_lower,
@@ -182,17 +181,16 @@ def waiting_for_quality(user: User) -> QuerySet[Request]:
 
 
 def _count(*conditions: Combinable, **fields: object) -> Coalesce:
-    """Return an expression for the number of results of a request's `run` that meet the
-    conditions.
-    """
+    """Return an expression for the number of results of a request's `run` under conditions."""
     results = QualityResult.objects.filter(*conditions, run=OuterRef("run"), **fields).order_by()
     counts = results.values("run").annotate(number=Count("pk")).values("number")
     return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
 
 
 def is_stale(run: QualityRun, request: Request) -> bool:
-    """Whether reports, posts or thresholds have changed since the run,
-    including reports not counted yet.
+    """Whether reports, posts or thresholds have changed since the run.
+
+    This includes reports that are not counted yet.
     """
     return (
         has_news(run, request)

@@ -26,7 +26,7 @@ _MOST = 1e15
 
 @dataclass(frozen=True)
 class Setting:
-    """The setting of one check: limits, effects, and the `Thresholds` rows they come from."""
+    """The setting of a check: limits, effects, and the `Thresholds` rows they come from."""
 
     check: str
     limits: Mapping[str, float | None]
@@ -39,8 +39,9 @@ class Setting:
 
 
 def settings_for(request: Request) -> dict[str, Setting]:
-    """Return the current setting of each check: default, workflow type, experiment, both;
-    the narrowest wins.
+    """Return the current setting of each check.
+
+    The narrowest row wins: default, workflow type, experiment, both.
     """
     type_id = request.workflow.type_id
     experiment_id = request.experiment_id
@@ -83,10 +84,10 @@ def save_thresholds(
     workflow: WorkflowType | None = None,
     experiment: Experiment | None = None,
 ) -> Thresholds:
-    """Set the limits of a check from now on; requests in data quality are evaluated again,
-    earlier runs stay.
+    """Set the limits of a check from now on.
 
-    Raises `InvalidFields` with every fault.
+    Requests in data quality are evaluated again. Earlier runs stay as they are. Raises
+    `InvalidFields` with every fault.
     """
     problems = problems_of(check=check, limits=limits, reason=reason)
     if problems:
@@ -102,7 +103,7 @@ def save_thresholds(
 
 
 def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]:
-    """Return what is wrong with thresholds, by field."""
+    """Return the problems of thresholds, by field."""
     problems: dict[str, list[str]] = {}
     known = checks().get(check)
     if known is None:

@@ -1,6 +1,4 @@
-"""Data quality of a request: card, results by stage, waivers;
-and the list of requests in data quality.
-"""
+"""Data quality of a request: card, results by stage, waivers; and the list of requests."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -36,7 +34,7 @@ PAGE = 50
 
 @require_safe
 def waiting(request: AuthenticatedRequest) -> HttpResponse:
-    """List the requests in data quality; `?after=50` skips the first 50."""
+    """List the requests in data quality. `?after=50` skips the first 50."""
     after = number_in(request.GET, "after") or 0
     requests = waiting_for_quality(request.user)
     context = {
@@ -50,7 +48,7 @@ def waiting(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def quality(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Return the card alone to htmx, else all results; `?run=2` shows an older run."""
+    """Render only the card for htmx, else all results. `?run=2` shows an older run."""
     return _page(request, request_or_404(request.user, key))
 
 
@@ -81,9 +79,13 @@ def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _sign(
-    request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str
+    request: AuthenticatedRequest,
+    key: str,
+    form: Form,
+    service: Callable[..., Any],
+    success_message: str,
 ) -> HttpResponse:
-    """Waive a result or withdraw a waiver; problems are shown in the form."""
+    """Waive a result or withdraw a waiver. Problems are shown in the form."""
     production_request = request_or_404(request.user, key)
     runs.check_may_waive(production_request, request.user)
     if form.is_valid():
@@ -91,7 +93,7 @@ def _sign(
             service(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
-            messages.success(request, said)
+            messages.success(request, success_message)
     if form.errors:
         return _page(request, production_request, form=form)
     return redirect("quality:request", key=key)
@@ -135,12 +137,10 @@ def _page(
 def _forms(
     request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any
 ) -> dict[str, Any]:
-    """Return the open form: to waive a result (`?waive=`) or to withdraw a waiver
-    (`?withdraw=`).
-    """
-    asked = form.data if form is not None else request.GET
-    result = asked.get("waive") or asked.get("result", "")
-    waiver = asked.get("withdraw") or asked.get("waiver", "")
+    """Return the open form: to waive a result (`?waive=`) or withdraw a waiver (`?withdraw=`)."""
+    submitted = form.data if form is not None else request.GET
+    result = submitted.get("waive") or submitted.get("result", "")
+    waiver = submitted.get("withdraw") or submitted.get("waiver", "")
     if not waives:
         return {}
 

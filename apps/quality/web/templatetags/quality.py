@@ -12,7 +12,7 @@ register = template.Library()
 
 @register.filter
 def figure(value: Any) -> str:
-    """A number with few digits: `12,345`, `0.05`, `1.2e-09`; a text as is, None as “none”."""
+    """Format a number with few digits: `12,345`, `0.05`, `1.2e-09`; None as “none”."""
     if value is None:
         return "none"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -24,7 +24,7 @@ def figure(value: Any) -> str:
 
 @register.filter
 def measured(value: float | None, unit: str) -> str:
-    """A value or threshold: a fraction as `4.09 %`, anything else as a number with few digits."""
+    """Format a value or threshold: a fraction as `4.09 %`, any other number with few digits."""
     if value is None:
         return "–"
     if unit != "part":
@@ -37,19 +37,19 @@ def measured(value: float | None, unit: str) -> str:
 
 @register.filter
 def cut_words(name: str) -> str:
-    """`most_missing` as `most missing`."""
+    """Return `most_missing` as `most missing`."""
     return name.replace("_", " ")
 
 
 @register.filter
 def check_title(name: str) -> str:
-    """The title of a check, or its name if it no longer exists."""
+    """Return the title of a check, or its name if it no longer exists."""
     known = checks().get(name)
     return known.title if known else name
 
 
 @register.filter
 def label_of(value: str, kind: str) -> str:
-    """The label of an effect, by its kind: `effect` of a failure, or `unknown`."""
+    """Return the label of an effect, by its kind: `effect` of a failure, or `unknown`."""
     choices = Effect if kind == "effect" else Unknown
     return str(choices(value).label) if value in choices.values else value
