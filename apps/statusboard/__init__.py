@@ -1,3 +1,4 @@
-"""Status of the services that jobs depend on: incidents, maintenance windows, announcements,
-monitoring feeds.
+"""Status of the services that jobs depend on.
+
+Incidents, maintenance windows, announcements and monitoring feeds determine it.
 """

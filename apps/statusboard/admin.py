@@ -1,6 +1,6 @@
-"""Admin of the status board: services, sources and rules are editable, the rest is read-only.
+"""The admin of the status board: services, sources and rules can be edited, the rest is read-only.
 
-Incidents, maintenance windows and announcements are edited on the pages, which record events.
+Incidents, maintenance windows and announcements are edited on pages, which record events.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class ServiceAdmin(PortalAdmin):
 
 @admin.register(MonitoringSource)
 class MonitoringSourceAdmin(PortalAdmin):
-    """Sources are created, with their token, by `manage.py monitoring_source add`."""
+    """Sources are created by `manage.py monitoring_source add`, which prints their token."""
 
     list_display = [
         "name",

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class State(models.TextChoices):
-    """State of a service, worst first."""
+    """The state of a service, worst first."""
 
     DOWN = "down", "Down"
     DEGRADED = "degraded", "Degraded"
@@ -35,7 +35,7 @@ class Monitoring(models.TextChoices):
 
 
 class Cause(models.TextChoices):
-    """What puts a service in its state."""
+    """The cause of a service's state."""
 
     INCIDENT = "incident", "Incident"
     WINDOW = "window", "Maintenance window"
@@ -56,7 +56,7 @@ class Resolution(models.TextChoices):
 
 
 class Effect(models.TextChoices):
-    """What planned work does to a service; at risk is announced, and no maintenance."""
+    """The effect of planned work on a service. Work at risk is announced, but is no maintenance."""
 
     DOWN = "down", "Down"
     DEGRADED = "degraded", "Degraded"
@@ -73,14 +73,14 @@ class Repeat(models.TextChoices):
 
 
 class NoteKind(models.TextChoices):
-    """What a note on an incident is."""
+    """The kind of a note on an incident."""
 
     UPDATE = "update", "Update"
     LOG = "log", "Service log"
 
 
 class Meeting(models.TextChoices):
-    """How a job lies to an outage in time. One that only touches it was not exposed to it."""
+    """How a job overlaps an outage. A job that only touches an outage was not exposed to it."""
 
     CONTAINED = "contained", "Within the outage"
     CONTAINING = "containing", "Around the outage"
@@ -89,7 +89,7 @@ class Meeting(models.TextChoices):
 
 
 class PayloadState(models.TextChoices):
-    """Processing state of a payload from a monitoring source."""
+    """The processing state of a payload from a monitoring source."""
 
     RECEIVED = "received", "Received"
     PARSED = "parsed", "Parsed"

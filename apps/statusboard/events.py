@@ -1,4 +1,4 @@
-"""What happens to services: incidents, maintenance windows, announcements, monitoring sources."""
+"""Events of the status board: incidents, maintenance windows, announcements, monitoring sources."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

@@ -1,5 +1,6 @@
-"""Services, their state history, and what determines it: incidents, maintenance windows,
-monitoring sources.
+"""Services, their state history, and what determines it.
+
+Incidents, maintenance windows and monitoring sources determine the state of a service.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ class SpanQuerySet(models.QuerySet[models.Model]):
         return self.filter(Q(ended_at=None) | Q(ended_at__gt=at), started_at__lte=at)
 
     def overlapping(self, started_at: datetime, ended_at: datetime | None) -> Self:
-        """Filter rows that overlap [started_at, ended_at)."""
+        """Return rows that overlap [started_at, ended_at)."""
         rows = self.filter(Q(ended_at=None) | Q(ended_at__gt=started_at))
         if ended_at is None:
             return rows
@@ -56,7 +57,7 @@ class SpanQuerySet(models.QuerySet[models.Model]):
 class MonitoringSource(models.Model):
     """A monitoring system that posts alerts.
 
-    Without heartbeats, all services it covers become unknown.
+    If its heartbeats stop, all services it covers become unknown.
     """
 
     slug = models.SlugField(max_length=64, unique=True)
@@ -141,7 +142,8 @@ class Service(models.Model):
         help_text="Services that it cannot work without.",
     )
 
-    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the page of a service is the portal's.
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the page of a service belongs to the app
+    #: `portal`.
     get_absolute_url: Callable[[], str]
 
     class Meta:
@@ -175,8 +177,9 @@ class Service(models.Model):
 
 
 class Incident(models.Model):
-    """A service down or degraded, reported by a source or a user;
-    `state` is that of its latest change.
+    """A service that is down or degraded, as reported by a source or a user.
+
+    `state` is that of the latest change.
     """
 
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")
@@ -217,7 +220,7 @@ class Incident(models.Model):
         help_text="The incident of the same service that this one is an alert of.",
     )
 
-    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the incident page is the portal's.
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the incident page belongs to the app `portal`.
     get_absolute_url: Callable[[], str]
 
     objects = SpanQuerySet.as_manager()
@@ -259,15 +262,14 @@ class Incident(models.Model):
 
     @property
     def unknown_from(self) -> datetime | None:
-        """When the state becomes, or became, unknown because the lease expires without an
-        update.
-        """
+        """The time when the state becomes unknown, or became so, because the lease expires."""
         return self.lease_expires_at if self.is_open else self.stale_at
 
 
 class IncidentChange(models.Model):
-    """The state of an incident from a moment until its next change;
-    the first one also holds before that moment.
+    """The state of an incident from a moment until its next change.
+
+    The first change also holds before that moment.
     """
 
     incident = models.ForeignKey(
@@ -292,7 +294,7 @@ class IncidentChange(models.Model):
 
 
 class IncidentNote(models.Model):
-    """An update for users, or lines of the service's log that show what happened."""
+    """An update for users, or an excerpt of the service's log."""
 
     incident = models.ForeignKey(
         Incident, on_delete=models.CASCADE, related_name="notes", db_index=False
@@ -358,7 +360,7 @@ class DowntimeWindow(models.Model):
 
     @property
     def over_at(self) -> datetime:
-        """When it actually ends: at its cancellation, if that is earlier."""
+        """The actual end: its cancellation, if that is earlier than its scheduled end."""
         if not self.cancelled_at:
             return self.ends_at
         return min(self.ends_at, self.cancelled_at)
@@ -366,7 +368,7 @@ class DowntimeWindow(models.Model):
 
 class AnnouncementQuerySet(models.QuerySet["Announcement"]):
     def visible_to(self, user: User) -> Self:
-        """Filter announcements for everybody or for the user's experiments; the OPG sees all."""
+        """Return announcements for everyone or for the user's experiments; the OPG sees all."""
         scope = scope_of(user)
         if scope.sees_all:
             return self
@@ -381,12 +383,12 @@ class AnnouncementQuerySet(models.QuerySet["Announcement"]):
         )
 
     def coming(self, at: datetime) -> Self:
-        """Filter announcements that are shown now or later."""
+        """Return announcements that are shown now or later."""
         return self.filter(Q(ends_at=None) | Q(ends_at__gt=at), withdrawn_at=None)
 
 
 class Announcement(models.Model):
-    """A message of the OPG to everybody, or to the members of some experiments."""
+    """A message of the OPG to everyone, or to the members of some experiments."""
 
     title = models.CharField(max_length=200)
     body = models.TextField(blank=True)
@@ -425,11 +427,12 @@ class Announcement(models.Model):
 
 
 class StateInterval(models.Model):
-    """An interval of a service's state, past or predicted;
-    written only by `domain.history.rebuild`.
+    """An interval of a service's state, past or predicted.
 
-    The rows of a service cover all time without gap or overlap. Rows in the future hold the state
-    if no more data arrives, so pages are right without a periodic task.
+    Only `domain.history.rebuild` writes these rows.
+
+    The rows of a service cover all time without gap or overlap. Future rows hold the state for the
+    case that no more data arrives, so pages are right without a periodic task.
     """
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="intervals")
@@ -468,7 +471,7 @@ class StateInterval(models.Model):
 
 
 class MonitoringGap(models.Model):
-    """A time without heartbeats of a source; an ongoing gap has no end."""
+    """A period without heartbeats of a source; an ongoing gap has no end."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="gaps")
     started_at = models.DateTimeField()
@@ -489,7 +492,7 @@ class MonitoringGap(models.Model):
 class LabelRule(models.Model):
     """Maps alerts to a service by labels.
 
-    Without a matching rule, the label `service` is the service's slug.
+    If no rule matches, the label `service` is used as the service's slug.
     """
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="rules")

@@ -1,4 +1,4 @@
-"""Who may edit the status board."""
+"""Permissions to edit the status board."""
 
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
@@ -6,13 +6,14 @@ from apps.core.errors import NotAllowed
 
 
 def may_run_board(user: User) -> bool:
-    """Whether the user may report incidents, schedule maintenance,
-    post announcements and map alerts.
+    """Return whether the user may edit the board.
+
+    That is to report incidents, schedule maintenance, post announcements and map alerts.
     """
     return is_opg(user)
 
 
 def require_board_role(user: User, action: str) -> None:
-    """Raise `NotAllowed` unless the user may run the board; `action` completes “can …”."""
+    """Raise `NotAllowed` unless the user may edit the board; `action` completes “can …”."""
     if not may_run_board(user):
         raise NotAllowed(f"Only shifters and approvers of the OPG can {action}.")

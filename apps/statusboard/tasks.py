@@ -10,8 +10,8 @@ from apps.statusboard.domain import alerts, payloads, pulls, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
 
-#: A worker parses payloads for no longer than this at a time, so many between two looks at the
-#: clock.
+#: A worker parses payloads for at most `TURN_SECONDS` at a time, and checks the clock after every
+#: `BATCH`.
 TURN_SECONDS = 20
 BATCH = 100
 
@@ -25,13 +25,14 @@ def parse_payload(*, payload_id: int) -> None:
 def parse_waiting() -> None:
     """Parse waiting payloads, oldest first.
 
-    Two workers share the work; after `TURN_SECONDS` other tasks get a turn.
+    Workers share the payloads. After `TURN_SECONDS`, other tasks get a turn.
     """
     ends = time.monotonic() + TURN_SECONDS
     waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("received_at", "pk")
     while pks := list(waiting.values_list("pk", flat=True)[:BATCH]):
         parsed = [payloads.parse_payload(payload_id=pk) for pk in pks]
-        if not any(parsed):  # another worker has them
+        if not any(parsed):
+            # Another worker has locked these payloads.
             return
         if time.monotonic() > ends:
             enqueue("statusboard.parse_waiting")

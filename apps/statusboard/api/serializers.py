@@ -16,7 +16,7 @@ from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Serv
 
 
 class ServiceSerializer(serializers.Serializer[Any]):
-    """A service; `state` is the worst of its own state and its components' states."""
+    """A service. `state` is the worst of its own state and the states of its components."""
 
     slug = serializers.SlugField(source="service.slug")
     name = serializers.CharField(source="service.name")
@@ -40,7 +40,7 @@ class ServiceSerializer(serializers.Serializer[Any]):
 
 
 class AvailabilitySerializer(serializers.Serializer[Any]):
-    """Shares, 0 to 1, of the time that is known and not planned; null if there is none."""
+    """Shares of the time in a known, unplanned state, 0 to 1; null if there was no such time."""
 
     up = serializers.FloatField(allow_null=True)
     degraded = serializers.FloatField(allow_null=True)
@@ -60,7 +60,7 @@ class SlotSerializer(serializers.Serializer[Any]):
 
 
 class HistorySerializer(serializers.Serializer[Any]):
-    """States of a service by hour or day, oldest first; the last one is not over."""
+    """States of a service by hour or day, oldest first. The last slot is still in progress."""
 
     availability = AvailabilitySerializer()
     slots = SlotSerializer(many=True)
@@ -75,13 +75,12 @@ class StateSpanSerializer(serializers.Serializer[Any]):
 
 
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """An incident; `stale_at` is when its lease expired without an update,
-    `states` are its states in order.
-    """
+    """An incident. `stale_at` is when its lease expired; `states` are in order of time."""
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
-    url = serializers.CharField(read_only=True)  # or empty
+    # The URL may be empty.
+    url = serializers.CharField(read_only=True)
     states: Any = serializers.SerializerMethodField()
     resolution = serializers.ChoiceField(
         choices=Resolution.choices, read_only=True, allow_blank=True
@@ -127,7 +126,7 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
 
 
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
-    """Fields to change; omitted fields keep their values."""
+    """Fields to change. Omitted fields keep their values."""
 
     state = serializers.ChoiceField(
         choices=[(state.value, state.label) for state in INCIDENT_STATES], required=False

@@ -1,5 +1,6 @@
-"""The status board in the API: readable by everybody, writable by the OPG;
-and the endpoint for monitoring feeds.
+"""The status board in the API, and the endpoint for monitoring feeds.
+
+Everyone can read the board; the OPG can edit it.
 """
 
 import base64
@@ -64,13 +65,12 @@ log = logging.getLogger(__name__)
 
 #: Maximum size of a payload.
 LIMIT_BYTES = 512_000
-#: Bytes of the payloads of one source in a day, in each process.
+#: Maximum bytes of payloads per source and day, in each process.
 LIMIT_BYTES_A_DAY = 5_000_000_000
-#: Rate limits per minute: payloads of one source in each process, and wrong tokens from one
-#: address.
+#: Rate limits per minute: payloads per source in each process, and wrong tokens per address.
 LIMIT_A_MINUTE = 120_000
 LIMIT_WRONG_A_MINUTE = 30
-#: Most days of a service's history.
+#: Maximum days of a service's history.
 LONGEST_HISTORY = 366
 
 
@@ -158,7 +158,7 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
 
     @command(DivideIncidentSerializer, IncidentSerializer, allowed=_board)
     def divide(self, incident: Incident, **fields: Any) -> Incident:
-        """Divide an incident that is two outages; the answer is the second one."""
+        """Divide an incident that is two outages. Returns the second one."""
         return divide_incident(incident=incident, **fields)
 
 
@@ -195,12 +195,12 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
 
     @command(PinAnnouncementSerializer, AnnouncementSerializer, allowed=_board)
     def pin(self, announcement: Announcement, **fields: Any) -> Announcement:
-        """Show an announcement first, also to those who have read it; or no longer."""
+        """Pin an announcement to show it first, even to users who have read it; or unpin it."""
         return pin_announcement(announcement=announcement, **fields)
 
     @command(None, AnnouncementSerializer)
     def read(self, announcement: Announcement, *, by: User, **_: Any) -> Announcement:
-        """Mark an announcement as read, which takes it off your home page unless it is pinned."""
+        """Mark an announcement as read. Your home page no longer shows it unless it is pinned."""
         return mark_read(announcement=announcement, by=by)
 
     @command(ReasonSerializer, AnnouncementSerializer, allowed=_board)
@@ -208,14 +208,15 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
         return withdraw_announcement(announcement=announcement, **fields)
 
 
-@csrf_exempt  # authenticated by token, never by a cookie
+# Requests are authenticated by token, never by a cookie.
+@csrf_exempt
 @login_not_required
 @require_POST
 def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
-    """Keep a payload of a monitoring source; answer 202 once it is on disk, whatever it contains.
+    """Store a payload of a monitoring source; return 202 once it is on disk, whatever it contains.
 
-    Senders drop a payload on 4xx and retry on 5xx: so 4xx is only for a wrong token and for a body
-    that is too large. The database is not needed, so it may be away.
+    Senders drop a payload on 4xx and retry on 5xx. 4xx is therefore only for a wrong token and for
+    a body that is too large. The database is not needed and may be unavailable.
     """
     address = request.META.get("REMOTE_ADDR", "")
     try:
@@ -241,9 +242,8 @@ receive_feed.max_body_bytes = LIMIT_BYTES  # type: ignore[attr-defined]
 
 def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:
     answer = JsonResponse({"detail": detail}, status=status, headers=headers)
-    answer.headers["Content-Length"] = str(
-        len(answer.content)
-    )  # without it, no connection could be kept
+    # Without this header, the connection could not be kept alive.
+    answer.headers["Content-Length"] = str(len(answer.content))
     return answer
 
 
@@ -255,13 +255,14 @@ def _token(request: HttpRequest) -> str:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except ValueError:  # invalid base64 or UTF-8
+        except ValueError:
+            # The value is not valid base64 or UTF-8.
             return ""
     return ""
 
 
 class _Count:
-    """Amounts by source in the current period of so many seconds."""
+    """Amounts by source in the current period of `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
@@ -269,7 +270,7 @@ class _Count:
         self._amounts = Counter[int]()
 
     def add(self, source_id: int, amount: int) -> int:
-        """Count an amount; return that of the period."""
+        """Add an amount; return the total of the period."""
         period = int(time.monotonic()) // self._seconds
         if period != self._period:
             self._period = period
@@ -279,8 +280,9 @@ class _Count:
 
 
 class _Payloads:
-    """Counts payloads of this process by source; counting elsewhere would cost more than taking
-    them.
+    """Counts the payloads of each source in this process.
+
+    A shared counter would cost more than accepting the payloads.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
 """Domain functions of the status board.
 
-`history.rebuild` follows each change that affects a service's state.
+Every change that affects a service's state is followed by `history.rebuild`.
 """

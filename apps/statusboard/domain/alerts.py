@@ -1,5 +1,6 @@
-"""Incidents from alerts of a source: an episode is identified by source, key and start,
-and ends once.
+"""Open and close incidents from a source's alerts.
+
+An episode is identified by source, key and start, and ends once.
 """
 
 from collections.abc import Collection
@@ -15,7 +16,7 @@ from apps.statusboard.enums import Resolution, State
 from apps.statusboard.feeds.base import Alert, Status
 from apps.statusboard.models import EarlyEnd, Incident, MonitoringSource, Service
 
-#: The end of an alert waits so long for its start.
+#: How long the end of an alert is kept for a start that arrives later.
 _EARLY = timedelta(days=1)
 #: An alert that fires again within this time after its end is flapping.
 FLAP = timedelta(minutes=15)
@@ -40,11 +41,11 @@ class _Report:
 def record_episode(
     *, source: MonitoringSource, alert: Alert, service: Service, state: State, at: datetime
 ) -> set[int]:
-    """Open, renew or close the incident of an alert received at `at`;
-    return the ids of services it changed.
+    """Open, renew or close the incident of an alert received at `at`.
 
-    A closed episode stays closed, however often its alert is repeated. A new start is a new
-    episode, and supersedes an open previous one. The source's row must be locked.
+    Return the primary keys of the services that changed. A closed episode stays closed, however
+    often its alert is repeated. A new start is a new episode and supersedes a previous one that is
+    open. The source's row must be locked.
     """
     rows = Incident.objects.select_for_update(of=("self",)).filter(
         source=source, dedup_key=alert.dedup_key
@@ -63,10 +64,10 @@ def record_episode(
 
 
 def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
-    """Return the start of the episode that an alert without a start is about.
+    """Return the start of the episode that an alert without a start belongs to.
 
-    It is the latest one that had not ended when the alert was reported, or else a new one; None if
-    nothing was open that could have ended.
+    That is the latest episode that was open when the alert was reported, else a new one. Return
+    None for a resolved alert without such an episode.
     """
     reported_at = alert.reported_at or alert.ended_at or at
     going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
@@ -81,9 +82,7 @@ def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetim
 
 
 def record_early_end(*, source: MonitoringSource, alert: Alert, at: datetime) -> None:
-    """Keep the end of an alert that is not open: if its start arrives later,
-    the episode is over.
-    """
+    """Keep the end of an alert that is not open, for a start that arrives later."""
     ended_at = alert.ended_at or alert.reported_at or at
     EarlyEnd.objects.bulk_create(
         [EarlyEnd(source=source, dedup_key=alert.dedup_key, ended_at=ended_at)],
@@ -143,9 +142,7 @@ def _early_end(report: _Report) -> EarlyEnd | None:
 
 
 def _supersede(report: _Report) -> set[int]:
-    """Close earlier episodes of the same alert that were not resolved:
-    an alert fires once at a time.
-    """
+    """Close earlier, unresolved episodes of the same alert: an alert fires only once at a time."""
     start = report.started_at
     earlier = Incident.objects.select_related("service").filter(
         Q(ended_at=None) | Q(resolution=Resolution.SUPERSEDED, ended_at__gt=start),
@@ -228,8 +225,9 @@ def _content(incident: Incident) -> tuple[object, ...]:
 
 
 def _reopen(incident: Incident, report: _Report) -> None:
-    """Take back the end of an alert that was only missing:
-    Alertmanager forgets all of them when it restarts.
+    """Reopen an incident whose alert was only missing.
+
+    Alertmanager forgets all alerts when it restarts.
     """
     incident.ended_at = None
     incident.resolution = ""
@@ -246,10 +244,10 @@ def _reopen(incident: Incident, report: _Report) -> None:
 
 @transaction.atomic
 def close_missing(*, source: MonitoringSource, reported: Collection[str], at: datetime) -> set[int]:
-    """Close open incidents whose keys are not in the complete list that a source gave at `at`;
-    return their services.
+    """Close open incidents that are missing in the complete list that a source sent at `at`.
 
-    One that was reported later than that stays open. The source's row must be locked.
+    Return the primary keys of their services. Incidents reported after `at` stay open. The source's
+    row must be locked.
     """
     lease = at + timedelta(seconds=source.lease_seconds)
     missing = Incident.objects.select_for_update(of=("self",)).select_related("service")
@@ -265,7 +263,7 @@ def close_missing(*, source: MonitoringSource, reported: Collection[str], at: da
 
 
 def _renew_lease(incident: Incident, report: _Report) -> None:
-    """Renew the lease of a repeated alert, from the time of its report."""
+    """Renew the lease of a repeated alert from the time of its report."""
     lease = report.at + timedelta(seconds=report.source.lease_seconds)
     if incident.lease_expires_at is None or lease > incident.lease_expires_at:
         incident.lease_expires_at = lease
@@ -291,8 +289,9 @@ def _end_of(report: _Report) -> datetime:
 
 
 def _flaps(report: _Report) -> int:
-    """Return the flap count: that of the previous episode plus one if it ended just before,
-    else 0.
+    """Return the flap count of an episode.
+
+    That is the count of the previous episode plus one if it ended within `FLAP`, else 0.
     """
     start = report.started_at
     before = Incident.objects.filter(
@@ -328,8 +327,9 @@ def _publish_closed(incident: Incident, source: MonitoringSource, at: datetime) 
 
 @transaction.atomic
 def mark_stale_incidents(*, at: datetime) -> int:
-    """Mark open incidents whose lease expired as stale, and forget ends without a start;
-    return how many are stale.
+    """Mark open incidents with an expired lease as stale; return their number.
+
+    Also deletes ends whose start never arrived.
     """
     EarlyEnd.objects.filter(ended_at__lt=at - _EARLY).delete()
     expired = Incident.objects.select_for_update(skip_locked=True, of=("self",)).select_related(

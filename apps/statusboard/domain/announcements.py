@@ -27,7 +27,7 @@ def post_announcement(
     do_not_submit: bool = False,
     pinned: bool = False,
 ) -> Announcement:
-    """Post an announcement to everybody or to some experiments, from now or `starts_at` on.
+    """Post an announcement to everyone or to some experiments, from now or from `starts_at` on.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
@@ -77,7 +77,7 @@ def withdraw_announcement(
 def pin_announcement(
     *, announcement: Announcement, by: User, at: datetime, pinned: bool
 ) -> Announcement:
-    """Show an announcement first, also to those who have read it; or no longer.
+    """Pin or unpin an announcement; pinned ones come first and are shown even if read.
 
     Raises `NotAllowed`, `StaleState`.
     """
@@ -96,29 +96,25 @@ def pin_announcement(
 
 
 def mark_read(*, announcement: Announcement, by: User) -> Announcement:
-    """Note that a user has read an announcement; again changes nothing."""
+    """Record that a user has read an announcement. Repeating the call changes nothing."""
     announcement.read_by.add(by)
     return announcement
 
 
 def unread_announcements(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now: pinned ones, then those not marked as read,
-    newest first.
-    """
+    """Return the announcements shown to the user now: pinned or unread ones, newest first."""
     read = Announcement.read_by.through.objects.filter(announcement=OuterRef("pk"), user=user)
     shown = Announcement.objects.visible_to(user).current(at).filter(Q(pinned=True) | ~Exists(read))
     return shown.annotate(is_read=Exists(read)).prefetch_related("experiments", "services")
 
 
 def public_announcements(at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown now that are for everybody, newest first."""
+    """Return the announcements for everyone that are shown now, newest first."""
     return Announcement.objects.filter(experiments=None).current(at).prefetch_related("services")
 
 
 def announcements_ahead(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now or later,
-    each with the number of its `readers`.
-    """
+    """Return announcements shown to the user now or later, with the number of their `readers`."""
     coming = Announcement.objects.visible_to(user).coming(at)
     counted = coming.annotate(readers=Count("read_by")).order_by("-pinned", "-starts_at", "-pk")
     return counted.prefetch_related("experiments", "services")

@@ -1,6 +1,4 @@
-"""What the states of services come to by hour and by day, and over all:
-one query for any number of services.
-"""
+"""Aggregate the states of services by hour and by day, in one query for any number of services."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +13,13 @@ from apps.statusboard.enums import State, worst
 from apps.statusboard.models import Service, StateInterval
 
 DAYS = 90
-#: Hours are shown for so many days.
+#: Days for which hourly slots are shown.
 HOURLY_DAYS = 7
 _HOUR = timedelta(hours=1)
 
 
 class Stretch(NamedTuple):
-    """A service's state in [started_at, ended_at), and the incident it comes from."""
+    """A service's state in [started_at, ended_at), and the incident that caused it."""
 
     state: str
     started_at: datetime
@@ -31,10 +29,9 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """One hour or day of a service, in the reader's zone: its worst state,
-    and the seconds in each state.
+    """One hour or day of a service in the reader's zone: its worst state, and seconds by state.
 
-    `incident` is the id of its incident if it has exactly one.
+    `incident` is the primary key of its incident if it has exactly one.
     """
 
     started_at: datetime
@@ -50,13 +47,14 @@ class Slot:
 
     @property
     def summary(self) -> str:
-        """Describe the slot, for the mark's title."""
+        """The text of the mark's tooltip."""
         return _summary(
             self.started_at.replace(tzinfo=None), self.is_hour, tuple(self.seconds.items())
         )
 
 
-@lru_cache(maxsize=8_000)  # a board has a thousand slots, mostly as they were last time
+# A board has a thousand slots, most of them unchanged since the last request.
+@lru_cache(maxsize=8_000)
 def _summary(local: datetime, is_hour: bool, seconds: tuple[tuple[State, float], ...]) -> str:
     seconds_by_state = dict(seconds)
     lengths = []
@@ -82,14 +80,14 @@ def _length(seconds: float, is_hour: bool) -> str:
 class Availability:
     """Seconds in each state.
 
-    Shares are of the time that is known and not planned; None if there is none.
+    Shares refer to the time in a known, unplanned state; None if there is no such time.
     """
 
     seconds: Mapping[State, float]
 
     @property
     def known(self) -> float:
-        """Seconds that are known and not planned."""
+        """Seconds in a known, unplanned state."""
         return sum(self.seconds.get(state, 0) for state in (State.UP, State.DEGRADED, State.DOWN))
 
     @property
@@ -117,7 +115,7 @@ class Availability:
 
 
 def availability(slots: Iterable[Slot]) -> Availability:
-    """Return the sum of slots."""
+    """Return the sums over slots."""
     totals: dict[State, float] = {}
     for slot in slots:
         for state, seconds in slot.seconds.items():
@@ -128,8 +126,9 @@ def availability(slots: Iterable[Slot]) -> Availability:
 def daily(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
 ) -> dict[int, tuple[Slot, ...]]:
-    """Return each service's last days in `zone`, oldest first, the last one up to `at`,
-    by the id of the service.
+    """Return the last `days` of each service in `zone`, by primary key, oldest first.
+
+    The last slot ends at `at`.
     """
     last = at.astimezone(zone).date()
     dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
@@ -139,7 +138,7 @@ def daily(
 def hourly(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = HOURLY_DAYS
 ) -> dict[int, tuple[Slot, ...]]:
-    """Return each service's hours of the last days in `zone`, as `daily` does."""
+    """Return the hours of the last `days` of each service in `zone`, as `daily` does."""
     edges = [_midnight(at.astimezone(zone).date() - timedelta(days=days - 1), zone)]
     while edges[-1] + _HOUR < at:
         edges.append(edges[-1] + _HOUR)
@@ -173,7 +172,7 @@ def _slots(
 def cut(
     stretches: Iterable[Stretch], edges: Sequence[datetime]
 ) -> list[tuple[dict[State, float], set[int]]]:
-    """Return the seconds in each state, and the incidents, between each two neighbouring edges."""
+    """Return the seconds in each state, and the incidents, between each pair of adjacent edges."""
     slots: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
     lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
     for word, started_at, ended_at, incident in stretches:

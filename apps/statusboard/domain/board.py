@@ -1,4 +1,4 @@
-"""Read the status board: current states, history, disruptions. Constant numbers of queries."""
+"""Read the status board with constant numbers of queries: states, history, disruptions."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ from apps.statusboard.models import (
 
 @dataclass(frozen=True)
 class StateSpan:
-    """A time span of a service in one state; None as `ended_at` means ongoing."""
+    """A time span of a service in one state; `ended_at` is None while it is ongoing."""
 
     state: State
     started_at: datetime
@@ -58,17 +58,17 @@ class Row:
 
     @cached_property
     def availability(self) -> Availability:
-        """What its slots come to."""
+        """The availability over the row's slots."""
         return availability(self.slots)
 
     @property
     def is_from_components(self) -> bool:
-        """Whether the state comes from a component."""
+        """Return whether the state comes from a component."""
         return self.has_own_state and self.state != self.own
 
     @property
     def source_label(self) -> str:
-        """Name the source of its own state, and its fault."""
+        """The source of the service's own state, and its fault."""
         return self._source + (", payload not read" if self.fault else "")
 
     @property
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Board:
-    """Data of all services, read at once, and the services below each service."""
+    """Data of all services, read once, and the children of each service."""
 
     now: dict[int, StateInterval]
     windows: dict[int, DowntimeWindow]
@@ -98,9 +98,7 @@ class _Board:
 def board(
     at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False
 ) -> list[Row]:
-    """Return all services in tree order, with state, next window and the last days, or their hours,
-    in `zone`.
-    """
+    """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
     if days:
         slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days)
@@ -183,7 +181,7 @@ class Disruption:
 def disruptions(
     at: datetime, states: Collection[State] = (State.DOWN, State.DEGRADED, State.MAINTENANCE)
 ) -> list[Disruption]:
-    """Return the services in these states, worst first, then longest first. One query."""
+    """Return the services in these states, worst first, then longest first. Runs one query."""
     rows = (
         StateInterval.objects.current(at)
         .filter(state__in=states)
@@ -201,7 +199,7 @@ def disruptions(
 
 @dataclass(frozen=True)
 class Strip:
-    """Content of the banner on every page; false if there is none."""
+    """The content of the banner on every page; false if there is nothing to show."""
 
     disruptions: list[Disruption]
     announcements: list[Announcement]
@@ -213,18 +211,20 @@ class Strip:
 def strip(at: datetime, user: User) -> Strip:
     """Return disruptions, and announcements that advise against submitting.
 
-    Two queries while there are none.
+    Runs two queries if there are none.
     """
     advised = Announcement.objects.current(at).filter(do_not_submit=True)
-    # On every page, and to build the query for what a liaison may see takes three times as long: 2
-    # ms.
+    # Most pages need no filter by user: building that query takes 2 ms for a liaison, three times
+    # as
+    # long as the check.
     announcements = list(advised.visible_to(user)) if advised else []
     return Strip(disruptions(at), announcements)
 
 
 def state_history(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
-    """Return a service's states from `started_at` to `at`, newest first;
-    the current one has no end.
+    """Return a service's states from `started_at` to `at`, newest first.
+
+    The current state has no end.
     """
     rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
     states = list(rows.select_related("incident", "window").order_by("-started_at"))

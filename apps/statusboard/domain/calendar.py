@@ -1,4 +1,4 @@
-"""What happens to services on each day of a month: maintenance windows and incidents."""
+"""Maintenance windows and incidents on each day of a month."""
 
 from calendar import Calendar
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from itertools import chain
 from apps.statusboard.domain.windows import windows_between
 from apps.statusboard.models import DowntimeWindow, Incident
 
-#: Incidents of a month that are read at most, latest first.
+#: Maximum incidents of a month, newest first.
 MOST_INCIDENTS = 500
 
 
 @dataclass
 class CalendarDay:
-    """A day, with what happens on it; `is_inside` is false for days of the months around."""
+    """A day with its windows and incidents; `is_inside` is false for days of adjacent months."""
 
     date: date
     is_inside: bool
@@ -25,9 +25,9 @@ class CalendarDay:
 def month_of_services(
     month: date, *, at: datetime, zone: tzinfo, slug: str = ""
 ) -> list[list[CalendarDay]]:
-    """Return the weeks of a month, from Monday, of all services or of one. Three queries.
+    """Return the weeks of a month, starting on Monday, for all services or for one.
 
-    An incident that is open lasts until `at`; days are those of `zone`.
+    Runs three queries. An open incident lasts until `at`. Days are those of `zone`.
     """
     dates = Calendar().monthdatescalendar(month.year, month.month)
     days = {}
@@ -56,7 +56,7 @@ def month_of_services(
 def _touched(
     days: dict[date, CalendarDay], starts_at: datetime, ends_at: datetime, zone: tzinfo
 ) -> list[CalendarDay]:
-    """Return the days that [starts_at, ends_at) touches; at least that of its start."""
+    """Return the days that [starts_at, ends_at) overlaps, at least the day of its start."""
     first = starts_at.astimezone(zone).date()
     last = max(first, (ends_at - timedelta(microseconds=1)).astimezone(zone).date())
     return [day for date, day in days.items() if first <= date <= last]

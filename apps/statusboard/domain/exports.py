@@ -1,6 +1,4 @@
-"""The board for others: a sentence, Statuspage's summary.json, a calendar of windows, an Atom feed,
-a badge.
-"""
+"""Export the board: a headline, Statuspage's summary.json, iCalendar, an Atom feed, and a badge."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -18,13 +16,12 @@ from apps.statusboard.domain.windows import windows_ahead
 from apps.statusboard.enums import Cause, NoteKind, State, worst
 from apps.statusboard.models import DowntimeWindow, Incident
 
-#: Past windows stay in the calendar for so long.
+#: How long past windows stay in the calendar.
 PAST = timedelta(days=90)
-#: Newest entries of the Atom feed.
+#: Maximum entries of the Atom feed.
 MOST_ENTRIES = 100
 
-#: Statuspage knows no unknown state; one that is not known to work is degraded there, never
-#: operational.
+#: Statuspage has no unknown state. Such a service is exported as degraded, never as operational.
 _COMPONENTS = {
     State.UP: "operational",
     State.DEGRADED: "degraded_performance",
@@ -48,7 +45,7 @@ _COLOURS = {
 
 
 def monitored(at: datetime) -> list[Row]:
-    """Return the services that have a state of their own and are monitored."""
+    """Return the monitored services that have a state of their own."""
     return _monitored(board(at, days=0))
 
 
@@ -57,13 +54,13 @@ def _monitored(rows: Iterable[Row]) -> list[Row]:
 
 
 def headline(rows: Iterable[Row]) -> tuple[State, str]:
-    """Return the worst state of a board, and what it is in a sentence."""
+    """Return the worst state of a board, and a sentence that describes it."""
     state = worst([row.own for row in _monitored(rows)])
     return state, _INDICATORS[state][1]
 
 
 def statuspage_summary(at: datetime) -> dict[str, Any]:
-    """Return the board as Statuspage's summary.json has it. A constant number of queries."""
+    """Return the board as Statuspage's summary.json. Runs a constant number of queries."""
     rows = monitored(at)
     state, description = headline(rows)
     incidents = open_incidents().prefetch_related("notes")
@@ -127,8 +124,9 @@ def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
 
 
 def calendar(at: datetime, host: str) -> bytes:
-    """Return the maintenance windows as iCalendar, cancelled ones included,
-    so that calendars remove them.
+    """Return the maintenance windows as iCalendar.
+
+    Cancelled ones are included, so that calendars remove them.
     """
     from icalendar import Calendar, Event
 
@@ -157,13 +155,12 @@ def calendar(at: datetime, host: str) -> bytes:
 
 
 def atom_feed(at: datetime, page: str) -> str:
-    """Return incidents, with their updates and ends, and maintenance windows as an Atom feed,
-    newest change first.
-    """
+    """Return incidents with their updates and ends, and windows, as an Atom feed, newest first."""
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
     entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
     entries += [_entry_of_window(row) for row in windows]
-    entries.sort(key=lambda entry: entry[4], reverse=True)  # by the last change
+    # Sort by the time of the last change.
+    entries.sort(key=lambda entry: entry[4], reverse=True)
 
     feed = Atom1Feed(
         title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page
@@ -219,7 +216,7 @@ def _entry_of_window(row: DowntimeWindow) -> _Entry:
 
 
 def badge(at: datetime) -> SafeString:
-    """Return the state of all services as a small picture: a word, not only a colour."""
+    """Return the state of all services as a badge that shows a word, not only a colour."""
     rows = monitored(at)
     state = worst([row.own for row in rows])
     bad = sum(row.own == state for row in rows)

@@ -1,6 +1,4 @@
-"""Rebuild the stored state intervals of services from incidents,
-maintenance windows and monitoring.
-"""
+"""Rebuild the state intervals of services from incidents, maintenance windows and monitoring."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +19,7 @@ from apps.statusboard.models import (
     StateInterval,
 )
 
-#: Cause of an unknown state where no other claim exists.
+#: The cause of an unknown state where no other claim exists.
 _DEFAULT_CAUSE = {
     Monitoring.FEED: Cause.NO_DATA,
     Monitoring.MANUAL: Cause.NOT_MONITORED,
@@ -31,15 +29,15 @@ _DEFAULT_CAUSE = {
 
 @transaction.atomic
 def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> None:
-    """Rebuild the states of these services from `since` on; rows that do not change are kept.
+    """Rebuild the states of these services from `since` on; unchanged rows are kept.
 
-    Idempotent; runs a constant number of queries for any number of services.
+    Idempotent. Runs a constant number of queries for any number of services.
     """
-    # Not FOR UPDATE: that conflicts with every transaction that just inserted a reference to the
-    # service.
+    # NO KEY UPDATE, because FOR UPDATE conflicts with every transaction that has just inserted a
+    # reference to the service.
     locked = Service.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=service_ids)
     services = list(locked.order_by("pk"))
-    # Read after the lock, so that it is as recent as the rows to be written.
+    # Read after the lock, so that the sources are as recent as the rows to be written.
     sources = MonitoringSource.objects.in_bulk(
         {service.source_id for service in services if service.source_id}
     )
@@ -67,8 +65,9 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
 
 
 def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[StateInterval]]:
-    """Return the rows that a change at `since` may affect, including the one that ends there,
-    to merge equal states.
+    """Return the rows that a change at `since` may affect.
+
+    These include the row that ends there, to merge equal states.
     """
     rows = StateInterval.objects.filter(
         Q(ended_at=None) | Q(ended_at__gte=since), service__in=services
@@ -127,9 +126,7 @@ def _claims(
 
 
 def claims_of_incident(incident: Incident) -> list[Claim]:
-    """Return an incident's claims: its states while its lease is valid,
-    then unknown until its end.
-    """
+    """Return an incident's claims: its states while the lease is valid, then unknown."""
     start = incident.started_at
     end = incident.ended_at
     unknown = incident.unknown_from
@@ -146,7 +143,7 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
 
 
 def states_of_incident(incident: Incident, at: datetime) -> list[Claim]:
-    """Return an incident's states up to `at`; the expiry of its lease is no state yet."""
+    """Return an incident's states up to `at`; a future expiry of its lease is ignored."""
     states = []
     for claim in claims_of_incident(incident):
         if claim.started_at > at:

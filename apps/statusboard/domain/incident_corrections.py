@@ -1,6 +1,4 @@
-"""Corrections of what monitoring reported: times, a premature end, alerts that are one incident,
-or one that is two.
-"""
+"""Correct what monitoring reported: times, a premature end, and incidents to merge or divide."""
 
 from datetime import datetime
 
@@ -26,7 +24,7 @@ def correct_times(
     reason: str,
     ended_at: datetime | None = None,
 ) -> Incident:
-    """Correct start and, of a closed incident, end; jobs are evaluated again.
+    """Correct the start of an incident and, if it is closed, its end; jobs are evaluated again.
 
     The end then counts as set manually: later messages of the source do not change it. Raises
     `NotAllowed`, `InvalidFields`.
@@ -68,7 +66,7 @@ def correct_times(
 
 @transaction.atomic
 def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) -> Incident:
-    """Reopen a closed incident, as if it had not ended.
+    """Reopen a closed incident as if it had not ended.
 
     Raises `NotAllowed`, `StaleState`, `InvalidFields`.
     """
@@ -92,7 +90,7 @@ def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) 
 
 @transaction.atomic
 def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime) -> Incident:
-    """Make an incident, with those merged into it, one alert of another incident of the service.
+    """Merge an incident, and those merged into it, into another incident of the same service.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
@@ -116,7 +114,10 @@ def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime
 
 @transaction.atomic
 def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
-    """Make a merged incident one of its own again. Raises `NotAllowed`, `StaleState`."""
+    """Split a merged incident from the incident it was merged into.
+
+    Raises `NotAllowed`, `StaleState`.
+    """
     row = _locked(incident, by)
     root = row.merged_into_id
     if root is None:
@@ -139,13 +140,13 @@ def divide_incident(
     reason: str,
     resumed_at: datetime | None = None,
 ) -> Incident:
-    """Divide an incident that is two outages: the first ended at `ended_at`,
-    the second began at `resumed_at`, or then.
+    """Divide an incident that is two outages, and return the second one.
 
-    Jobs are evaluated again. Returns the second incident, which continues the source's episode:
-    later reports of the source belong to it, and so do updates and alerts since it began. Merging
-    the two incidents undoes the division. Raises `NotAllowed`, `InvalidFields`, `StaleState` for an
-    incident that is an alert of another one.
+    The first ended at `ended_at`; the second started at `resumed_at`, by default at the same time.
+    Jobs are evaluated again. The second incident continues the source's episode: later reports of
+    the source belong to it, as do updates and alerts since its start. Merging the two incidents
+    undoes the division. Raises `NotAllowed`, `InvalidFields`, and `StaleState` for a merged
+    incident.
     """
     row = _locked(incident, by)
     if row.merged_into_id:
@@ -180,7 +181,8 @@ def divide_incident(
     row.lease_expires_at = None
     if row.stale_at and row.stale_at >= ended_at:
         row.stale_at = None
-    row.save()  # first: the second one takes over its key
+    # Save this part first: the second one takes over its key.
+    row.save()
     second.save()
     _divide_changes(row, second, ended_at)
     row.notes.filter(at__gte=since).update(incident=second)
@@ -207,7 +209,7 @@ def divide_incident(
 
 
 def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> None:
-    """Give each part its changes of state, and the state that it started with."""
+    """Give each part its changes of state, and its state at the start."""
     changes = list(first.changes.all())
     since = second.started_at
     state = next(
@@ -221,7 +223,7 @@ def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> No
 
 
 def _second_part(row: Incident, since: datetime) -> Incident:
-    """Return a copy of an incident that starts at `since`, unsaved."""
+    """Return an unsaved copy of an incident that starts at `since`."""
     second = Incident.objects.get(pk=row.pk)
     second.pk = None
     second._state.adding = True

@@ -1,6 +1,4 @@
-"""What people write about an incident: acknowledgement, updates for users,
-lines of the service's log, post-mortem.
-"""
+"""Texts that users add to an incident: acknowledgement, updates, log excerpts, post-mortem."""
 
 from datetime import datetime
 
@@ -14,15 +12,15 @@ from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote
 from apps.statusboard.permissions import require_board_role
 
-#: The most that is kept of a log.
+#: Maximum characters of a log.
 MOST_LOG = 100_000
 
 
 @transaction.atomic
 def acknowledge_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
-    """Note that the user works on an open incident.
+    """Record that the user works on an open incident.
 
-    Raises `NotAllowed`, and `StaleState` if it is closed or taken.
+    Raises `NotAllowed`, and `StaleState` if it is closed or already acknowledged.
     """
     require_board_role(by, "manage incidents")
     row = open_or_refuse(incident)
@@ -37,7 +35,10 @@ def acknowledge_incident(*, incident: Incident, by: User, at: datetime) -> Incid
 
 @transaction.atomic
 def post_update(*, incident: Incident, text: str, by: User, at: datetime) -> IncidentNote:
-    """Post an update for users, also after the end. Raises `NotAllowed`, `InvalidFields`."""
+    """Post an update for users; a closed incident may have updates too.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
     return _add(incident, NoteKind.UPDATE, text, by, at, kind="incident.update_posted")
 
 
@@ -45,7 +46,7 @@ def post_update(*, incident: Incident, text: str, by: User, at: datetime) -> Inc
 def add_log(
     *, incident: Incident, text: str, by: User, at: datetime, origin: str = ""
 ) -> IncidentNote:
-    """Keep lines of the service's log. Raises `NotAllowed`, `InvalidFields`."""
+    """Add lines of the service's log. Raises `NotAllowed`, `InvalidFields`."""
     return _add(incident, NoteKind.LOG, text, by, at, kind="incident.log_added", origin=origin)
 
 
@@ -84,7 +85,7 @@ def _add(
 
 @transaction.atomic
 def write_post_mortem(*, incident: Incident, text: str, by: User, at: datetime) -> Incident:
-    """Write the post-mortem, replacing the previous one. Raises `NotAllowed`."""
+    """Write the post-mortem, replacing the previous text. Raises `NotAllowed`."""
     require_board_role(by, "manage incidents")
     row = Incident.objects.select_for_update(of=("self",)).get(pk=incident.pk)
     old = row.post_mortem

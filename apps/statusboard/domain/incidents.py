@@ -1,4 +1,4 @@
-"""Incidents managed by users: report, update, close and list them."""
+"""Incidents that users manage: report, update, close and list them."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -28,7 +28,7 @@ def open_incident(
     text: str = "",
     url: str = "",
 ) -> Incident:
-    """Report a service as down or degraded since `started_at`, or now.
+    """Report a service as down or degraded, since `started_at` or now.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
@@ -62,8 +62,9 @@ def open_incident(
 
 
 def record_state(*, incident: Incident, state: State, at: datetime) -> str:
-    """Record a state as of `at` and set the latest one, unsaved;
-    return the state known so far for that moment.
+    """Record a state as of `at`, and set the latest state without saving.
+
+    Return the state that was known for that moment before.
     """
     changes = incident.changes
     before = changes.filter(at__lte=at).last() or changes.first()
@@ -73,7 +74,7 @@ def record_state(*, incident: Incident, state: State, at: datetime) -> str:
 
 
 def set_latest_state(incident: Incident) -> None:
-    """Set the state, unsaved, to that of the last change before its end."""
+    """Set the state to that of the last change before the end, without saving."""
     changes = incident.changes.all()
     if incident.ended_at is None:
         within = changes
@@ -96,10 +97,10 @@ def update_incident(
     text: str = "",
     url: str = "",
 ) -> Incident:
-    """Update an open incident, which has this state since `since`, or now;
-    what it was before stays.
+    """Update an open incident that has had this state since `since`, or since now.
 
-    Raises `NotAllowed`, `StaleState` if it is closed, `InvalidFields`.
+    The states before that are kept. Raises `NotAllowed`, `StaleState` if it is closed,
+    `InvalidFields`.
     """
     require_board_role(by, "manage incidents")
     row = open_or_refuse(incident)
@@ -120,7 +121,7 @@ def update_incident(
 def close_incident(
     *, incident: Incident, by: User, at: datetime, reason: str, ended_at: datetime | None = None
 ) -> Incident:
-    """Close an incident as of `ended_at`, or now; repeated alerts do not reopen it.
+    """Close an incident as of `ended_at` or now; repeated alerts do not reopen it.
 
     Raises `NotAllowed`, `StaleState` if it is already closed, `InvalidFields`.
     """
@@ -155,7 +156,7 @@ def close_incident(
 
 
 def open_or_refuse(incident: Incident) -> Incident:
-    """Return the locked row of an open incident. Raises `StaleState`."""
+    """Return the locked row of an open incident. Raises `StaleState` if it is closed."""
     row = (
         Incident.objects.select_for_update(of=("self",))
         .select_related("service")
@@ -182,7 +183,7 @@ def incidents_of(
 
 
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
-    """Return open incidents, newest first."""
+    """Return open incidents, optionally of some services, newest first."""
     incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related(
         "source", "service"
     )

@@ -1,5 +1,6 @@
-"""Take payloads without waiting for the database: they go to a journal,
-and a pump brings them to the database.
+"""Accept payloads without waiting for the database.
+
+Payloads are written to a journal on disk; a pump moves them to the database.
 """
 
 import base64
@@ -25,23 +26,21 @@ from apps.statusboard.models import MonitoringSource, RawPayload
 log = logging.getLogger(__name__)
 
 JOURNAL = Journal(settings.VAR_DIR / "intake")
-#: The pump looks for new payloads this often.
+#: How often the pump looks for new payloads.
 PUMP_SECONDS = 0.5
-#: After a failure it waits longer.
+#: How long the pump pauses after a failure.
 PAUSE_SECONDS = 2.0
-#: Payloads are stored in batches of so many, or so many bytes.
+#: Payloads are stored in batches of at most this number and this size.
 BATCH = 500
 BATCH_BYTES = 8_000_000
-#: After a batch the pump rests so many times as long as it took: requests wait for the same disk
-#: and interpreter, and a backlog of an hour must not make the ones that arrive late.
+#: After a batch, the pump rests for this multiple of the time the batch took. Requests wait for the
+#: same disk and interpreter, and must not be delayed by a backlog.
 REST = 4
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A payload of the journal; the same `receipt` is stored once,
-    however often its file is read.
-    """
+    """A payload in the journal. A `receipt` is stored once, even if its file is read again."""
 
     receipt: UUID
     source_id: int
@@ -50,21 +49,22 @@ class _Entry:
 
 
 def accept_payload(*, source_id: int, body: bytes, at: datetime) -> None:
-    """Keep a payload on disk; the pump stores it in the database. Raises `OSError`."""
-    told = {
+    """Write a payload to the journal; the pump stores it in the database. Raises `OSError`."""
+    entry = {
         "receipt": str(uuid4()),
         "source": source_id,
         "at": at.isoformat(),
         "body": base64.b64encode(body).decode(),
     }
-    JOURNAL.append(json.dumps(told).encode())
+    JOURNAL.append(json.dumps(entry).encode())
 
 
 def pump(journal: Journal | None = None) -> int:
-    """Store what is in the journal, and queue its parsing; return how many payloads were read.
+    """Store the payloads of the journal and queue their parsing; return their number.
 
-    Files that other processes ended or left come first: while the database is away, they do not
-    multiply. Raises `DatabaseError`, `OSError`; whatever was not stored stays in the journal.
+    Complete files come first, before this process completes its own: while the database is
+    unavailable, no new files are started. Raises `DatabaseError`, `OSError`; payloads that were not
+    stored stay in the journal.
     """
     journal = journal or JOURNAL
     count = _store_ended(journal)
@@ -108,24 +108,24 @@ def _store_ended(journal: Journal) -> int:
 def _entries(path: Path) -> Iterator[_Entry | None]:
     """Yield the payloads of a file, None for a damaged line.
 
-    A line without its end was not answered, and is none.
+    A last line without a newline is skipped, because its sender was never answered.
     """
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 return
             try:
-                told: dict[str, Any] = json.loads(line)
-                body = base64.b64decode(told["body"], validate=True)
-                at = datetime.fromisoformat(told["at"])
-                yield _Entry(UUID(told["receipt"]), int(told["source"]), at, body)
+                entry: dict[str, Any] = json.loads(line)
+                body = base64.b64decode(entry["body"], validate=True)
+                at = datetime.fromisoformat(entry["at"])
+                yield _Entry(UUID(entry["receipt"]), int(entry["source"]), at, body)
             except (ValueError, KeyError, TypeError):
                 yield None
 
 
 @transaction.atomic
 def _store(entries: list[_Entry]) -> None:
-    """Store payloads once each; those of sources that were deleted are dropped."""
+    """Store payloads once each; those of deleted sources are dropped."""
     source_ids = {entry.source_id for entry in entries}
     there = set(MonitoringSource.objects.filter(pk__in=source_ids).values_list("pk", flat=True))
     payloads = []
@@ -144,9 +144,9 @@ def _store(entries: list[_Entry]) -> None:
 
 
 def start_pump() -> threading.Thread:
-    """Pump for as long as this process lives.
+    """Run the pump in a thread for the lifetime of this process.
 
-    For web servers, in each process that takes payloads.
+    Every web server process that accepts payloads calls this.
     """
     thread = threading.Thread(target=_pump_for_ever, name="intake-pump", daemon=True)
     thread.start()
@@ -166,7 +166,8 @@ def _pump_for_ever() -> None:
                 log.warning("payloads stay in the journal for now: %s", error)
             away = True
             pause = PAUSE_SECONDS
-        except Exception:  # a fault here must not end the pump for good
+        except Exception:
+            # A bug here must not stop the pump for good.
             log.exception("the journal of payloads cannot be read")
             pause = PAUSE_SECONDS
         else:

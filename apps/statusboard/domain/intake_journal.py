@@ -1,9 +1,8 @@
-"""Journal of payloads: each is on disk before its sender is answered,
-and leaves when the database has it.
+"""A journal of payloads: each is on disk before its sender is answered.
 
-Every process writes files of its own, one line a payload. A file is locked by whoever writes or
-reads it, so that those of a process that was killed are read by another one. A last line without
-its end was never answered.
+A payload leaves the journal when the database has it. Every process writes files of its own, with
+one line per payload. Writers and readers lock the file, so that the files of a killed process are
+read by another one. A last line without a newline was never answered.
 """
 
 import errno
@@ -15,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: With less free space than this, no payload is taken: its sender has to keep it.
+#: With less free space than this, payloads are rejected; the sender has to keep them.
 LEAST_FREE_BYTES = 500_000_000
 
 
 class Journal:
-    """The journal in a directory, which all processes of a host share."""
+    """The journal in a directory, shared by all processes of a host."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -30,7 +29,7 @@ class Journal:
         self._written = self._synced = 0
 
     def append(self, line: bytes) -> None:
-        """Write a line and wait until it is on disk; threads that wait share one sync.
+        """Append a line and wait until it is on disk; waiting threads share one sync.
 
         Raises `OSError`.
         """
@@ -38,7 +37,8 @@ class Journal:
             try:
                 _write(self._opened(), line + b"\n")
             except OSError:
-                self._close()  # what follows half a line would be lost with it
+                # Another line after half a line would be lost with it.
+                self._close()
                 raise
             self._written += 1
             mine = self._written
@@ -47,10 +47,9 @@ class Journal:
                 self._sync()
 
     def end_file(self) -> None:
-        """End the file that this process writes, so that it can be read;
-        the next line begins another.
+        """Complete the file that this process writes, so that a pump can read it.
 
-        For pumps.
+        The next line starts a new file.
         """
         with self._syncing, self._writing:
             if self._fd is not None:
@@ -59,9 +58,7 @@ class Journal:
                 self._close()
 
     def ended_files(self) -> Iterator[Path]:
-        """Yield the files that no process writes or reads, oldest first,
-        each locked until the next one.
-        """
+        """Yield complete files that no other process reads, oldest first, locked while in use."""
         for path in sorted(self.directory.glob("*.journal")):
             with suppress(FileNotFoundError), _locked(path) as alone:
                 if alone:
@@ -71,14 +68,16 @@ class Journal:
         with self._writing:
             fd = self._fd
             written = self._written
-        if fd is None:  # closed after a failed write: what is in it may not be on disk
+        if fd is None:
+            # The file was closed after a failed write, so its content may not be on disk.
             raise OSError(errno.EIO, "the journal's file was closed")
         os.fdatasync(fd)
         self._synced = written
 
     def _opened(self) -> int:
-        """Return the file that this process writes; it is locked before it gets a name that
-        readers look for.
+        """Return the descriptor of the file that this process writes.
+
+        A new file is locked before it is renamed to a name that readers look for.
         """
         if self._fd is None:
             self.directory.mkdir(parents=True, exist_ok=True)

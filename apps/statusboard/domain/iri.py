@@ -1,5 +1,4 @@
-"""The board as resources, incidents and events of the DOE Integrated Research Infrastructure
-(IRI) API, `/status`.
+"""The board in the DOE Integrated Research Infrastructure (IRI) API: resources, incidents, events.
 
 The fields are those of its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py
 (2026). IRI has neither maintenance nor stale states: a service in maintenance is `down` there, with
@@ -16,7 +15,7 @@ from apps.statusboard.domain.exports import monitored
 from apps.statusboard.enums import Effect, NoteKind, State
 from apps.statusboard.models import DowntimeWindow, Incident
 
-#: Resolved incidents and past windows are listed for so long.
+#: How long resolved incidents and past windows are listed.
 PAST = timedelta(days=90)
 RESOURCES = "resources"
 INCIDENTS = "incidents"
@@ -26,7 +25,7 @@ _EFFECT = {Effect.DOWN: "down", Effect.DEGRADED: "degraded", Effect.AT_RISK: "up
 
 
 def resources(at: datetime, base: str) -> list[dict[str, Any]]:
-    """Return the monitored services. A constant number of queries."""
+    """Return the monitored services. Runs a constant number of queries."""
     rows = monitored(at)
     names = {row.service.pk: row.service.name for row in rows}
     entries = []
@@ -52,7 +51,7 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
 def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return incidents and maintenance windows, newest start first.
 
-    A constant number of queries.
+    Runs a constant number of queries.
     """
     entries = [_incident(row, base) for row in _recent(at)]
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
@@ -61,7 +60,7 @@ def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
 
 
 def events(at: datetime, base: str) -> list[dict[str, Any]]:
-    """Return the changes of incidents, newest first. A constant number of queries."""
+    """Return the changes of incidents, newest first. Runs a constant number of queries."""
     changes: list[dict[str, Any]] = []
     for row in _recent(at):
         changes.extend(_events(row, base))
@@ -139,8 +138,9 @@ def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
 
 
 def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
-    """Return each state of an incident with its beginning, the first from its start on,
-    and its end.
+    """Return the time and status of each phase of an incident, and of its end.
+
+    The first phase begins at the start of the incident.
     """
     changes = [(change.at, change.state) for change in row.changes.all()] or [
         (row.started_at, row.state)
@@ -166,7 +166,7 @@ def _events(row: Incident, base: str) -> Iterable[dict[str, Any]]:
         }
 
 
-#: What gives the objects of a kind, from the time and the address that their URIs begin with.
+#: Functions that list the objects of a kind, called with the time and the base of their URIs.
 KINDS: Mapping[str, Callable[[datetime, str], list[dict[str, Any]]]] = {
     RESOURCES: resources,
     INCIDENTS: incidents,

@@ -1,4 +1,4 @@
-"""Outages of services during one or many jobs, in a constant number of queries."""
+"""Outages of services during one or more jobs, in a constant number of queries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -13,16 +13,16 @@ from apps.statusboard.enums import Cause, State, worst
 from apps.statusboard.models import Service, StateInterval
 
 Overlap = Literal["yes", "no", "unknown"]
-#: States in which a service does not do what it should.
+#: States in which a service does not work normally.
 OUTAGES = frozenset({State.DOWN, State.DEGRADED, State.MAINTENANCE})
 
 
 @dataclass(frozen=True)
 class ServiceOutage:
-    """Whether a service had an outage while a job ran, and its states meanwhile,
-    outages with their own start and end.
+    """Whether a service had an outage while a job ran, and its states during the job.
 
-    `state` is the worst of them: it distinguishes degraded from down.
+    Outages keep their own start and end. `state` is the worst of the states, so that degraded and
+    down can be distinguished.
     """
 
     service: Service
@@ -33,7 +33,7 @@ class ServiceOutage:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Services that a job needed while it ran, [started_at, ended_at)."""
+    """Services that a job needed while it ran, in [started_at, ended_at)."""
 
     service_ids: Collection[int]
     started_at: datetime
@@ -43,17 +43,17 @@ class Exposure:
 def outages_during(
     service_ids: Collection[int], started_at: datetime, ended_at: datetime | None, at: datetime
 ) -> list[ServiceOutage]:
-    """Return, for each service by name, whether it had an outage during [started_at, ended_at),
-    or until `at`.
+    """Return, for each service by name, whether it had an outage during [started_at, ended_at).
 
-    Any moment down, degraded or in maintenance: yes. Else any moment unknown: unknown. Else no.
-    Touching intervals do not overlap; a job of zero length counts as the moment of its start.
+    Without `ended_at`, the job lasts until `at`. Any moment down, degraded or in maintenance means
+    "yes", else any moment unknown means "unknown", else the answer is "no". Intervals that only
+    touch do not overlap. A job of zero length counts as the moment of its start.
     """
     return outages_of_each([Exposure(service_ids, started_at, max(ended_at or at, started_at))])[0]
 
 
 def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
-    """Return for each exposure what `outages_during` returns, in two queries for all of them."""
+    """Return the result of `outages_during` for each exposure, in two queries for all of them."""
     ids = set(chain.from_iterable(exposure.service_ids for exposure in exposures))
     if not ids:
         return [[] for _ in exposures]
@@ -75,12 +75,12 @@ def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
 
 
 def _wide_end(exposure: Exposure) -> datetime:
-    """Return the end of an exposure, of which one of zero length has a moment."""
+    """Return the end of an exposure, at least one microsecond after its start."""
     return max(exposure.ended_at, exposure.started_at + timedelta(microseconds=1))
 
 
 def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
-    """Return the states of one service during an exposure; outages whole, others clipped to it."""
+    """Return the states of one service during an exposure; only outages are not clipped to it."""
     job = Span(exposure.started_at, exposure.ended_at)
     end = _wide_end(exposure)
     spans = []

@@ -1,4 +1,4 @@
-"""How the interval of a job lies to that of an outage, as pure functions.
+"""Compare the interval of a job with that of an outage, as pure functions.
 
 All spans are half-open: [start, end).
 """
@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from apps.statusboard.domain.timeline import Span
 from apps.statusboard.enums import Meeting
 
-#: End of a span that has none.
+#: The end of an ongoing span.
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 def meeting(job: Span, outage: Span) -> Meeting | None:
-    """Return how a job met an outage, or None if it did not; None as end is ongoing.
+    """Return how a job overlaps an outage; None if it does not touch it.
 
-    A job of zero length is the moment of its start. An outage of zero length meets nothing.
+    A span without an end is ongoing. A job of zero length is the moment of its start. An outage of
+    zero length overlaps nothing.
     """
     start = job.started_at
     end = job.ended_at or FOREVER

@@ -1,5 +1,6 @@
-"""Process payloads of monitoring sources into incidents: store first, parse later,
-both repeatable.
+"""Process payloads of monitoring sources into incidents.
+
+Payloads are stored first and parsed later; both steps can be repeated.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ from apps.statusboard.models import (
     UnmappedAlert,
 )
 
-#: Windows of sources are kept if they end after so long ago and start before so long ahead.
+#: A source's windows are ignored if they ended longer ago than `OLD` or start later than `AHEAD`.
 OLD = timedelta(days=30)
 AHEAD = timedelta(days=400)
 
@@ -47,8 +48,8 @@ def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> R
 def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
     """Parse a payload into incidents; problems are noted on the payload.
 
-    Does nothing if it is already parsed or another worker is at it, unless `again`: that is safe,
-    and applies the current rules.
+    Does nothing if the payload is already parsed or another worker has it, unless `again` is set.
+    Parsing again is safe and applies the current rules.
     """
     with transaction.atomic():
         waiting = RawPayload.objects.select_for_update(of=("self",), skip_locked=not again).filter(
@@ -68,13 +69,12 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         except (UnreadablePayload, UnknownPlugin) as error:
             payload.state = PayloadState.FAILED
             payload.notes = str(error) or type(error).__name__
-        except (
-            OperationalError
-        ):  # not the payload's fault (deadlock, lost connection): keep it for a retry
+        except OperationalError:
+            # A deadlock or lost connection is not the payload's fault: keep it for a retry.
             raise
-        except (
-            Exception
-        ) as error:  # a third party's format, or a value the database rejects: keep it for a replay
+        except Exception as error:
+            # A third-party format may raise anything, and the database may reject a value: keep the
+            # payload for a replay.
             payload.state = PayloadState.FAILED
             payload.notes = f"{type(error).__name__}: {error}"
         else:
@@ -86,7 +86,7 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
 
 
 def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) -> Message:
-    """Read a stored payload, by its source's mapping or another one.
+    """Parse a stored payload with its source's mapping or another one.
 
     Raises `UnreadablePayload`, `UnknownPlugin`.
     """
@@ -96,10 +96,9 @@ def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) 
 
 @transaction.atomic
 def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -> int:
-    """Update incidents and coverage from a message received at `at`;
-    return the number of unmapped alerts.
+    """Update incidents and coverage from a message received at `at`.
 
-    Idempotent, and the order of messages does not matter.
+    Return the number of unmapped alerts. Idempotent; the order of messages does not matter.
     """
     source = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
     changed: set[int] = set()
@@ -119,10 +118,9 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
             continue
         mapped, service, state = _map(alert, rules, by_slug)
         if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
-            # The end of an alert without its labels belongs to the service that the alert was
-            # mapped to.
+            # An end without labels belongs to the service that the alert was mapped to.
             mapped = True
-            service, state = _what_ended(source, alert, at)
+            service, state = _ended_incident(source, alert, at)
         if not mapped:
             unmapped += 1
             _record_unmapped(source, alert, at)
@@ -148,11 +146,12 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     return unmapped
 
 
-def _what_ended(
+def _ended_incident(
     source: MonitoringSource, alert: Alert, at: datetime
 ) -> tuple[Service | None, State]:
-    """Return the service and state of the alert's latest incident; without one,
-    keep its end for later.
+    """Return service and state of the alert's latest incident.
+
+    Without an incident, keep the end of the alert for later.
     """
     known = (
         Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
@@ -172,8 +171,9 @@ def _apply_windows(
     by_slug: Mapping[str, Service],
     at: datetime,
 ) -> tuple[set[int], int]:
-    """Plan, change and cancel windows; return the ids of services they change,
-    and the number of unmapped windows.
+    """Create, change and cancel windows.
+
+    Return the primary keys of the services that changed, and the number of unmapped windows.
     """
     changed: set[int] = set()
     unmapped = 0
@@ -227,10 +227,7 @@ def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: dateti
 
 @dataclass(frozen=True)
 class Trial:
-    """What a mapping would read from a stored payload, or why it cannot be read.
-
-    Nothing is changed.
-    """
+    """The content that a mapping finds in a stored payload, or why the payload cannot be parsed."""
 
     payload: RawPayload
     message: Message | None
@@ -240,7 +237,7 @@ class Trial:
 def try_mapping(
     *, source: MonitoringSource, mapping: Mapping[str, str], most: int = 10
 ) -> list[Trial]:
-    """Read the latest stored payloads of a source by another mapping, newest first."""
+    """Parse the latest stored payloads of a source with another mapping, newest first."""
     trials = []
     for payload in RawPayload.objects.filter(source=source).select_related("source")[:most]:
         try:

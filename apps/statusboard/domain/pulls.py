@@ -1,4 +1,4 @@
-"""Fetch the current state of sources that give it, so that what they no longer report is closed."""
+"""Fetch the current state of sources that provide it, to close what they no longer report."""
 
 from django.utils import timezone
 
@@ -9,15 +9,16 @@ from apps.statusboard.models import MonitoringSource
 
 
 def pull_all() -> None:
-    """Queue a fetch of each source that has an address."""
+    """Queue a fetch of each source that has a URL."""
     for pk in MonitoringSource.objects.exclude(pull_url="").values_list("pk", flat=True):
         enqueue("statusboard.pull_source", source_id=pk)
 
 
 def pull_source(*, source_id: int) -> None:
-    """Fetch a source and store the answer as its payload, or why it failed.
+    """Fetch a source and store the response as its payload, or the reason why that failed.
 
-    The payload has the time before the question: what the source reports meanwhile is newer.
+    The payload gets the time before the request: what the source reports during the request is
+    newer.
     """
     source = MonitoringSource.objects.filter(pk=source_id).exclude(pull_url="").first()
     if source is None:

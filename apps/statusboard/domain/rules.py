@@ -1,4 +1,4 @@
-"""Rules that map alerts to services, and reprocessing of earlier payloads."""
+"""Rules that map alerts to services, and reprocessing of stored payloads."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -30,10 +30,9 @@ def add_rule(
     at: datetime,
     state: State | None = None,
 ) -> LabelRule:
-    """Map alerts with these labels to a service, or ignore them (None);
-    earlier payloads are reprocessed.
+    """Map alerts with these labels to a service, or ignore them if `service` is None.
 
-    Raises `NotAllowed`, `InvalidFields`.
+    Stored payloads are reprocessed. Raises `NotAllowed`, `InvalidFields`.
     """
     require_board_role(by, "map alerts")
     if not matchers:
@@ -63,8 +62,9 @@ def add_rule(
 
 
 def replay_payloads(*, source: MonitoringSource) -> int:
-    """Reprocess stored payloads that failed or had unmapped alerts, oldest first;
-    return how many.
+    """Reprocess stored payloads that failed or had unmapped alerts, oldest first.
+
+    Return their number.
     """
     stored = RawPayload.objects.filter(source=source)
     again = stored.filter(unmapped__gt=0) | stored.filter(state=PayloadState.FAILED)
@@ -76,7 +76,7 @@ def replay_payloads(*, source: MonitoringSource) -> int:
 
 @transaction.atomic
 def delete_old_payloads(*, at: datetime) -> int:
-    """Delete old processed payloads and old unmapped alerts."""
+    """Delete old processed payloads and old unmapped alerts; return the number of payloads."""
     UnmappedAlert.objects.filter(last_seen_at__lt=at - KEEP).delete()
     old = RawPayload.objects.filter(state=PayloadState.PARSED, received_at__lt=at - KEEP)
     failed = RawPayload.objects.filter(state=PayloadState.FAILED, received_at__lt=at - KEEP_FAILED)

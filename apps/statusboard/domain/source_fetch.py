@@ -1,7 +1,6 @@
-"""Ask a monitoring source for its current state over HTTP: only hosts that the settings name,
-in bounded time and size.
+"""Fetch the current state of a monitoring source over HTTP, with limits on time and size.
 
-Redirects are not followed.
+Only hosts named in the settings are allowed, and redirects are not followed.
 """
 
 import json
@@ -25,7 +24,7 @@ MOST_BYTES = 4_000_000
 
 
 class PullFailed(Exception):
-    """The source gave no answer that can be used; the message says why."""
+    """The source returned no usable response; the message says why."""
 
 
 def check_pull(*, feed: str, url: str) -> None:
@@ -38,7 +37,7 @@ def check_pull(*, feed: str, url: str) -> None:
 
 
 def fetch(*, feed: str, url: str) -> bytes:
-    """Return the answers of a source, one a line if its feed asks for several.
+    """Return the responses of a source, one per line if its feed sends several requests.
 
     Raises `PullFailed`.
     """
@@ -56,7 +55,7 @@ def fetch(*, feed: str, url: str) -> bytes:
 
 
 def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
-    """Return the body of one answer that arrives before `ends`. Raises `PullFailed`."""
+    """Return the body of one response that arrives before `ends`. Raises `PullFailed`."""
     seconds_left = ends - time.monotonic()
     limits = Limits(
         connect=CONNECT_SECONDS, read=SECONDS, total=seconds_left, most_bytes=MOST_BYTES
@@ -105,7 +104,7 @@ def _check_host(url: str) -> None:
 
 
 def _credentials(host: str) -> tuple[str, str]:
-    """Return login and password of the portal at a host, empty if it has none."""
+    """Return the portal's login and password for a host; empty if there are none."""
     if not settings.FEED_NETRC:
         return "", ""
     try:
@@ -119,8 +118,10 @@ def _credentials(host: str) -> tuple[str, str]:
 
 
 def _identification(login: str, password: str) -> dict[str, str]:
-    """Return the headers for a login: `bearer` has a token as password,
-    and that of `auth` is in the question.
+    """Return the authentication headers for a login.
+
+    For the login `bearer`, the password is a token. For `auth`, the request body contains the
+    password.
     """
     if login in ("", "auth"):
         return {}

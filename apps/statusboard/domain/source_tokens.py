@@ -1,8 +1,7 @@
-"""Check tokens of monitoring sources, also while the database is away:
-by their hashes as they were last read.
+"""Check tokens of monitoring sources, even while the database is unavailable.
 
-The hashes are also kept in a file, for processes that start meanwhile. A token that is revoked
-works for `FRESH` seconds longer, or until the database is back.
+Token hashes are cached in memory, and in a file for processes that start while the database is
+unavailable. A revoked token works for up to `FRESH` seconds, or until the database is back.
 """
 
 import hmac
@@ -23,13 +22,13 @@ from apps.statusboard.models import MonitoringSource
 
 log = logging.getLogger(__name__)
 
-#: Hashes are read again after so many seconds, and after a failure not before so many.
+#: Hashes are read again after `FRESH` seconds; after a failure, not before `AFTER_FAILURE` seconds.
 FRESH = 2.0
 AFTER_FAILURE = 5.0
 
 
 class TokensUnknown(Exception):
-    """The token is unknown, and newer tokens cannot be read from the database."""
+    """The token is not known, and newer tokens cannot be read from the database."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class _Source:
 
 
 class KnownTokens:
-    """Hashes of the tokens of all sources, as one process knows them."""
+    """Token hashes of all sources, as cached by one process."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -49,10 +48,9 @@ class KnownTokens:
         self._is_current = False
 
     def source_of(self, slug: str, token: str) -> int | None:
-        """Return the id of the source if the token is valid, else None;
-        an unknown slug takes the same time.
+        """Return the primary key of the source if the token is valid, else None.
 
-        Raises `TokensUnknown`: the sender is to try again.
+        An unknown slug takes the same time. Raises `TokensUnknown` if the sender should retry.
         """
         if time.monotonic() >= self._next_read and self._reading.acquire(
             blocking=self._sources is None
@@ -73,7 +71,8 @@ class KnownTokens:
     def _match(self, slug: str, token: str) -> int | None:
         source = (self._sources or {}).get(slug)
         token_hash = hash_of(token)
-        hashes = source.hashes if source else ("-",)  # an unknown slug takes the same time
+        # An unknown slug takes the same time.
+        hashes = source.hashes if source else ("-",)
         matches = [hmac.compare_digest(token_hash, known) for known in hashes]
         return source.pk if source and any(matches) else None
 
@@ -83,7 +82,7 @@ class KnownTokens:
                 rows = list(MonitoringSource.objects.values_list("slug", "pk", "token_hashes"))
         except (DatabaseError, InterfaceError) as error:
             if self._is_current:
-                log.warning("tokens of sources cannot be read, the known ones count: %s", error)
+                log.warning("tokens of sources cannot be read, using the known ones: %s", error)
             self._is_current = False
             self._next_read = time.monotonic() + AFTER_FAILURE
             if self._sources is None:
@@ -98,23 +97,25 @@ class KnownTokens:
 
     def _of_file(self) -> dict[str, _Source]:
         try:
-            told = json.loads(self.file.read_bytes())
-            return {slug: _Source(int(pk), tuple(hashes)) for slug, (pk, hashes) in told.items()}
+            stored = json.loads(self.file.read_bytes())
+            return {slug: _Source(int(pk), tuple(hashes)) for slug, (pk, hashes) in stored.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _keep(self, sources: dict[str, _Source]) -> None:
-        """Write the file; without it, only processes that start while the database is away know
-        no tokens.
+        """Write the cache file.
+
+        Without the file, only processes that start while the database is unavailable know no
+        tokens.
         """
-        told = json.dumps(
+        stored = json.dumps(
             {slug: [source.pk, source.hashes] for slug, source in sources.items()}
         ).encode()
         new = self.file.with_name(f"{self.file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             new.touch(mode=0o600)
-            new.write_bytes(told)
+            new.write_bytes(stored)
             new.replace(self.file)
         except OSError as error:
             log.warning("tokens of sources cannot be kept in a file: %s", error)
@@ -126,5 +127,8 @@ TOKENS = KnownTokens(settings.VAR_DIR / "intake" / "tokens.json")
 
 
 def authenticate_source(*, slug: str, token: str) -> int | None:
-    """Return the id of the source if the token is valid, else None. Raises `TokensUnknown`."""
+    """Return the primary key of the source if the token is valid, else None.
+
+    Raises `TokensUnknown`.
+    """
     return TOKENS.source_of(slug, token)

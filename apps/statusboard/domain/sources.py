@@ -1,4 +1,4 @@
-"""Monitoring sources: create them, manage their tokens, and track their heartbeats and gaps."""
+"""Monitoring sources: create them, manage their tokens, and record heartbeats and gaps."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from apps.statusboard.domain.timeline import Span, add_heartbeat
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import MonitoringGap, MonitoringSource, RawPayload
 
-#: How long a payload that could not be read counts as a fault of its source.
+#: How long a payload that could not be parsed counts as a fault of its source.
 FAULT = timedelta(hours=24)
 
 
@@ -67,7 +67,7 @@ def create_source(
 def add_token(
     *, source: MonitoringSource, by: Principal, at: datetime, revoke_others: bool = False
 ) -> str:
-    """Create a token for a source, in addition to or instead of its other tokens; return it."""
+    """Create a token for a source and return it; `revoke_others` revokes its other tokens."""
     token = new_token()
     row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
     row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
@@ -84,7 +84,7 @@ def add_token(
 def set_mapping(
     *, source: MonitoringSource, mapping: Mapping[str, str], by: Principal, at: datetime
 ) -> None:
-    """Set where values are in the payloads of a source; payloads that failed are read again."""
+    """Set the mapping of a source's payloads and reprocess the payloads that failed."""
     MonitoringSource.objects.filter(pk=source.pk).update(mapping=dict(mapping))
     publish(
         kind="source.mapped",
@@ -97,11 +97,11 @@ def set_mapping(
 
 
 def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:
-    """Record that a source, whose row is locked, sent a payload;
-    return from when on to rebuild its services.
+    """Record a payload as a heartbeat of a source whose row is locked.
 
-    Once a source has sent a heartbeat, other payloads do not count as heartbeats: Alertmanager
-    keeps sending, and resolves all alerts, when the Prometheus behind it is down.
+    Return the time from which to rebuild its services; None if it does not count. Once a source
+    has sent a heartbeat, other payloads no longer count as heartbeats: Alertmanager keeps sending,
+    and resolves all alerts, when the Prometheus behind it is down.
     """
     source.last_seen_at = max(source.last_seen_at or at, at)
     source.sends_heartbeats = source.sends_heartbeats or heartbeat
@@ -139,7 +139,7 @@ def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
 
 @transaction.atomic
 def record_gaps(*, at: datetime) -> int:
-    """Record a gap for each source whose heartbeat timed out, once; return how many."""
+    """Record one gap for each source whose heartbeat timed out; return their number."""
     recorded = Exists(MonitoringGap.objects.filter(source=OuterRef("pk"), ended_at=None))
     locked = MonitoringSource.objects.select_for_update(no_key=True, skip_locked=True)
     silent = list(locked.filter(~recorded, covered_until__lte=at).order_by("pk"))
@@ -156,9 +156,7 @@ def rebuild_services_of(*, source: MonitoringSource, since: datetime) -> None:
 
 
 def source_faults(at: datetime) -> dict[int, RawPayload]:
-    """Return the latest payload of each source, by its id, that could not be read, or only in part,
-    in the last day.
-    """
+    """Return each source's latest payload of the last day that could not be parsed completely."""
     with_notes = (
         RawPayload.objects.exclude(notes="").filter(received_at__gt=at - FAULT).defer("body")
     )

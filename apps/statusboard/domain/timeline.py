@@ -1,10 +1,8 @@
 """Interval arithmetic of the status board, as pure functions.
 
-All spans are half-open: [start, end).
-
-Where claims about a service overlap, the first of these decides: maintenance window, incident with
-state down, incident with state degraded, stale incident (unknown), monitoring without a problem
-(up). Without a claim, the state is unknown.
+All spans are half-open: [start, end). Where claims about a service overlap, the first of these
+decides: maintenance window, incident with state down, incident with state degraded, stale incident
+(unknown), monitoring without a problem (up). Without a claim, the state is unknown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +11,7 @@ from datetime import UTC, datetime
 
 from apps.statusboard.enums import Cause, State
 
-#: Start of every timeline, so that none has a gap at its start.
+#: The start of every timeline, so that no timeline begins with a gap.
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ORDER = {State.MAINTENANCE: 0, State.DOWN: 1, State.DEGRADED: 2, State.UNKNOWN: 3, State.UP: 4}
@@ -21,7 +19,7 @@ _ORDER = {State.MAINTENANCE: 0, State.DOWN: 1, State.DEGRADED: 2, State.UNKNOWN:
 
 @dataclass(frozen=True)
 class Span:
-    """A time span; None as end means ongoing."""
+    """A time span; `ended_at` is None while it is ongoing."""
 
     started_at: datetime
     ended_at: datetime | None
@@ -29,8 +27,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Claim(Span):
-    """The state that one input claims for a time span;
-    `ref` is the id of the incident or window.
+    """The state that one input claims for a time span.
+
+    `ref` is the primary key of the incident or window.
     """
 
     state: State
@@ -38,7 +37,7 @@ class Claim(Span):
     ref: int | None = None
 
     def rank(self) -> tuple[int, datetime, str, int]:
-        """Sort key of claims on one moment: the deciding claim first."""
+        """Return the sort key of claims about the same moment: the deciding claim comes first."""
         return _ORDER[self.state], self.started_at, self.cause, self.ref or 0
 
 
@@ -76,10 +75,9 @@ def build(
 
 
 def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:
-    """Return the states within a span, from changes in order of time;
-    the first one also holds before it.
+    """Return the states within a span, from changes ordered by time.
 
-    Neighbours differ in state.
+    The first state also holds before its change. Neighbours differ in state.
     """
     starts: list[tuple[datetime, State]] = []
     for place, (at, state) in enumerate(changes):
@@ -114,10 +112,10 @@ def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
 def add_heartbeat(
     gaps: Iterable[Span], covered_until: datetime, covered: Span
 ) -> tuple[list[Span], datetime]:
-    """Add a heartbeat that covers a span with an end; return the gaps, and the end of coverage.
+    """Add a heartbeat that covers a finite span; return the gaps and the end of coverage.
 
     Heartbeats may arrive in any order: a late one shortens or splits recorded gaps. The gap after
-    `covered_until` is not among them.
+    `covered_until` is not included.
     """
     if covered.ended_at is None:
         raise ValueError("a heartbeat must cover a span with an end")

@@ -25,8 +25,9 @@ def ensure_service(
     monitored_since: datetime | None = None,
     advice: str = "",
 ) -> Service:
-    """Return the service with this slug; create it if missing,
-    monitored since `monitored_since` or now.
+    """Return the service with this slug, creating it if missing.
+
+    It is monitored since `monitored_since` or now.
     """
     if source is not None:
         monitoring = Monitoring.FEED

@@ -1,6 +1,6 @@
 """Maintenance windows: schedule, cancel and list them.
 
-Repeated work is one window for each time it takes place.
+Repeated work has one window per occurrence.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ from apps.statusboard.feeds.base import Window
 from apps.statusboard.models import DowntimeWindow, MonitoringSource, Service
 from apps.statusboard.permissions import require_board_role
 
-#: Repeated work is planned at most so far ahead.
+#: How far ahead repeated work can be planned.
 AHEAD = timedelta(days=731)
 
 
@@ -41,11 +41,10 @@ def schedule_window(
     last_day: date | None = None,
     zone: tzinfo = UTC,
 ) -> DowntimeWindow:
-    """Schedule maintenance of some services, and return the first window;
-    those in the past may be recorded too.
+    """Schedule maintenance of some services, and return the first window.
 
-    With `repeat`, it takes place at the same time of day in `zone` until `last_day`, which is
-    included. Raises `NotAllowed`, `InvalidFields`.
+    Past work may be recorded too. With `repeat`, the work takes place at the same time of day in
+    `zone` until `last_day`, inclusive. Raises `NotAllowed`, `InvalidFields`.
     """
     require_board_role(by, "manage maintenance windows")
     length = ends_at - starts_at
@@ -91,7 +90,7 @@ def _checked_starts(
     last_day: date | None,
     zone: tzinfo,
 ) -> tuple[list[datetime], dict[str, list[str]]]:
-    """Return when the work takes place, and problems by field."""
+    """Return the starts of the work, and problems by field."""
     if length <= timedelta():
         return [], {"ends_at": ["End must be after start."]}
     if not repeat:
@@ -114,15 +113,14 @@ def _problem_of_last_day(starts_at: datetime, last_day: date, zone: tzinfo) -> s
 
 
 def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -> list[datetime]:
-    """Return the starts up to a day, in UTC; the time of day in `zone` stays the same,
-    also in summer time.
-    """
+    """Return the starts up to a day, in UTC; the time of day in `zone` stays the same."""
     local = starts_at.astimezone(zone)
     until = datetime.combine(last_day, time.max, zone)
     if repeat == Repeat.MONTHLY:
         place = (local.day - 1) // 7 + 1
         if place == 5:
-            place = -1  # not every month has a fifth Tuesday: count it from the end
+            # Not every month has a fifth Tuesday: count it from the end.
+            place = -1
         starts = rrule(
             MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place)
         )
@@ -140,10 +138,10 @@ def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -
 def cancel_window(
     *, window: DowntimeWindow, by: User, at: datetime, reason: str, following: bool = False
 ) -> DowntimeWindow:
-    """Cancel a window, or end it now if it is in progress; with `following`,
-    also the later ones of its series.
+    """Cancel a window, or end it now if it is in progress.
 
-    Raises `NotAllowed`, and `StaleState` if it is over.
+    With `following`, also cancel the later windows of its series. Raises `NotAllowed`, and
+    `StaleState` if it is over.
     """
     require_board_role(by, "manage maintenance windows")
     row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
@@ -167,9 +165,9 @@ def cancel_window(
 def record_window(
     *, source: MonitoringSource, window: Window, service: Service, at: datetime
 ) -> set[int]:
-    """Plan or change a window that a source reports; return the ids of the services it changes.
+    """Create or change a window that a source reports; return the primary keys of changed services.
 
-    One that was cancelled by a user stays cancelled. The source's row must be locked.
+    A window that a user cancelled stays cancelled. The source's row must be locked.
     """
     row = DowntimeWindow.objects.filter(source=source, source_key=window.key).first()
     values: dict[str, Any] = {
@@ -211,8 +209,9 @@ def record_window(
 
 
 def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datetime) -> set[int]:
-    """Cancel the windows of a source that are not over and not in its complete list;
-    return their services' ids.
+    """Cancel a source's current and future windows that are not in its complete list.
+
+    Return the primary keys of their services.
     """
     gone = DowntimeWindow.objects.filter(source=source, ends_at__gt=at, cancelled_at=None).exclude(
         source_key__in=kept
@@ -239,11 +238,11 @@ def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:
 
 
 def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
-    """Return a service's windows, including past ones, latest first."""
+    """Return a service's windows, including past ones, newest first."""
     return DowntimeWindow.objects.filter(services=service).order_by("-starts_at", "-pk")
 
 
 def windows_between(starts_at: datetime, ends_at: datetime) -> QuerySet[DowntimeWindow]:
-    """Return the windows that overlap [starts_at, ends_at), cancelled ones included, by start."""
+    """Return the windows that overlap [starts_at, ends_at), including cancelled ones, by start."""
     rows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
     return rows.prefetch_related("services").order_by("starts_at", "pk")

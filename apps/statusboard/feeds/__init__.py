@@ -1,1 +1,1 @@
-"""Formats of monitoring feeds, one module each; `base` has the protocol."""
+"""Formats of monitoring feeds, one per module; `base` defines the protocol."""

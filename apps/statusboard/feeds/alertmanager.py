@@ -1,9 +1,8 @@
-"""Prometheus Alertmanager's webhook, version 4 (also version 3,
-and early version 4 without fingerprints).
+"""Prometheus Alertmanager's webhook, versions 3 and 4, with or without fingerprints.
 
-Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts
-is. Its API gives the alerts that fire as a list, also those that are silenced or inhibited: whoever
-silences one knows of it, and it goes on.
+Each alert has its own `status`; the status of the group is "firing" while any of its alerts is. The
+API returns the firing alerts as a list, including silenced and inhibited ones. These count too: a
+silence stops notifications, but the problem remains.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from typing import Any
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import json_of, text_of, texts, time_of
 
-#: Name of the always-firing alert, by Prometheus convention: while it arrives, the alerting chain
+#: Name of the always-firing alert, by Prometheus convention. While it arrives, the alerting chain
 #: works.
 HEARTBEAT = "Watchdog"
 
@@ -41,8 +40,9 @@ class Alertmanager(Feed):
         return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
 
     def _parse_list(self, body: bytes) -> Message:
-        """Read the answer of the API; if an alert in it cannot be read, others may be missing:
-        it closes none.
+        """Parse the response of the API.
+
+        If an alert cannot be parsed, the list does not count as complete and closes no incidents.
         """
         entries = json_of(b'{"alerts": %b}' % body, "a list of alerts")["alerts"]
         if not all(isinstance(entry, dict) for entry in entries):
@@ -54,7 +54,7 @@ class Alertmanager(Feed):
 
 
 def _alert(entry: dict[str, Any]) -> Alert | None:
-    """Parse an alert; None for a resolved heartbeat, since missing heartbeats say the same."""
+    """Parse an alert; None for a resolved heartbeat, which a missing heartbeat already shows."""
     labels = texts(entry.get("labels"))
     notes = texts(entry.get("annotations"))
     status = {"firing": Status.OPEN, "resolved": Status.RESOLVED}.get(str(entry.get("status")))
@@ -67,7 +67,7 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
     started_at = time_of(entry.get("startsAt"))
     if started_at is None:
         raise ValueError("startsAt is missing")
-    # The API gives milliseconds, webhooks nanoseconds: by both it is the same episode.
+    # The API returns milliseconds, webhooks nanoseconds; both must give the same episode.
     started_at = started_at.replace(microsecond=started_at.microsecond // 1000 * 1000)
     sorted_labels = json.dumps(sorted(labels.items()))
     return Alert(

@@ -1,6 +1,4 @@
-"""Base of a monitoring feed format: bytes in, alerts out,
-without Django or the portal's services.
-"""
+"""The base of monitoring feed formats: bytes in, alerts out, without Django or services."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ class UnreadablePayload(Exception):
 
 
 class Status(StrEnum):
-    """Status of an alert; a heartbeat only shows that the monitoring system is alive."""
+    """The status of an alert. A heartbeat only shows that the monitoring system is alive."""
 
     OPEN = "open"
     RESOLVED = "resolved"
@@ -27,9 +25,9 @@ class Status(StrEnum):
 class Alert:
     """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode.
 
-    Without a start, it is the episode that was open at `reported_at`, or one that starts then;
-    without either, when the payload arrived. Pages link to `url`: one that is not of the web is
-    dropped, whatever the format.
+    Without a start, the alert belongs to the episode that was open at `reported_at`, or to one that
+    starts then; without `reported_at`, the arrival of the payload counts. Pages link to `url`:
+    values that are not http(s) URLs are dropped, whatever the format.
     """
 
     dedup_key: str
@@ -54,9 +52,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Window:
-    """A maintenance window as its source plans it; `effect` is that on the service,
-    or "" if unknown.
-    """
+    """A maintenance window as planned by its source; `effect` on the service is "" if unknown."""
 
     key: str
     starts_at: datetime
@@ -70,10 +66,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Message:
-    """Content of a payload; `notes` lists what was skipped, and why.
+    """The content of a payload; `notes` lists what was skipped, and why.
 
-    If it `is_complete`, whatever else the source reported as open, or planned, is over or
-    cancelled; `as_of` is when it was made, if it says so: what was reported since is not in it.
+    If it `is_complete`, anything else that the source reported as open or planned is over or
+    cancelled. `as_of` is the time of the content, if known: later reports are not included in it.
     """
 
     alerts: tuple[Alert, ...] = ()
@@ -84,11 +80,12 @@ class Message:
 
 
 class Feed(ABC):
-    """A feed format; `name` is the value of a source's `feed` field, `mapping` that of the source,
-    names to text.
+    """A feed format.
 
-    One that sets `pulls` can be fetched: paths below the source's address, whose answers, one after
-    the other, are a payload, usually a complete list. With a `question`, that JSON is posted there.
+    `name` is the value of a source's field `feed`; `mapping` is the source's mapping of names to
+    paths. A feed with `pulls` can be fetched: these are paths below the source's URL. Their
+    concatenated responses are one payload, usually a complete list. A `question` is JSON that is
+    posted there.
     """
 
     name: str
@@ -100,9 +97,9 @@ class Feed(ABC):
 
     @classmethod
     def addresses(cls, url: str) -> list[str]:
-        """Return what is fetched from a source with this address.
+        """Return the URLs to fetch from a source with this URL.
 
-        Raises `ValueError` if it is not one of the kind.
+        Raises `ValueError` if the URL is not valid for this feed.
         """
         return [f"{url.rstrip('/')}/{path}" if path else url for path in cls.pulls]
 

@@ -1,8 +1,6 @@
-"""Checkmk: the variables of a notification script (`NOTIFY_NAME=value` lines),
-or the JSON of a webhook.
+"""Checkmk: `NOTIFY_NAME=value` lines of a notification script, or the JSON of a webhook.
 
-Its date texts are local time without a zone, so only MICROTIME counts; without it, the time of
-arrival.
+Its dates are local time without a zone, so only MICROTIME is used; without it, the time of arrival.
 """
 
 from datetime import datetime
@@ -27,7 +25,8 @@ class Checkmk(Feed):
                 "not a Checkmk notification: NOTIFICATIONTYPE or HOSTNAME is missing"
             )
         if not kind.startswith((*_OPENS, *_ENDS)):
-            return Message()  # acknowledgements, downtimes, custom notifications
+            return Message()
+        # Acknowledgements, downtimes and custom notifications are ignored.
         check = fields.get("SERVICEDESC") or fields.get("SERVICE", "")
         labels = {"host": host} | ({"check": check} if check else {})
         state = fields.get("SERVICESTATE" if check else "HOSTSTATE") or fields.get("STATUS", "")

@@ -1,8 +1,7 @@
-"""Downtimes of the grid as XML: OSG's topology (rgdowntime) and GOCDB (get_downtime,
-nested or not).
+"""Downtimes of the grid as XML: OSG's topology (rgdowntime) and GOCDB (get_downtime).
 
-Read without entities and DTD. A downtime is a window of each of its resources; one that is gone is
-cancelled.
+GOCDB's services may be nested or not. XML is parsed without entities and DTD. A downtime is a
+window of each of its resources; a downtime that disappears is cancelled.
 """
 
 from collections.abc import Iterator
@@ -78,9 +77,7 @@ def _osg(entry: Element) -> Iterator[Window]:
 
 
 def _osg_time(text: str) -> datetime:
-    """Read `Aug 18, 2026 22:00 PM UTC`: a 24-hour clock,
-    whatever it says about the half of the day.
-    """
+    """Parse `Aug 18, 2026 22:00 PM UTC`: a 24-hour clock whose AM or PM is ignored."""
     date, _, rest = text.rpartition(" UTC")[0].rpartition(" ")[0].rpartition(" ")
     return datetime.strptime(f"{date} {rest}", "%b %d, %Y %H:%M").replace(tzinfo=UTC)
 

@@ -1,13 +1,11 @@
-"""JSON of any kind, read by the mapping of its source: where each value is,
-and which values mean what.
-"""
+"""JSON of any kind, parsed with the mapping of its source."""
 
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, json_of, text_of, time_of
 
-#: Names of a mapping, and what each is; `key` and `state` are required.
+#: Names of a mapping with their descriptions; `key` and `state` are required.
 FIELDS = {
     "items": "Path of the list of alerts. Empty: the payload is one alert.",
     "key": "Path of the ID of an alert.",
@@ -26,9 +24,9 @@ FIELDS = {
 
 
 class GenericJson(Feed):
-    """Reads by its mapping: name of a field to path or values.
+    """Parses a payload with a mapping from fields to paths or values.
 
-    A path is names and numbers joined by dots.
+    A path consists of names and numbers joined by dots.
     """
 
     name = "json"
@@ -103,7 +101,7 @@ class GenericJson(Feed):
 
 
 def _at(value: Any, path: str) -> Any:
-    """Return what is at a path such as `data.alerts.0.id`, or None."""
+    """Return the value at a path such as `data.alerts.0.id`, or None."""
     for name in path.split("."):
         if isinstance(value, dict):
             value = value.get(name)

@@ -1,6 +1,4 @@
-"""Grafana's webhook: unified alerting (version 1, the alerts of Alertmanager),
-and legacy alerting.
-"""
+"""Grafana's webhook: unified alerting (version 1, Alertmanager's alerts) and legacy alerting."""
 
 from apps.statusboard.feeds.alertmanager import Alertmanager
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
@@ -16,7 +14,7 @@ class Grafana(Feed):
             return Alertmanager().parse(body)
         if "ruleId" not in payload:
             raise UnreadablePayload("not a Grafana message: neither “alerts” nor “ruleId”")
-        # Legacy: no times, and the end names no series. So the rule is the alert.
+        # Legacy messages have no times, and the end names no series, so each rule is one alert.
         status = {"alerting": Status.OPEN, "no_data": Status.OPEN, "ok": Status.RESOLVED}.get(
             str(payload.get("state"))
         )

@@ -1,7 +1,6 @@
-"""Calendars (iCalendar): each event is a maintenance window,
-a recurring one each time it takes place.
+"""Calendars (iCalendar): each event is a maintenance window, with one per recurrence.
 
-OSG's calendar lacks DTSTAMP, Outlook's names zones as Windows does, and exceptions of a series have
+OSG's calendar lacks DTSTAMP, Outlook's uses Windows zone names, and exceptions of a series share
 its UID.
 """
 
@@ -14,7 +13,7 @@ from dateutil.rrule import rrulestr
 from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import text_of
 
-#: A recurring event gives at most so many windows, and none later than so long after its first.
+#: Limits of a recurring event: number of windows, and time after its first start.
 MOST = 1_000
 HORIZON = timedelta(days=4_000)
 
@@ -79,9 +78,7 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
 
 
 def _starts(event: Any, starts_at: datetime) -> list[datetime]:
-    """Return when an event takes place; its time of day stays the same in its own zone,
-    also in summer time.
-    """
+    """Return the starts of an event; the time of day stays the same in the event's own zone."""
     if "RRULE" not in event:
         return [starts_at]
     local = event.decoded("DTSTART")
@@ -112,7 +109,7 @@ def _uid(event: Any) -> str:
 
 
 def _moment(value: date | datetime) -> datetime:
-    """Return a time in UTC; one without a zone, or a date, counts as UTC."""
+    """Return a time in UTC; a date, or a time without a zone, counts as UTC."""
     if not isinstance(value, datetime):
         value = datetime.combine(value, time(), UTC)
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,7 +1,6 @@
-"""Icinga 2: its event stream and object queries as JSON lines,
-and the events of Icinga Notifications.
+"""Icinga 2: its event stream and object queries as JSON lines, and Icinga Notifications.
 
-Only hard states count. A state has no start in a stream: the episode starts with its first hard
+Only hard states count. States in a stream have no start: an episode starts with its first hard
 problem.
 """
 

@@ -1,8 +1,7 @@
-"""Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON,
-and its whole state.
+"""Nagios: notifications, and its complete state.
 
-That is the file status.dat, or the two answers of statusjson.cgi about hosts and services with
-problems.
+A notification consists of macros as `NAGIOS_NAME=value` lines or JSON. The complete state is the
+file status.dat, or two responses of statusjson.cgi about hosts and services with problems.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ _SEVERITIES = {"CRITICAL": "critical", "DOWN": "critical", "UNREACHABLE": "criti
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
 _ENDS = ("RECOVERY", "FLAPPINGSTOP")
 _HARD = "1"
-#: The numbers of statusjson.cgi as those of status.dat: 1 is pending, 2 fine.
+#: Maps the states of statusjson.cgi to those of status.dat: 1 is pending, 2 is OK.
 _HOSTS = {"1": "0", "2": "0", "4": "1", "8": "2"}
 _SERVICES = {"1": "0", "2": "0", "4": "1", "8": "3", "16": "2"}
 
@@ -53,7 +52,8 @@ class Nagios(Feed):
 def _notification(fields: dict[str, str]) -> Message:
     kind = fields["NOTIFICATIONTYPE"].upper()
     if not kind.startswith((*_OPENS, *_ENDS)):
-        return Message()  # acknowledgements, comments
+        return Message()
+    # Acknowledgements and comments are ignored.
     check = fields.get("SERVICEDESC", "")
     state = fields.get("SERVICESTATE" if check else "HOSTSTATE", "")
     changed = epoch(fields.get("LASTSERVICESTATECHANGE" if check else "LASTHOSTSTATECHANGE"))
@@ -66,7 +66,7 @@ def _notification(fields: dict[str, str]) -> Message:
 
 
 def _status_file(text: str) -> Message:
-    """Read the whole state: what is not a problem in it, is none."""
+    """Parse the complete state: anything that is not a problem in it is OK."""
     blocks = list(_blocks(text))
     as_of = None
     for created in (block["created"] for block in blocks if "created" in block):
@@ -76,9 +76,7 @@ def _status_file(text: str) -> Message:
 
 
 def _status_answers(body: bytes) -> Message:
-    """Read what statusjson.cgi answered about hosts and about services;
-    both are the whole state.
-    """
+    """Parse both responses of statusjson.cgi, which together are the complete state."""
     blocks: list[dict[str, str]] = []
     written = []
     lists = 0
@@ -104,7 +102,7 @@ def _status_answers(body: bytes) -> Message:
 
 
 def _block(entry: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
-    """Return an entry of statusjson.cgi as status.dat has it."""
+    """Return an entry of statusjson.cgi in the form of status.dat."""
     return {
         "host_name": text_of(entry.get("host_name", entry.get("name"))),
         "service_description": text_of(entry.get("description")),

@@ -1,4 +1,4 @@
-"""Read values of payloads whose types are not to be trusted."""
+"""Parse values of payloads whose types cannot be trusted."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from apps.statusboard.feeds.base import UnreadablePayload
 
 
 def json_of(body: bytes, what: str) -> dict[str, Any]:
-    """Read a JSON object. Raises `UnreadablePayload`."""
+    """Parse a JSON object. Raises `UnreadablePayload`."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -20,7 +20,7 @@ def json_of(body: bytes, what: str) -> dict[str, Any]:
 
 
 def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
-    """Read JSON objects, one per line, or a single one over several lines.
+    """Parse JSON objects, one per line, or a single one over several lines.
 
     Raises `UnreadablePayload`.
     """
@@ -36,7 +36,7 @@ def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
 
 
 def json_documents(body: bytes, what: str) -> list[dict[str, Any]]:
-    """Read JSON objects that follow each other, each over any number of lines.
+    """Parse concatenated JSON objects, each over any number of lines.
 
     Raises `UnreadablePayload`.
     """
@@ -56,7 +56,7 @@ def json_documents(body: bytes, what: str) -> list[dict[str, Any]]:
 
 
 def variables(body: bytes, prefix: str) -> dict[str, str]:
-    """Read `NAME=value` lines, or a JSON object, as upper-case names without their prefix."""
+    """Parse `NAME=value` lines or a JSON object; names become upper case and lose their prefix."""
     text = body.decode(errors="replace")
     if text.lstrip().startswith("{"):
         pairs: Mapping[str, Any] = json_of(body, "variables")
@@ -92,7 +92,7 @@ def texts(value: object) -> dict[str, str]:
 
 
 def time_of(value: object) -> datetime | None:
-    """Read an ISO 8601 time with its zone; None if missing or in year 1, Go's zero time.
+    """Parse an ISO 8601 time with a zone; None if missing or in year 1, Go's zero time.
 
     Raises `ValueError`.
     """
@@ -105,7 +105,7 @@ def time_of(value: object) -> datetime | None:
 
 
 def epoch(value: object) -> datetime | None:
-    """Read seconds since 1970; None if missing or 0. Raises `ValueError`, `OverflowError`."""
+    """Parse seconds since 1970; None if missing or 0. Raises `ValueError`, `OverflowError`."""
     seconds = float(str(value)) if value not in (None, "") else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 

@@ -1,7 +1,7 @@
-"""Statuspage's summary.json, which many status pages serve: components, and scheduled maintenance.
+"""Statuspage's summary.json, which many status pages serve: components and scheduled maintenance.
 
-The state of a component counts, not the page's indicator nor the impact of incidents: they disagree
-in practice.
+The states of components count, not the page's indicator or the impact of incidents: in practice
+these disagree.
 """
 
 from typing import Any

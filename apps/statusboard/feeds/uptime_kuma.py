@@ -1,8 +1,7 @@
-"""Uptime Kuma's webhook, and what its API says about a status page: the monitors,
-and their latest heartbeats.
+"""Uptime Kuma's webhook, and the API of a status page: monitors and their latest heartbeats.
 
-`heartbeat.time` is UTC without a zone; a test message has no heartbeat. A status page has some of
-the monitors: what it does not list may be down.
+`heartbeat.time` is UTC without a zone; a test message has no heartbeat. A status page has only some
+of the monitors: others may be down.
 """
 
 from datetime import UTC, datetime
@@ -32,7 +31,8 @@ class UptimeKuma(Feed):
         beat = payload.get("heartbeat")
         monitor = payload.get("monitor")
         if beat is None and "msg" in payload:
-            return Message()  # a test
+            return Message()
+        # A test message is ignored.
         if not isinstance(beat, dict) or not isinstance(monitor, dict):
             raise UnreadablePayload(
                 "not an Uptime Kuma message: “heartbeat” or “monitor” is missing"
@@ -42,7 +42,8 @@ class UptimeKuma(Feed):
         except ValueError as error:
             raise UnreadablePayload(f"invalid time: {error}") from error
         if beat.get("status") not in (_DOWN, _UP):
-            return Message()  # pending, or maintenance
+            return Message()
+        # Pending and maintenance are ignored.
         return Message((_alert(monitor, beat, at),))
 
 
@@ -72,8 +73,9 @@ def _status_page(body: bytes) -> Message:
 
 
 def _latest(beats: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the newest beat if it is up, or the beat at which the monitor went down;
-    None in maintenance.
+    """Return the newest beat if it is up, else the beat at which the monitor went down.
+
+    Return None for a pending monitor or one in maintenance.
     """
     if not beats or beats[-1]["status"] not in (_DOWN, _UP):
         return None

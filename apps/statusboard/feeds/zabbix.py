@@ -1,8 +1,7 @@
-"""Zabbix: its real-time export of events (JSON lines, epoch seconds),
-and the parameters of a webhook as JSON.
+"""Zabbix: its real-time export of events, webhooks, and its API.
 
-Its API is asked for the problems and, since these do not name their hosts, for the triggers that
-have them.
+The export is JSON lines with epoch seconds; a webhook sends its parameters as JSON. The API returns
+the problems and, because these do not name their hosts, their triggers.
 """
 
 import json
@@ -11,11 +10,11 @@ from typing import Any
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, json_lines, json_of, text_of
 
-#: Severities from here on mean down: high and disaster.
+#: Severities from this one on (high and disaster) mean down.
 _CRITICAL = 4
 _PROBLEMS = 1
 _TRIGGERS = 2
-_ASKED = [
+_REQUESTS = [
     {
         "jsonrpc": "2.0",
         "id": _PROBLEMS,
@@ -37,7 +36,7 @@ _ASKED = [
 class Zabbix(Feed):
     name = "zabbix"
     pulls = ("api_jsonrpc.php",)
-    question = json.dumps(_ASKED).encode()
+    question = json.dumps(_REQUESTS).encode()
 
     def parse(self, body: bytes) -> Message:
         if b'"jsonrpc"' in body:
@@ -56,7 +55,7 @@ class Zabbix(Feed):
 
 
 def _listed(body: bytes) -> Message:
-    """Read the answers of the API, a complete list unless one of its problems cannot be read."""
+    """Parse the responses of the API; the list is complete unless a problem cannot be parsed."""
     answers = json_of(b'{"answers": %b}' % body, "an answer of Zabbix")["answers"]
     results: dict[object, list[dict[str, Any]]] = {}
     for answer in answers if isinstance(answers, list) else [answers]:
@@ -88,7 +87,7 @@ def _listed(body: bytes) -> Message:
 
 
 def _exported(row: dict[str, Any]) -> Alert:
-    """Parse an event; a recovery names its problem in `p_eventid` and nothing else."""
+    """Parse an event; a recovery only names its problem, in `p_eventid`."""
     is_open = int(row["value"]) == 1
     at = epoch(row["clock"])
     tags = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
@@ -108,8 +107,9 @@ def _exported(row: dict[str, Any]) -> Alert:
 
 
 def _webhook(row: dict[str, Any]) -> Alert:
-    """Parse the parameters of a media type; the date texts are in the server's zone,
-    so only the timestamp counts.
+    """Parse the parameters of a media type.
+
+    Its dates are in the server's zone, so only the timestamp is used.
     """
     is_open = int(row["event_value"]) == 1
     at = epoch(row.get("event_datetime_timestamp"))
@@ -119,11 +119,13 @@ def _webhook(row: dict[str, Any]) -> Alert:
         first = value[0] if isinstance(value, list) and value else value
         labels[text_of(name)] = text_of(first)
     host = text_of(row.get("host_host"))
+    # Recoveries have the ID of their problem too. The timestamp is that of the problem, so the end
+    # is unknown.
     return Alert(
-        dedup_key=text_of(row["event_id"])[:200],  # of the problem, in recoveries too
+        dedup_key=text_of(row["event_id"])[:200],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=None,
-        ended_at=None,  # the timestamp is that of the problem
+        ended_at=None,
         reported_at=at if is_open else None,
         labels=labels | ({"host": host} if host else {}),
         title=text_of(row.get("event_name") or row.get("trigger_name")),

@@ -1,4 +1,4 @@
-"""The calendar of maintenance windows and incidents, a month a page."""
+"""The monthly calendar of maintenance windows and incidents."""
 
 from datetime import date, timedelta
 
@@ -17,8 +17,9 @@ from apps.statusboard.permissions import may_run_board
 
 @require_safe
 def calendar(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the month `?month=2026-11`, by default the current one,
-    of all services or of `?service=SLUG`.
+    """Show a month, by default the current one, for all services or one.
+
+    Query parameters: `?month=2026-11`, `?service=SLUG`.
     """
     at = timezone.now()
     zone = timezone.get_current_timezone()
@@ -42,7 +43,7 @@ def calendar(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _month(text: str) -> date | None:
-    """Parse a month of the years that users may enter; None if invalid."""
+    """Parse a month within the years that users may enter; None if invalid."""
     try:
         day = date.fromisoformat(f"{text}-01")
     except ValueError:

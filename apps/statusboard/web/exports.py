@@ -1,5 +1,6 @@
-"""The board for readers outside the portal: with a session or, if PUBLIC_STATUS is set,
-for everybody.
+"""The board for readers outside the portal.
+
+They need a session, unless PUBLIC_STATUS is set.
 """
 
 from django.conf import settings
@@ -19,7 +20,7 @@ from apps.statusboard.domain.exports import atom_feed, badge, calendar, headline
 from apps.statusboard.domain.incidents import open_incidents
 from apps.statusboard.domain.windows import windows_ahead
 
-#: Most objects in an answer of the IRI API, and how many without `limit`; as its reference has it.
+#: Maximum and default number of objects in a response of the IRI API, as in its reference.
 MOST_OBJECTS = 1000
 OBJECTS = 100
 IRI_BASE = "/services/iri/status"
@@ -34,8 +35,9 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
 @login_not_required
 @require_safe
 def public_board(request: HttpRequest) -> HttpResponse:
-    """Show states, incidents with their updates, maintenance and announcements to everybody;
-    nothing leads further.
+    """Show states, incidents with their updates, maintenance and announcements to everyone.
+
+    The page has no links to other pages of the portal.
     """
     if _refusal(request):
         return redirect_to_login(request.get_full_path())
@@ -85,7 +87,7 @@ def status_badge(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def iri_objects(request: HttpRequest, kind: str, key: str | None = None) -> HttpResponse:
-    """Answer as the DOE IRI API does: a list without an envelope, or one object of it."""
+    """Respond as the DOE IRI API does: with a list without an envelope, or with one object."""
     if refused := _refusal(request):
         return refused
     objects = iri.KINDS[kind](timezone.now(), settings.PORTAL_URL + IRI_BASE)

@@ -1,7 +1,4 @@
-"""Forms of the status board: incidents, maintenance windows, announcements, rules.
-
-Times are in the user's zone.
-"""
+"""Forms of the status board. Times are in the user's zone."""
 
 from typing import Any
 
@@ -38,7 +35,7 @@ class IncidentForm(forms.Form):
 
 
 class UpdateForm(IncidentForm):
-    """An update of an open incident; the state before `since` stays."""
+    """An update of an open incident; its states before `since` are kept."""
 
     service: Any = None
     started_at: Any = None
@@ -56,7 +53,7 @@ class CloseForm(forms.Form):
 
 
 class NoForm(forms.Form):
-    """A button without fields."""
+    """A form without fields, for a button."""
 
 
 class PostForm(forms.Form):
@@ -109,7 +106,7 @@ class ReopenForm(forms.Form):
 
 
 class MergeForm(forms.Form):
-    """`into` is another incident of the same service."""
+    """Merges an incident into another incident of the same service."""
 
     into = forms.ModelChoiceField(
         Incident.objects.none(), label="Into", help_text="It becomes an alert of this one."
@@ -226,7 +223,7 @@ class SourceForm(forms.Form):
 
 
 class MappingForm(forms.Form):
-    """Where the values of a JSON payload are: a field for each name of a mapping."""
+    """The mapping of a source's JSON payloads, with one field per name."""
 
     def __init__(self, data: Any = None, *, mapping: dict[str, str]) -> None:
         super().__init__(data, initial=mapping)
@@ -243,8 +240,9 @@ class MappingForm(forms.Form):
 
 
 class RuleForm(forms.Form):
-    """Maps alerts that share labels with an unmapped alert to a service;
-    `services` are the choices.
+    """Maps alerts that share labels with an unmapped alert to a service.
+
+    `services` are the choices of the field `service`.
     """
 
     labels = forms.MultipleChoiceField(help_text="All selected labels must match.")

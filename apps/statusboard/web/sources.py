@@ -1,6 +1,4 @@
-"""Monitoring sources on pages: create one, rotate its token,
-and say where the values of its payloads are.
-"""
+"""Pages of monitoring sources: create a source, rotate its token, edit its mapping."""
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
@@ -32,7 +30,7 @@ def new_source(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def new_token(request: AuthenticatedRequest, slug: str) -> HttpResponse:
-    """Create a token, and with `revoke_others` revoke the others; it is shown once."""
+    """Create a token, which is shown once; `revoke_others` revokes the other tokens."""
     _require_role(request)
     source = get_object_or_404(MonitoringSource, slug=slug)
     revoke = bool(request.POST.get("revoke_others"))
@@ -55,9 +53,7 @@ def _token_page(
 
 @require_http_methods(["GET", "POST"])
 def mapping(request: AuthenticatedRequest, slug: str) -> HttpResponse:
-    """Edit the mapping of a source of any JSON; “Try” reads stored payloads by it and changes
-    nothing.
-    """
+    """Edit the mapping of a source; “Try” parses stored payloads with it and changes nothing."""
     _require_role(request)
     source = get_object_or_404(MonitoringSource, slug=slug, feed="json")
     form = MappingForm(request.POST or None, mapping=source.mapping)

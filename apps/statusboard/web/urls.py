@@ -4,8 +4,8 @@ from apps.statusboard.web import exports, sources, views
 from apps.statusboard.web.calendar import calendar
 
 app_name = "statusboard"
-# All pages have at least two parts after services/: the page of a service, which is the portal's,
-# has any slug.
+# All pages have at least two path components after services/: `services/<slug>/` is the page of a
+# service, which belongs to the app `portal`.
 urlpatterns = [
     path("services/", views.status_board, name="board"),
     path("services/windows/calendar/", calendar, name="calendar"),
@@ -28,7 +28,7 @@ urlpatterns = [
     path("services/status/summary.json", exports.summary, name="status-summary"),
     path("services/status/maintenance.ics", exports.windows_calendar, name="status-calendar"),
     path("services/status/badge.svg", exports.status_badge, name="status-badge"),
-    # As the DOE IRI API writes them, without a slash at the end.
+    # As specified by the DOE IRI API: without a trailing slash.
     path(
         "services/iri/status/resources",
         exports.iri_objects,

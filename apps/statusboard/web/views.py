@@ -63,9 +63,8 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     )
     zone = timezone.get_current_timezone()
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
-    counts = Counter(
-        row.own for row in rows if row.has_own_state
-    )  # a heading has no state of its own
+    # A heading has no state of its own.
+    counts = Counter(row.own for row in rows if row.has_own_state)
     context = {
         "at": at,
         "rows": rows,
@@ -130,7 +129,7 @@ def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def read_announcement(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Take an announcement off the home page of the user."""
+    """Remove an announcement from the user's home page."""
     mark_read(
         announcement=get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk),
         by=request.user,
@@ -200,8 +199,9 @@ def _form_page(
 def _act(
     request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any
 ) -> bool:
-    """Call the domain function with a valid form's data;
-    show errors beside the fields or as messages.
+    """Call the domain function with a valid form's data; return whether that succeeded.
+
+    Errors are shown beside the fields or as messages.
     """
     if not form.is_valid():
         if not may_run_board(request.user):
