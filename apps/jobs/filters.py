@@ -176,9 +176,7 @@ class JobFilter(AnyOf):
         return jobs.filter(reason__in=["", "None"] if value == NONE else [value])
 
     def by_diagnosis(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """Filter by a field of the verdict; `-` matches jobs without a verdict or without that
-        field.
-        """
+        """Filter by a field of the verdict; `-` matches jobs without that field or verdict."""
         if value == NONE:
             return jobs.filter(Q(verdict=None) | Q(**{f"verdict__{name}": ""}))
         return jobs.filter(**{f"verdict__{name}": value})

@@ -36,10 +36,7 @@ class JobState(StrEnum):
 
 
 class SchedulerError(Exception):
-    """The scheduler did not respond, or its response cannot be parsed.
-
-    A later attempt may succeed.
-    """
+    """The scheduler did not respond or its response is invalid. A later attempt may succeed."""
 
 
 class SubmissionRefused(SchedulerError):

@@ -1,6 +1,4 @@
-"""Run scheduler commands without a shell, with few variables,
-and with limits on time and output.
-"""
+"""Run scheduler commands without a shell, with few variables and limited time and output."""
 
 import os
 import selectors

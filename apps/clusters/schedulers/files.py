@@ -29,9 +29,7 @@ _REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM,
 
 
 class DirectorySpool:
-    """A spool with jobs as files in `directory` or its subdirectories;
-    every directory is watched.
-    """
+    """A spool with jobs as files in `directory` or its subdirectories; all are watched."""
 
     scheduler: str
     subdirectory: re.Pattern[str]

@@ -34,9 +34,7 @@ def checked(
 
 
 def problem_of(record: JobRecord, *, at: datetime | None = None) -> str:
-    """Return why the times of a record are impossible, now or at time `at`; "" if they are
-    possible.
-    """
+    """Return why the times of a record are impossible, also as of `at`; "" if they are possible."""
     if at and record.ended_at > at + AHEAD:
         return "ended_at is in the future."
     if record.ended_at < (record.started_at or record.submitted_at):

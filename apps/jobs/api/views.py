@@ -96,9 +96,7 @@ class ClaimViewSet(OfRequests):
 
 
 class NdjsonParser(BaseParser):
-    """Parses one JSON object per line; a line that is not JSON stays text and is rejected by
-    itself.
-    """
+    """Parses one JSON object per line; other lines stay text and are rejected one by one."""
 
     media_type = "application/x-ndjson"
 
@@ -154,9 +152,7 @@ _TEXTS = [
 
 
 class StatisticsView(ApiView):
-    """Figures of finished jobs by up to three dimensions, from the counts behind the statistics
-    page.
-    """
+    """Figures of finished jobs by up to three dimensions, as on the statistics page."""
 
     @extend_schema(
         operation_id="statistics",

@@ -1,6 +1,4 @@
-"""Set up an experiment in one step: its key, accounts, people,
-and the shares of all experiments.
-"""
+"""Set up an experiment in one step: key, accounts, people, and the shares of all experiments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +30,7 @@ MOST_COUNTED = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """An account or user whose jobs belong to the experiment; without a cluster,
-    on all clusters.
-    """
+    """An account or user whose jobs belong to the experiment, on one cluster or all."""
 
     name: str
     kind: MappedName

@@ -123,9 +123,7 @@ class HostLookup:
     def _cpu_model_reported(
         self, job_id: str, began_at: datetime, ended_at: datetime, of_experiment: int | None
     ) -> str:
-        """Return the newest CPU model that the job reported, for its own experiment if that is
-        known.
-        """
+        """Return the newest CPU model that the job reported, for its own experiment if known."""
         newest = ""
         for started_at, experiment, cpu_model in self._reported.get(job_id, ()):
             own = of_experiment in (None, experiment)

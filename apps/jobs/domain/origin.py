@@ -47,8 +47,9 @@ def map_account(
 
 @transaction.atomic
 def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
-    """Assign existing jobs without an experiment to this one, by account or user; return their
-    number.
+    """Assign existing jobs to an experiment by account or user; return their number.
+
+    Only jobs without an experiment are assigned.
 
     Claims of requests are proven again. The lock waits for collectors that read the maps before the
     change; later ones read the new maps. Repeating the call changes nothing.
@@ -148,9 +149,7 @@ class LogLocation(NamedTuple):
 
 
 def log_location(job: Job) -> LogLocation:
-    """Return the location of a job's log: from the scheduler, or from accounting until it was
-    asked.
-    """
+    """Return the location of a job's log, from the scheduler or, if not asked yet, accounting."""
     if job.log_path:
         return LogLocation(job.log_path, job.error_log_path, job.log_path_source)
     paths = record_of(job).known_paths()

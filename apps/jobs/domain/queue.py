@@ -170,9 +170,7 @@ class Waiting:
         return replace(self.less(over), doubtful=self.doubtful - over)
 
     def less(self, finished: int) -> "Waiting":
-        """Return a copy without finished jobs, which are subtracted from running, then from queued
-        jobs.
-        """
+        """Return a copy without finished jobs, subtracted from running, then from queued jobs."""
         queued = max(0, self.queued - max(0, finished - self.running))
         return replace(self, queued=queued, running=max(0, self.running - finished))
 

@@ -1,6 +1,4 @@
-"""Import job records from any system: check each record, store good ones,
-keep bad ones unchanged.
-"""
+"""Import job records from any system: check each one, store good ones, keep bad ones unchanged."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -31,10 +31,7 @@ def read_time(name: str, value: object) -> datetime:
 
 
 def read_number(name: str, value: object, *, negative: bool = False) -> float:
-    """Return a finite number.
-
-    Raises `BadRecord`, also for negative ones unless they are allowed.
-    """
+    """Return a finite number. Raises `BadRecord`, also for negative ones unless allowed."""
     if isinstance(value, bool) or not _is_number(value):
         raise BadRecord(f"{name} is not a number.")
     number = float(str(value))

@@ -89,8 +89,9 @@ def day_of(at: datetime) -> datetime:
 
 
 def clean_text(text: str, limit: int | None = None) -> str:
-    """Return text that PostgreSQL accepts: without NUL and lone surrogates, at most `limit`
-    characters.
+    """Return text that PostgreSQL accepts, at most `limit` characters.
+
+    NUL and lone surrogates are replaced.
     """
     if text.isascii() and "\0" not in text:
         return text[:limit]

@@ -112,9 +112,7 @@ class Report:
 
 
 def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
-    """Return the totals of these jobs by counting them;
-    None if there are more than `MOST_COUNTED`.
-    """
+    """Return the totals of these jobs by counting them; None if over `MOST_COUNTED`."""
     done = Q(state=JobState.COMPLETED)
     broken = Q(state__in=sorted(FAILED_STATES))
     core = F("wall_seconds") * F("cpus")

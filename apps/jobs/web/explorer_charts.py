@@ -59,8 +59,7 @@ def over_time(
     rate: str = "failure rate",
     is_log: bool = False,
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
-    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each
-    series.
+    """Return the chart of a measure over time, and its legend: name, kind and value by series.
 
     An empty `rate` hides the panel of the failure rate. `is_log` makes the scale logarithmic,
     without a dimension only.

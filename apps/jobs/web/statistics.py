@@ -133,9 +133,7 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
 
 
 def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
-    """Assign every wasted core-hour to one cause, by verdict, and compare the total with
-    accounting.
-    """
+    """Assign every wasted core-hour to one cause, and compare the total with accounting."""
     by_cause = Question(
         question.measure, ("verdict", "cause"), question.since, question.until, question.filters
     )

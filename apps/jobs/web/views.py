@@ -175,8 +175,7 @@ def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
 
 
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
-    """Return the totals of a job list, from hourly totals where possible, else counted up to a
-    limit.
+    """Return the totals of a job list, from hourly totals or else counted up to a limit.
 
     Without a request filter, hourly totals cover the last 24 hours and the current one.
     """

@@ -1,6 +1,4 @@
-"""The description archived with a script: the job ads,
-and the submit description if there is one.
-"""
+"""The description archived with a script: the job ads and, if available, the submit description."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -107,9 +107,7 @@ def _apply(
 
 
 def _host_in(event: str) -> str:
-    """Return the host on which a job started, by the first pattern that matches;
-    "" if none does.
-    """
+    """Return the host on which a job started, by the first matching pattern; "" if none does."""
     for pattern in _HOSTS:
         match = pattern.search(event)
         if match:

@@ -163,9 +163,7 @@ def _time(ad: Ad, name: str) -> datetime | None:
 
 
 def _max_memory(ad: Ad) -> int | None:
-    """Return the peak memory; `MemoryUsage` is usually an expression of the other two
-    attributes.
-    """
+    """Return the peak memory; `MemoryUsage` is usually an expression of the other two."""
     megabytes = integer_of(ad, "MemoryUsage")
     if megabytes is not None:
         return megabytes * _MEGABYTE

@@ -89,7 +89,5 @@ class HTCondor(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths in the ad, where all macros are expanded;
-        None if the job never started.
-        """
+        """Return the paths in the ad, with all macros expanded; None if the job never started."""
         return record.known_paths() if record.started_at else None

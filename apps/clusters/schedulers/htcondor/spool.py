@@ -155,9 +155,7 @@ class HTCondorSpool:
         )
 
     def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
-        """Return the submit description and item data, which the schedd keeps for late
-        materialization.
-        """
+        """Return the submit description and item data, which the schedd keeps for late jobs."""
         if not value_of(cluster.common, "JobMaterializeDigestFile"):
             return {}
         directory = self.directory / str(cluster.number % 10_000)

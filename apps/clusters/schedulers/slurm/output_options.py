@@ -139,9 +139,7 @@ def _output_of(arguments: list[str]) -> Output:
 
 
 def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Split a command into leading options and the arguments from its script,
-    `:` or `--wrap` on.
-    """
+    """Split a command into leading options and the rest, from the script, `:` or `--wrap` on."""
     options = []
     at = 0
     while at < len(arguments):

@@ -74,9 +74,7 @@ class Slurm(CommandScheduler):
     def log_paths(
         self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]
     ) -> LogPaths | None:
-        """Return the paths from slurmctld, else from accounting, else derived;
-        None if interactive.
-        """
+        """Return the paths from slurmctld, accounting or derivation; None if interactive."""
         return log_paths(self._commands, record, script=script, environment=environment)
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
@@ -95,10 +93,7 @@ class Slurm(CommandScheduler):
         return nodes.hosts(self._commands, self._cpu_models)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield slurmdbd's copies, if AccountingStoreFlags enables them.
-
-        Raises `SchedulerError`.
-        """
+        """Yield slurmdbd's copies, if enabled in AccountingStoreFlags. Raises `SchedulerError`."""
         return stored_copies(self._sacct, spool_ids)
 
     def submit(self, job: BatchJob) -> str:

@@ -42,9 +42,7 @@ class SlurmSpool(DirectorySpool):
         self._prefix = f"{directory}/"
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
-        """Return every `hash.N`, including those that are not directories, so that they are
-        reported.
-        """
+        """Return every `hash.N`; those that are not directories are included to be reported."""
         return ((name,) for name in self._subdirectories(any_type=True))
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:

@@ -77,9 +77,7 @@ def derived_paths(
 
 
 def directives(script: bytes) -> dict[str, str]:
-    """Return the qsub options in `#PBS` lines before the first command;
-    invalid lines are skipped.
-    """
+    """Return the qsub options in `#PBS` lines before the first command; skip invalid lines."""
     options: dict[str, str] = {}
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:

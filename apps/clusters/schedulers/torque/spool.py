@@ -128,9 +128,7 @@ class TorqueSpool(DirectorySpool):
         return (directory.name,) if is_ours else None
 
     def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
-        """Return suffix and content of the description;
-        both empty after it was missing for long.
-        """
+        """Return suffix and content of the description; both empty if it stays missing."""
         for suffix in (".TA", ".JB"):
             try:
                 content, _ = read_file(

@@ -40,9 +40,7 @@ class BadArchive(InvalidTransition):
 
 @dataclass(frozen=True)
 class Content:
-    """The content of one file: its number of rows, PostgreSQL's checksum of them, the file's
-    checksum.
-    """
+    """The content of one file: number of rows, PostgreSQL's checksum, and the file's checksum."""
 
     rows: int
     digest: str
@@ -208,9 +206,7 @@ def archived_job(pk: int, *, user: User) -> JobInArchive | None:
 
 @contextmanager
 def _loaded(table: Table, path: Path) -> Iterator[str]:
-    """Yield the name of a temporary table with the rows of a file;
-    new columns have their defaults.
-    """
+    """Yield the name of a temporary table with the rows of a file; new columns get defaults."""
     with connection.cursor() as cursor:
         cursor.execute(
             f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON '

@@ -55,9 +55,7 @@ def copy_into(table: str, path: Path, known: Sequence[str]) -> None:
 
 
 def rows_with(path: Path, key: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return columns of the row with this primary key;
-    an empty list if the file does not have it.
-    """
+    """Return columns of the row with this primary key; an empty list if there is none."""
     from pyarrow import parquet
 
     rows: list[dict[str, Any]] = parquet.read_table(

@@ -16,9 +16,7 @@ _OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows are archived with the jobs of a month, and the condition that selects
-    them.
-    """
+    """A table whose rows are archived with the jobs of a month, and the condition for them."""
 
     model: type[models.Model]
     condition: str
@@ -90,9 +88,7 @@ def _relations(model: type[models.Model]) -> Iterator[Any]:
 
 
 def count_and_digest(table: str, condition: str, parameters: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the number of matching rows and a checksum of them that does not depend on their
-    order.
-    """
+    """Return the number of matching rows and a checksum that does not depend on their order."""
     with connection.cursor() as cursor:
         cursor.execute(
             (

@@ -22,8 +22,7 @@ _SALT = "opsportal.phases"
 
 @dataclass(frozen=True, slots=True)
 class PhaseToken:
-    """The content of a token: primary keys of cluster and experiment, and a label that identifies
-    it.
+    """The content of a token: primary keys of cluster and experiment, and an identifying label.
 
     `maker` is the user who created the token; 0 for the portal, and for tokens of older versions.
     """

@@ -81,9 +81,7 @@ def lock_day(hour: datetime, *, shared: bool) -> None:
 
 
 def write_hour(*, hour: datetime) -> None:
-    """Write the blocks of an hour and delete those of its day,
-    in the transaction of the recount.
-    """
+    """Write the blocks of an hour and delete those of its day, within the recount."""
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
@@ -228,9 +226,7 @@ def column_of(rows: int, data: bytes, decompress: Callable[[bytes], bytes]) -> C
 
 
 def compact_days(*, at: datetime, limit: int = DAYS_A_RUN) -> int:
-    """Write the daily blocks of finished days without them, newest first; return the number of
-    days.
-    """
+    """Write missing daily blocks of finished days, newest first; return the number of days."""
     days = sorted(_uncompacted(before=day_of(at)), reverse=True)[:limit]
     for day in days:
         compact_day(day=day)

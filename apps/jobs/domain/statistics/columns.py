@@ -15,8 +15,9 @@ _EXACT = 1 << 53
 
 
 def dense(column: Column) -> tuple[Column, Column]:
-    """Return the distinct values of a column of small numbers, in order, and each row's index in
-    them.
+    """Return the sorted distinct values of a column of small numbers.
+
+    Also return the index of each row's value among them.
     """
     values = np.flatnonzero(np.bincount(column))
     table = np.zeros(int(values.max(initial=0)) + 1, np.int64)

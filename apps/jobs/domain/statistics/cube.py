@@ -199,9 +199,7 @@ def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
 
 
 def _needed(query: Query, sums: Collection[str]) -> set[str]:
-    """Return the columns to read: sums, or the figures they follow from in levels of single
-    jobs.
-    """
+    """Return the columns to read: sums, or figures if the level has single jobs."""
     needed = {*query.columns, *sums}
     if any(level.of_jobs for level in query.levels):
         for total in sums:

@@ -40,8 +40,7 @@ class Explorer:
     user: User
 
     def answer(self, question: Question, *, limit: int, compare: bool = True) -> Answer:
-        """Return the rows with the largest values; rates are ordered by the lower end of their
-        interval.
+        """Return the rows with the largest values; rates count by the lower end of the interval.
 
         With `compare`, rows have the rate expected from similar jobs.
         """
@@ -84,9 +83,7 @@ class Explorer:
     def series(
         self, question: Question, *, step_hours: int, dimension: str
     ) -> dict[int, list[Row]]:
-        """Return the rows of each step by the values of a dimension;
-        steps are in hours since 1970.
-        """
+        """Return the rows of each step by dimension; steps are in hours since 1970."""
         by = (TIME, dimension) if dimension else (TIME,)
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
@@ -98,9 +95,7 @@ class Explorer:
         return steps
 
     def figures(self, question: Question) -> np.ndarray:
-        """Return the measure of each single job, in seconds or as a share of 1;
-        -1 where unknown.
-        """
+        """Return the measure of each job, in seconds or as a share of 1; -1 where unknown."""
         name = question.measure.figure
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
@@ -116,9 +111,7 @@ class Explorer:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def median(self, question: Question) -> float | None:
-        """Return the median of a measure over all jobs, in seconds;
-        None if it is known for no job.
-        """
+        """Return the median of a measure over all jobs in seconds; None if always unknown."""
         values = self.figures(question)
         known = values[values >= 0]
         return float(np.median(known)) if len(known) else None

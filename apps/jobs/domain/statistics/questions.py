@@ -97,8 +97,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Figures of a group of jobs; `key` has its values as filters take them, `label` as pages show
-    them.
+    """Figures of a group of jobs; `key` has its values for filters, `label` for pages.
 
     `expected` is the failure rate of jobs of the same experiment, stage and release in the whole
     population; None if not computed.
@@ -153,9 +152,7 @@ class Row:
         return self.expected is not None and self.rate_low > self.expected
 
     def value(self, measure: Measure) -> float | None:
-        """Return the value of a measure: hours, seconds, a share of 1, or a number; None if
-        unknown.
-        """
+        """Return the value of a measure: hours, seconds, a share of 1, a number; or None."""
         part = self.sums[measure.part] * measure.scale
         if measure.is_total:
             return part
@@ -203,9 +200,7 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def job_list_query(question: Question, row: Row | None = None, *, failed: bool = False) -> str:
-    """Return the query string of the job list for the jobs of a row,
-    optionally only failed ones.
-    """
+    """Return the query string of the job list for a row, optionally only for failed jobs."""
     filters: dict[str, Sequence[str]] = dict(question.filters)
     if row is not None:
         for name, text in row.key.items():

@@ -14,10 +14,7 @@ _FULL_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satur
 
 
 def portal_zone() -> ZoneInfo:
-    """Return the time zone of windows, weekdays and hours of the day.
-
-    It is the same for all users.
-    """
+    """Return the time zone of windows, weekdays and hours, which is the same for all users."""
     return ZoneInfo(settings.TIME_ZONE)
 
 

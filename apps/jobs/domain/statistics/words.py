@@ -9,9 +9,7 @@ from apps.core.domain.plugins import Registry
 
 
 class StatisticsWords(Protocol):
-    """A plugin that explains values: takes values by dimension, returns texts by dimension and
-    value.
-    """
+    """A plugin that returns texts by dimension and value for values by dimension."""
 
     def __call__(self, values: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], str]: ...
 
