@@ -155,7 +155,10 @@ class HTCondorSpool:
         )
 
     def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
-        """Return the submit description and item data, which the schedd keeps for late jobs."""
+        """Return the submit description and item data.
+
+        The schedd keeps both for late materialization.
+        """
         if not value_of(cluster.common, "JobMaterializeDigestFile"):
             return {}
         directory = self.directory / str(cluster.number % 10_000)
