@@ -1,1 +1,1 @@
-"""Events, outbox, plugin registry, health: the base of every other app. Imports no app."""
+"""Events, outbox, plugin registry, health: the base of all other apps. It imports no other app."""

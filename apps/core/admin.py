@@ -1,4 +1,4 @@
-"""Base classes of the admin, and events, deliveries and heartbeats there."""
+"""Base classes of the admin, and the admin of events, deliveries and heartbeats."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +24,13 @@ from apps.core.models import Delivery, Event, Heartbeat
 
 
 class KeysFirst(Paginator):
-    """Finds the keys of a page first, then reads only its `rows` with everything joined to them.
+    """Reads the keys of a page first, then joins only the `rows` with these keys.
 
-    Django would also join and sort all rows before the page, and run each search twice: once to
+    Django would also join and sort all rows before the page, and run each search twice, once to
     count.
     """
 
-    #: Up to this many search results are counted by their keys.
+    #: Up to this number, search results are counted by reading their keys.
     most = 1_000
 
     def __init__(
@@ -42,9 +42,7 @@ class KeysFirst(Paginator):
         last: int | None = None,
         **more: Any,
     ) -> None:
-        """Page through `queryset`, up to row `last` if it is set;
-        rows after it are not counted either.
-        """
+        """Paginate `queryset` up to row `last`, if set; later rows are not counted either."""
         super().__init__(queryset, per_page, **more)
         self.keys = queryset.values_list("pk", flat=True)
         self.rows = rows
@@ -52,7 +50,7 @@ class KeysFirst(Paginator):
 
     @cached_property
     def all_keys(self) -> list[Any] | None:
-        """Return the keys of a filtered list; None without a filter or with many results."""
+        """Return the keys of a filtered list; None without a filter or with too many results."""
         keys = None
         if self.keys.query.where:
             keys = list(self.keys[: self.most + 1])
@@ -73,7 +71,7 @@ class KeysFirst(Paginator):
 
 
 class KeysFirstList(ChangeList):
-    """Reads a single page like any other; Django bypasses the paginator for it."""
+    """Uses the paginator even if all rows fit on one page, where Django bypasses it."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -92,9 +90,7 @@ class QuantityField(forms.Field):
         max_value: int | None = None,
         **more: Any,
     ) -> None:
-        """Take the arguments of a form field of whole numbers too;
-        the model field checks the limits.
-        """
+        """Take the arguments of a form field for integers; the model field checks the limits."""
         self.parse, self.write = QUANTITIES[suffix]
         super().__init__(**more)
 
@@ -109,7 +105,7 @@ class QuantityField(forms.Field):
             raise forms.ValidationError(str(error)) from error
 
 
-#: By the end of a column's name: how its quantity is read and written.
+#: How quantities are parsed and formatted, by suffix of the column name.
 QUANTITIES: Mapping[str, tuple[Callable[[str], int], Callable[[int], str]]] = {
     "bytes": (quantities.parse_size, quantities.format_size),
     "seconds": (quantities.parse_duration, quantities.format_duration),
@@ -117,7 +113,7 @@ QUANTITIES: Mapping[str, tuple[Callable[[str], int], Callable[[int], str]]] = {
 
 
 def _label(column: Any) -> str:
-    """Return the name of a quantity without its unit: `max size` for `max_bytes`."""
+    """Return the label of a quantity without its unit: `max size` for `max_bytes`."""
     return re.sub("bytes$", "size", re.sub("seconds$", "time", str(column.verbose_name)))
 
 
@@ -125,11 +121,11 @@ class PortalAdmin(admin.ModelAdmin):
     """Defaults for every model in the admin."""
 
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
-    #: Actions that no user may take here: of "add", "change", "delete".
+    #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
-        """Join the relations among the columns, unless the class lists more."""
+        """Join the relations among the columns, unless the class lists its own."""
         related = set()
         for field in self.opts.fields:
             if field.many_to_one or field.one_to_one:
@@ -171,9 +167,7 @@ class PortalAdmin(admin.ModelAdmin):
         return "delete" not in self.never and super().has_delete_permission(request, obj)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Report what another user's change at the same moment makes impossible;
-        nothing is saved then.
-        """
+        """Report conflicts with a simultaneous change by another user; nothing is saved then."""
         try:
             return super().changeform_view(request, *args, **kwargs)
         except IntegrityError:
@@ -185,17 +179,17 @@ class PortalAdmin(admin.ModelAdmin):
         return redirect(request.path)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete rows one by one, so that `delete_model` applies to each."""
+        """Delete rows one by one, so that `delete_model` is called for each of them."""
         for obj in queryset:
             self.delete_model(request, obj)
 
 
 class LongListAdmin(PortalAdmin):
-    """For large tables."""
+    """The admin of a large table."""
 
     show_full_result_count = False
     list_per_page = 50
-    #: Paging ends at this row; None for no limit.
+    #: The last row that can be reached by paging; None for no limit.
     last_row: int | None = None
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -210,8 +204,9 @@ class LongListAdmin(PortalAdmin):
 
     @admin.display(description=mark_safe('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, obj: Any) -> SafeString:
-        """Write Django's checkbox without a template per row,
-        which took a third of the time of a list.
+        """Return Django's checkbox without rendering a template for each row.
+
+        The template took a third of the time of a list.
         """
         box = (
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select '
@@ -221,7 +216,7 @@ class LongListAdmin(PortalAdmin):
 
 
 class ReadOnlyAdmin(LongListAdmin):
-    """Rows that only domain functions write."""
+    """The admin of rows that only domain functions write."""
 
     never: tuple[str, ...] = ("add", "change", "delete")
 
@@ -234,7 +229,8 @@ def register_read_only(
     filters: Sequence[Any] = (),
     **options: Any,
 ) -> None:
-    """Add a model that only domain functions write;
+    """Register a model that only domain functions write.
+
     `columns` and `search` are field names separated by blanks.
     """
     options |= {
@@ -245,7 +241,7 @@ def register_read_only(
     admin.site.register(model, ReadOnlyAdmin, **options)
 
 
-#: Filters by whether a field is empty: `("resolved_at", EMPTY)`.
+#: Filter by whether a field is empty: `("resolved_at", EMPTY)`.
 EMPTY = admin.EmptyFieldListFilter
 
 register_read_only(
@@ -259,6 +255,6 @@ register_read_only(
     "event subscriber due_at delivered_at attempts last_error",
     filters=["subscriber", ("delivered_at", EMPTY)],
 )
-# Can be deleted: the heartbeat of a capture that was shut down for good would fail `/readyz`
+# Heartbeats can be deleted: otherwise, a capture that was shut down for good would fail `/readyz`
 # forever.
 register_read_only(Heartbeat, "name at detail", never=("add", "change"))

@@ -10,6 +10,7 @@ class CoreConfig(AppConfig):
         from apps.core.domain.schema import check_schema
 
         checks.register(check_schema, checks.Tags.database)
-        # Subscribers and tasks import the whole domain: they are loaded by who publishes events or
-        # enqueues tasks.
+        # Subscribers and tasks import the whole domain, so they are loaded only by processes that
+        # publish
+        # events or enqueue tasks.
         autodiscover_modules("events")

@@ -8,7 +8,7 @@ from django.db import models
 class Group(models.TextChoices):
     """What an event means to a user.
 
-    With several reasons for a notification, the first group in this order counts.
+    If a notification has several reasons, the first group in this order counts.
     """
 
     TURN = "turn", "Your turn: a request waits for you, or you are mentioned"
@@ -25,10 +25,10 @@ class Group(models.TextChoices):
 
 
 class Audience(StrEnum):
-    """Whom an event concerns; `notifications` finds the users.
+    """Users whom an event concerns; the app `notifications` resolves them.
 
     Signers can give a missing signature, mentioned users are named in the event, the owner is that
-    of a webhook or a failure group, operators are shifters and approvers of all experiments.
+    of a webhook or failure group, and operators are shifters and approvers of all experiments.
     """
 
     REQUESTER = "requester"

@@ -1,18 +1,18 @@
-"""Errors of domain functions. Every message can be shown to the user."""
+"""Errors of domain functions. Every message may be shown to the user."""
 
 from django.core.exceptions import PermissionDenied
 
 
 class DomainError(Exception):
-    """A call that breaks the portal's rules; the message says why and what to do."""
+    """A call that violates the portal's rules; the message says why and what to do."""
 
 
 class NotAllowed(DomainError, PermissionDenied):
-    """The user does not have permission. Pages answer 403, as for every `PermissionDenied`."""
+    """The user does not have permission. Pages return 403, as for every `PermissionDenied`."""
 
 
 class InvalidTransition(DomainError):
-    """The object cannot move from its state to the requested one."""
+    """The object cannot change from its state to the requested one."""
 
 
 class StaleState(DomainError):
@@ -22,7 +22,7 @@ class StaleState(DomainError):
 class LimitReached(DomainError):
     """Too much was stored or requested; the message says what.
 
-    `wait_seconds` is how long, if time alone helps.
+    `wait_seconds` is the time after which a retry may succeed; None if waiting does not help.
     """
 
     def __init__(self, message: str, *, wait_seconds: float | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Operations of the migrations.
+"""Operations for migrations.
 
-Landed migrations import this module, so its names and what they do must stay.
+Released migrations import this module, so its names and behaviour must not change.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from django.db.migrations.state import ProjectState
 class CreateModels(Operation):
     """Create many models of an app at once; they may refer to each other in circles.
 
-    Each `CreateModel` renders again all models that are related to the new one. This operation adds
-    all of its models to the state first, so that they are rendered once. Foreign keys become
-    constraints at the end of the migration.
+    Each `CreateModel` would render all models related to the new one again. This operation first
+    adds all models to the state, so that they are rendered once. Foreign keys become constraints at
+    the end of the migration.
     """
 
     category = OperationCategory.ADDITION
@@ -26,7 +26,7 @@ class CreateModels(Operation):
         self.operations = operations
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        # Without rendered models the state renders none until it is asked for them.
+        # Drop the rendered models; they are rendered again on demand.
         state.__dict__.pop("apps", None)
         for operation in self.operations:
             operation.state_forwards(app_label, state)

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Work(models.Model):
-    """Something that a worker has to do, with its attempts; see `apps.core.domain.work`."""
+    """A piece of work for a worker, with its attempts; see `apps.core.domain.work`."""
 
     due_at = models.DateTimeField(
         help_text="When it is tried next or, while a worker has it, when it counts as lost."
@@ -19,8 +19,8 @@ class Work(models.Model):
 class Event(models.Model):
     """Something that happened: audit trail, timeline and outbox in one.
 
-    Target and actor are text without foreign keys, so that the event outlives them. Only
-    `core.domain.events.publish` writes rows; a database trigger refuses changes.
+    Target and actor are text instead of foreign keys, so that the event outlives them. Only
+    `core.domain.events.publish` inserts rows; a database trigger rejects changes.
     """
 
     kind = models.CharField(max_length=64)
@@ -45,7 +45,7 @@ class Event(models.Model):
 
 
 class Delivery(Work):
-    """Delivery of one event to one subscriber, exactly once as far as the database is concerned."""
+    """The delivery of one event to one subscriber, exactly once within the database."""
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
     subscriber = models.CharField(max_length=100)

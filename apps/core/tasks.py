@@ -18,7 +18,7 @@ def drop_old_deliveries() -> None:
 
 @shared_task(name="core.deliver_waiting")
 def deliver_waiting() -> None:
-    """Deliver everything due: lost messages and retries."""
+    """Deliver everything that is due: retries, and events whose message was lost."""
     due = outbox.EVENTS.due(timezone.now())
     for pk in list(due.values_list("pk", flat=True)[:500]):
         outbox.deliver(delivery_id=pk, at=timezone.now())
@@ -26,5 +26,5 @@ def deliver_waiting() -> None:
 
 @shared_task(name="core.beat_heart")
 def beat_heart() -> None:
-    """Sent by beat, done by a worker: so its age shows whether the queue carries messages."""
+    """Record that a worker received a message from beat; its age shows whether the queue works."""
     health.beat_heart(name=health.QUEUE, at=timezone.now())

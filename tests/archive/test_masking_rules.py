@@ -75,7 +75,7 @@ def test_only_rules_in_force_are_current():
 
 
 def test_bad_pattern_is_refused_with_its_reason_and_nothing_is_written():
-    with pytest.raises(ValidationError, match="finds an empty text"):
+    with pytest.raises(ValidationError, match="matches an empty text"):
         save_masking_rule(rule=MaskingRule(applies_to="name", pattern="x*"), by="ana", at=START)
 
     assert not MaskingRule.objects.exists()
@@ -86,7 +86,7 @@ def test_admin_makes_tries_and_deletes_a_rule_and_each_is_an_event(client, admin
     client.force_login(admin)
     add = reverse("admin:jobs_maskingrule_add")
     refused = client.post(add, {"applies_to": "name", "pattern": "(x", "enabled": "on"})
-    assert b"is no regular expression" in refused.content
+    assert b"is not a regular expression" in refused.content
 
     client.post(add, {"applies_to": "name", "pattern": "^PIN$", "note": "door", "enabled": "on"})
     rule = MaskingRule.objects.get()

@@ -134,7 +134,7 @@ def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):
 
 def test_page_and_check_tell_of_broken_and_repeated_plugins(client, shifter, broken, capsys):
     page = page_of(client, shifter)
-    assert "repeats the name of pathlib:Path" in page
+    assert "has the same name as pathlib:Path" in page
     assert "ModuleNotFoundError" in page
     call_command("check")
     told = capsys.readouterr().err

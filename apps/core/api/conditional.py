@@ -15,7 +15,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.core.errors import InvalidFields
 
-#: A tag of a list. Weak tags do not promise equal bytes, so they never match.
+#: An entity tag. Weak tags do not promise equal bytes, so they never match.
 _TAG = re.compile(r'(?P<weak>W/)?"(?P<tag>[^"]*)"')
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -33,17 +33,16 @@ def digest_of(data: Any) -> str:
 
 
 def strong_tags(header: str) -> list[str]:
-    """Return the tags of an `If-Match`, without quotes."""
+    """Return the strong tags of an `If-Match` header, without quotes."""
     return [match["tag"] for match in _TAG.finditer(header) if not match["weak"]]
 
 
 class Guarded(GenericViewSet[Any]):
-    """A viewset whose objects have an ETag of their representation and can be changed under
-    `If-Match`.
+    """A viewset whose objects have an ETag and can be changed under `If-Match`.
 
-    For objects with a `version`, the ETag begins with it and only the version is compared, under a
-    lock of the domain function: a rank, for example, may have changed. For others the whole
-    representation is compared, with the row locked until the response.
+    For objects with a `version`, the ETag begins with the version, and only the version is
+    compared, under the lock of the domain function: other fields, such as a rank, may have changed.
+    For other objects the whole representation is compared, with the row locked until the response.
     """
 
     takes_if_match = True
@@ -55,7 +54,7 @@ class Guarded(GenericViewSet[Any]):
             return super().dispatch(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Compare after authentication."""
+        """Compare the tags after authentication."""
         super().initial(request, *args, **kwargs)
         if not _is_condition(request):
             return
@@ -88,7 +87,7 @@ class Guarded(GenericViewSet[Any]):
 
 
 def _compare_version(request: Request, header: str, version: int) -> None:
-    """Refuse another version, and pass this one on as if it had been sent in the body."""
+    """Reject another version; pass this one on as if it had been sent in the body."""
     if header.strip() == "*":
         return
     heads = [tag.partition("-")[0] for tag in strong_tags(header)]

@@ -54,7 +54,7 @@ def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
 
 
 def _limit_answer(error: LimitReached) -> APIException:
-    """Return 429 with the header Retry-After for a limit that passes, else 413."""
+    """Return 429 with a Retry-After header for a temporary limit, else 413."""
     if error.wait_seconds is None:
         return TooLarge(str(error))
     answer = APIException(str(error))
@@ -64,8 +64,9 @@ def _limit_answer(error: LimitReached) -> APIException:
 
 
 def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Map a `DomainError` to 403, 409, 413, 429 or 400 and a large body to 413;
-    leave other errors to DRF.
+    """Map a `DomainError` to 400, 403, 409, 413 or 429, and a large body to 413.
+
+    Other errors are left to DRF.
     """
     if isinstance(error, InvalidFields):
         error = ValidationError(error.problems)
@@ -82,7 +83,7 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
     response = exception_handler(error, context)
     if response is not None and isinstance(error, ValidationError):
         by_path = problems(response.data)
-        # Problems without a field are about the call as a whole.
+        # Problems without a field are about the whole request.
         if "" not in by_path:
             response.data = by_path
         else:

@@ -1,4 +1,4 @@
-"""Request bodies of the API: JSON, and checking by serializers."""
+"""Parse and validate request bodies of the API."""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from apps.core.errors import InvalidFields
 
 S = TypeVar("S", bound=BaseSerializer[Any])
 
-#: What PostgreSQL cannot store as text: NUL, and halves of surrogate pairs.
+#: Characters that PostgreSQL cannot store: NUL and lone surrogates.
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _NO_TEXT = "Text cannot hold the character NUL, nor half of a surrogate pair."
 
 
 class JSONParser(parsers.JSONParser):
-    """JSON with text that PostgreSQL can store."""
+    """Parses JSON whose text PostgreSQL can store."""
 
     def parse(
         self,
@@ -37,9 +37,9 @@ class JSONParser(parsers.JSONParser):
 
 
 def _path_of_bad_text(part: Any) -> tuple[str, ...] | None:
-    """Return the path of a text that cannot be stored; None if all can.
+    """Return the path of a text that cannot be stored; None if there is none.
 
-    Linear, and no deeper than JSON was read.
+    Takes linear time, and recurses no deeper than the JSON parser did.
     """
     if isinstance(part, str):
         return () if _NOT_TEXT.search(part) else None
@@ -55,7 +55,7 @@ def _path_of_bad_text(part: Any) -> tuple[str, ...] | None:
 
 
 def valid(sent: S) -> S:
-    """Check a serializer and return it.
+    """Validate a serializer and return it.
 
     Raises `ValidationError`, which `handle_error` reports by field path.
     """
@@ -64,5 +64,5 @@ def valid(sent: S) -> S:
 
 
 def checked_data(sent: BaseSerializer[Any]) -> dict[str, Any]:
-    """Check a serializer and return its data. Raises like `valid`."""
+    """Validate a serializer and return its data. Raises like `valid`."""
     return dict(valid(sent).validated_data)

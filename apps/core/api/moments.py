@@ -1,4 +1,4 @@
-"""Time and date fields of what the API is given."""
+"""Time and date fields of API input."""
 
 from datetime import date, datetime
 from typing import Any
@@ -9,16 +9,15 @@ from apps.core.domain.dates import OUT_OF_RANGE, in_range
 
 
 class MomentField(serializers.DateTimeField):
-    """A time of the years that users may enter."""
+    """A time within the years that users may enter."""
 
     default_error_messages = {"out_of_range": OUT_OF_RANGE}
 
     def to_internal_value(self, value: Any) -> datetime:
         try:
             moment: datetime = super().to_internal_value(value)
-        except (
-            OverflowError
-        ):  # the first or last day of all time, in a zone where it is another day
+        except OverflowError:
+            # The first or last representable day, in a zone where it is another day.
             self.fail("out_of_range")
         if not in_range(moment):
             self.fail("out_of_range")
@@ -26,7 +25,7 @@ class MomentField(serializers.DateTimeField):
 
 
 class DayField(serializers.DateField):
-    """A date of the years that users may enter."""
+    """A date within the years that users may enter."""
 
     default_error_messages = {"out_of_range": OUT_OF_RANGE}
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI schema says about a route."""
+"""Look up routes in the OpenAPI schema."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def whole_schema() -> dict[str, Any]:
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference leads to."""
+    """Return the schema that a reference points to."""
     while "$ref" in schema or "allOf" in schema:
         name = (schema if "$ref" in schema else schema["allOf"][0])["$ref"].rpartition("/")[2]
         schema = whole_schema()["components"]["schemas"][name]
@@ -30,7 +30,7 @@ def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @cache
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the operations by path, with its parameters as `{}`, and method."""
+    """Return the operations by path and method; parameters in the path are `{}`."""
     by_path_and_method: dict[tuple[str, str], dict[str, Any]] = {}
     for path, methods in whole_schema()["paths"].items():
         for method, operation in methods.items():
@@ -39,8 +39,9 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of a JSON body: of an empty object for a call without a body,
-    of anything for other formats.
+    """Return the schema of a JSON body.
+
+    It is that of an empty object for a request without a body, and of anything for other formats.
     """
     if "requestBody" not in operation:
         return {"properties": {}}
@@ -52,5 +53,5 @@ def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @cache
 def path_of(route: str) -> str:
-    """Return the path of a route of the URL configuration as `operations` has it."""
+    """Return the path of a URL route in the form of `operations`."""
     return _PARAMETER.sub("{}", simplify_regex(route))

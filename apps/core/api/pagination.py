@@ -1,4 +1,4 @@
-"""Cursor pagination of the API: no count, and as fast at the end as at the start."""
+"""Cursor pagination of the API: without a count, and equally fast on every page."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from rest_framework.request import Request
 
 
 class NewestFirst(CursorPagination):
-    """The API's pages: cursor, newest first, 100 rows unless `?page_size=` asks for up to 1000.
+    """Cursor pagination, newest first, 100 rows by default and at most 1,000 (`?page_size=`).
 
-    `orderings` of the view are columns without nulls and with few equal values, by their name for
-    `?ordering=`.
+    The view's `orderings` maps names for `?ordering=` to columns without nulls and with few equal
+    values.
     """
 
     ordering: Any = "-pk"
@@ -37,11 +37,12 @@ class NewestFirst(CursorPagination):
         except (
             ValidationError,
             ValueError,
-        ):  # the position in the cursor is no value of this column
+        ):
+            # The cursor's position is not a value of this column.
             raise exceptions.NotFound(self.invalid_cursor_message) from None
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Refuse a cursor whose position is not a row id, like an unreadable one."""
+        """Reject a cursor whose position is not a row ID, like an unreadable one."""
         cursor = super().decode_cursor(request)
         if cursor is None or cursor.position is None:
             position = "0"

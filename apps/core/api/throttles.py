@@ -1,4 +1,4 @@
-"""Limits of what a user can change and store by the API in an hour."""
+"""Hourly limits on what a user can change and store through the API."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from apps.core.domain.quotas import HOUR, Quota
 
 
 class ChangesThrottle(BaseThrottle):
-    """Limits the changes of a user, and the bytes of their bodies, before a body is parsed.
+    """Limits a user's changes and their bytes, before a body is parsed.
 
-    Jobs and capture hosts, which are no users, have limits of their own.
+    Jobs and capture hosts are no users and have limits of their own.
     """
 
     def allow_request(self, request: Request, view: Any) -> bool:

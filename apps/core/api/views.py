@@ -1,5 +1,6 @@
-"""Base view of the API: it refuses input that the call would ignore,
-from callers who may make the call.
+"""The base view of the API, which rejects input that the call would ignore.
+
+Only callers who may make the call learn about such input.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,26 +14,27 @@ from rest_framework.views import APIView
 
 from apps.core.api.operations import json_schema, operations, path_of, resolved
 
-#: Problems shown of one call; names are cut to a readable length.
+#: Maximum problems reported of one call. Names are truncated to a readable length.
 _MAX_PROBLEMS = 20
 _MAX_NAME = 60
-#: Items of a list whose keys are looked at: more than any list of objects may have.
+#: Maximum items of a list whose keys are checked: more than any list of objects may have.
 _MAX_ITEMS = 10_000
 
 
 class StrictView(APIView):
-    """A view that answers 400 to unknown names, and to repeated parameters that take one value.
+    """A view that returns 400 for unknown names and for repeated parameters that take one value.
 
-    Callers who may not make the call, or not for this object, get 401, 403 or 404 before.
+    Callers who may not make the call, or not for this object, get 401, 403 or 404 first.
     """
 
     def check_allowed(self) -> None:
-        """Raise if the user may not make this call for the object of the URL,
-        or if there is no such object.
+        """Raise if the user may not make this call for the object of the URL.
+
+        Also raise if there is no such object.
         """
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Compare the input with the schema, between permission and view."""
+        """Compare the input with the schema after checking permissions."""
         super().initial(request, *args, **kwargs)
         if request.method == "HEAD":
             method = "get"
@@ -46,7 +48,8 @@ class StrictView(APIView):
             return
         try:
             problems = dict(islice(_problems_of_call(request, operation), _MAX_PROBLEMS))
-        except Exception:  # the body cannot be read
+        except Exception:
+            # The body cannot be parsed.
             self.check_allowed()
             raise
         if problems:
@@ -57,7 +60,7 @@ class StrictView(APIView):
 def _problems_of_call(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield names with their problems.
 
-    To find one costs much more than to pass what is right: take only a few.
+    Finding a problem costs much more than accepting valid input, so callers should take only a few.
     """
     yield from _problems_of_query(request, operation)
     if request.content_type.partition(";")[0] == "application/json":
@@ -77,14 +80,15 @@ def _problems_of_query(request: Request, operation: Mapping[str, Any]) -> Iterat
 
 
 def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Yield each unknown key by its path, such as `stages.0.evnets`, with its problem."""
+    """Yield the path of each unknown key, such as `stages.0.evnets`, with its problem."""
     schema = resolved(schema)
     if isinstance(data, list):
         inner = [
             (str(position), value, schema.get("items", {}))
             for position, value in enumerate(data[:_MAX_ITEMS])
         ]
-    elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
+    # Free-form objects, such as arguments, have no known keys.
+    elif not isinstance(data, dict) or "properties" not in schema:
         return
     else:
         known = {}

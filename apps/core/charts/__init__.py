@@ -1,9 +1,9 @@
-"""Charts: SVG made on the server, with a sentence for those who do not see it and a table behind.
+"""Charts: SVG rendered on the server, with a text alternative and a table of the figures.
 
-Across, a chart is measured in per cent, so that it stretches with its card; down, and in its type,
-in pixels. A mark takes the colour of its kind (`up`, `down`, `service`, `code`, …: the classes
-`f-…` of static/opsportal/css/states.css) and links to the list that it counts. These links are not
-in the tab order: the table behind has the same ones.
+Horizontal positions are in per cent, so that a chart stretches with its card. Vertical positions
+and text are in pixels. A mark has the colour of its kind (`up`, `down`, `service`, `code`, …: the
+classes `f-…` of static/opsportal/css/states.css) and links to the list that it counts. These links
+are not in the tab order, because the table has the same ones.
 """
 
 from apps.core.charts.grids import heat_map, week_strip

@@ -1,4 +1,4 @@
-"""Values in rows and columns."""
+"""Charts of values in rows and columns."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,8 +17,9 @@ def heat_map(
     top: float,
     with_values: bool = False,
 ) -> SafeString:
-    """Return a table of cells that are darker the nearer a value is to `top`;
-    cells may show their values.
+    """Return a table whose cells are darker the nearer their value is to `top`.
+
+    Cells may show their values.
     """
     heads = []
     for name in columns:
@@ -43,8 +44,9 @@ def heat_map(
 
 
 def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str) -> SafeString:
-    """Return a row per day with a mark at each hour of the clock that has a part;
-    `Part.kind` is its state.
+    """Return a row per day, with a mark at each hour of the day that has a part.
+
+    `Part.kind` is the state of the hour.
     """
     marks = []
     for hour in (0, 6, 12, 18):
@@ -77,7 +79,7 @@ def _cell(cell: Cell, top: float, with_values: bool) -> SafeString:
             '<td class="none" title="{}">{}</td>', cell.title, "–" if with_values else ""
         )
 
-    # In steps of 5 %, as classes: the page's content security policy allows no inline styles.
+    # In steps of 5 %, as classes: the content security policy allows no inline styles.
     if top > 0:
         level = 5 * round(20 * min(max(cell.value / top, 0), 1))
     else:

@@ -1,4 +1,4 @@
-"""Charts of one line, for cells of tables and for sentences."""
+"""Charts of one line, for table cells and sentences."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,8 +12,9 @@ from apps.core.charts.svg import joined, link, per_cent, role, share
 def interval(
     *, value: float, low: float, high: float, expected: float | None = None, top: float = 1.0
 ) -> SafeString:
-    """Return a whisker from `low` to `high`, a point at `value` and a mark where it was expected,
-    of `top`.
+    """Return a whisker from `low` to `high`, a point at `value`, and a mark at `expected`.
+
+    The axis ends at `top`.
     """
     sentence = f"{value:.1%}, between {low:.1%} and {high:.1%}"
     mark = SafeString("")
@@ -33,8 +34,9 @@ def interval(
 
 
 def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) -> SafeString:
-    """Return what was used, from quantiles at 10, 25, 50, 75 and 90 %: the middle half is darker;
-    `value` is a mark.
+    """Return a bar of quantiles at 10, 25, 50, 75 and 90 %, whose middle half is darker.
+
+    `value` is shown as a mark.
     """
     least, low, mid, high, most = quantiles
     top = max(most, value or 0) * 1.15 or 1
@@ -67,7 +69,7 @@ def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) ->
 
 
 def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeString:
-    """Return one thin bar per value, four pixels apart, of the height of a line of text."""
+    """Return one thin bar per value, four pixels apart, in the height of a line of text."""
     most = max(values, default=0) or 1
     path = ""
     for number, value in enumerate(values):
@@ -89,7 +91,7 @@ def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeSt
 def share_bar(
     parts: Iterable[Part], *, sentence: str, whole: float | None = None, height: int = 8
 ) -> SafeString:
-    """Return one bar, its parts beside each other; what parts leave of `whole` stays empty."""
+    """Return one bar with its parts side by side; the remainder of `whole` stays empty."""
     shown = [part for part in parts if part.value > 0]
     total = whole or sum(part.value for part in shown) or 1
     place = 0.0

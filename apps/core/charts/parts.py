@@ -1,4 +1,4 @@
-"""What a chart is drawn from."""
+"""The elements of a chart."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Series:
-    """What one colour of a chart counts: its name in titles and in the table, and its kind."""
+    """A series of values: its name in titles and the table, and its kind, which sets the colour."""
 
     name: str
     kind: str
@@ -14,9 +14,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Bin:
-    """One bar, or one point of a line: what it covers, a value per series,
-    and the list that it counts.
-    """
+    """A bar, or a point of a line: label, value per series, and URL of the list that it counts."""
 
     label: str
     values: Sequence[float]
@@ -26,9 +24,9 @@ class Bin:
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of the axis at the left edge of a bin.
+    """A tick of the axis at the left edge of a bin.
 
-    The name of a day is bold; a minor one goes on a phone.
+    The label of a day is bold; minor ticks are hidden on phones.
     """
 
     at: float
@@ -39,7 +37,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Band:
-    """What went on beside the bars, such as an outage: from bin to bin, in fractions of bins."""
+    """An event shown below the bars, such as an outage; `start` and `end` are in bins."""
 
     label: str
     kind: str
@@ -52,7 +50,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a heat map; without a value there was too little to say."""
+    """A cell of a heat map; without a value if there was too little data."""
 
     title: str
     value: float | None
@@ -61,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a whole: its kind, its share in any unit, what it is, and its list."""
+    """A part of a whole: its kind, its value in any unit, its title and the URL of its list."""
 
     kind: str
     value: float

@@ -13,7 +13,8 @@ from apps.core.charts.svg import joined, link, per_cent, role, short_number
 HEIGHT = 176
 _BAND = 15
 _AXIS = 28
-#: A logarithmic axis starts at 0.01 or above, because numbers of an axis have two decimals, and has
+#: Limits of a logarithmic axis. It starts at 0.01 or above, because labels have two decimals, and
+#: has
 #: up to 7 grid lines.
 _LEAST_POWER = -2
 _MOST_STEPS = 6
@@ -21,15 +22,13 @@ _MOST_STEPS = 6
 
 @dataclass(frozen=True)
 class _Scale:
-    """An axis: the values of its grid lines, lowest first,
-    and where other values are between them.
-    """
+    """An axis: the values of its grid lines, lowest first, and the positions of other values."""
 
     steps: Sequence[float]
     is_log: bool = False
 
     def share(self, value: float) -> float:
-        """Return the height of a value, from 0 at the lowest grid line to 1 at the highest."""
+        """Return the position of a value, from 0 at the lowest grid line to 1 at the highest."""
         low = self.steps[0]
         top = self.steps[-1]
         if self.is_log:
@@ -50,13 +49,11 @@ def bars(
     with_table: bool = True,
     is_log: bool = False,
 ) -> SafeString:
-    """Return bars of one series or of several stacked ones, bands under their axis,
-    and a table behind.
+    """Return bars of one or more stacked series, bands below the axis, and a table of the figures.
 
-    With `is_log`, for one series only, equal heights are equal ratios; zero has no bar.
-
-    `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is
-    needed where the page shows the same figures as one anyway.
+    With `is_log`, for one series only, equal heights are equal ratios; zero has no bar. `rate`
+    names a second figure, from 0 to 1 in each bin, which is drawn in a panel of its own. Omit the
+    table on pages that show the same figures anyway.
     """
     is_count = all(float(value).is_integer() for value in _values_of(bins))
     heights = [sum(point.values) for point in bins]
@@ -92,7 +89,7 @@ def line(
     ticks: Sequence[Tick] = (),
     height: int = HEIGHT,
 ) -> SafeString:
-    """Return a line for each series over evenly spaced points, with a table behind."""
+    """Return a line for each series over evenly spaced points, with a table of the figures."""
     top, steps = axis(max(_values_of(bins), default=0))
     paths = []
     for number, entry in enumerate(series):
@@ -123,10 +120,9 @@ def _values_of(bins: Sequence[Bin]) -> Iterator[float]:
 
 
 def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
-    """Return the top of an axis from zero that holds `most`,
-    and the values of its up to five grid lines.
+    """Return the top of a linear axis that contains `most`, and up to five grid lines.
 
-    They are at least `least` apart: counts have no fractions.
+    Grid lines are at least `least` apart, because counts have no fractions.
     """
     if most <= 0:
         return 1.0, [0.0, 1.0]
@@ -138,8 +134,9 @@ def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
 
 
 def log_axis(values: Collection[float]) -> list[float]:
-    """Return the grid lines of a logarithmic axis, powers of ten:
-    the lowest one below all values that are not zero.
+    """Return the grid lines of a logarithmic axis, which are powers of ten.
+
+    The lowest one is below all non-zero values.
     """
     least = min(value for value in values if value > 0)
     most = max(values)
@@ -150,15 +147,13 @@ def log_axis(values: Collection[float]) -> list[float]:
 
 
 def spans_powers(values: Iterable[float], powers: int = 2) -> bool:
-    """Return whether values that are not zero differ by more than so many powers of ten."""
+    """Return whether non-zero values span more than this many powers of ten."""
     positive = [value for value in values if value > 0]
     return bool(positive) and max(positive) > 10**powers * min(positive)
 
 
 def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
-    """Return a tick with the label of every bin, or of every n-th where there are more than
-    `most`.
-    """
+    """Return a tick for every bin, or for every n-th if there are more than `most`."""
     every = max(ceil(len(bins) / most), 1)
     ticks = []
     for number, point in enumerate(bins):
@@ -199,9 +194,7 @@ def _hit(
     height: float,
     marks: Iterable[SafeString] = (),
 ) -> SafeString:
-    """Return the marks of a bin under an area of the whole height,
-    which has the title and the link.
-    """
+    """Return the marks of a bin under a full-height area, which has the title and the link."""
     x = per_cent(100 * number / count)
     width = per_cent(100 / count)
     area = format_html('<rect class="hit" x="{}%" width="{}%" height="{}"/>', x, width, height)
@@ -268,7 +261,7 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
 def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
     """Return the marks of the axis.
 
-    On a phone at most five labels stay, evenly spaced, none cut at the end.
+    A phone shows at most five labels, evenly spaced and none of them cut at the end.
     """
     major = [tick for tick in ticks if not tick.is_minor and tick.at <= 0.84 * count]
     on_phone = major[:: max(ceil(len(major) / 5), 1)]
@@ -339,7 +332,7 @@ def _figure(drawn: Iterable[str], height: int, sentence: str, table: str) -> Saf
 
 
 def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> SafeString:
-    """Return the figures of a chart as a table that opens."""
+    """Return the figures of a chart as a collapsed table."""
     columns = [*names, rate] if rate else names
     head = format_html_join("", '<th scope="col" class="n">{}</th>', ((name,) for name in columns))
     rows = []

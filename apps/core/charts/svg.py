@@ -1,4 +1,4 @@
-"""How marks are written: numbers, shares of a width, links with titles."""
+"""Format parts of SVG: numbers, shares of a width, links with titles."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from django.utils.safestring import SafeString
 
 
 def short_number(value: float) -> str:
-    """`1.5`, `320`, `4k`, `1.2M`: for the scale of an axis."""
+    """Format a number for an axis: `1.5`, `320`, `4k`, `1.2M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= 10 * size or (value >= size and unit != "k"):
             return f"{value / size:.1f}".removesuffix(".0") + unit
@@ -27,8 +27,9 @@ def per_cent(value: float) -> str:
 
 
 def role(drawn: Iterable[str]) -> str:
-    """Return the ARIA role of a drawing: an image has no parts,
-    so a drawing with links is a group.
+    """Return the ARIA role of a drawing.
+
+    An image has no parts, so a drawing with links is a group.
     """
     return "group" if any("<a " in element for element in drawn) else "img"
 

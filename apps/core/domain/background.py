@@ -1,4 +1,4 @@
-"""Starting background tasks from domain functions."""
+"""Enqueue background tasks from domain functions."""
 
 from functools import cache
 from typing import Any
@@ -10,11 +10,11 @@ from django.utils.module_loading import autodiscover_modules
 def enqueue(
     task: str, *, countdown: float = 0, queue: str = "", most_waiting: int = 0, **arguments: Any
 ) -> None:
-    """Send the task of this name on commit of the current transaction,
-    to its own queue or to `queue`.
+    """Enqueue the task of this name when the current transaction commits.
 
-    With `most_waiting`, no message is sent where so many wait in `queue` already. A message may be
-    lost, for example without a broker: all work has a row with its state, and beat sends it again.
+    The message goes to the task's own queue or to `queue`. With `most_waiting`, nothing is sent if
+    that many messages wait in `queue` already. A message may be lost, for example without a broker:
+    all work has a row with its state, and beat enqueues it again.
     """
 
     def send() -> None:
@@ -31,8 +31,9 @@ def enqueue(
 
 @cache
 def celery_app() -> Any:
-    """Return the Celery application, which knows the tasks of all apps; loaded late,
-    as only senders need it.
+    """Return the Celery application with the tasks of all apps.
+
+    It is imported late, because only senders need it.
     """
     from opsportal.celery import app
 

@@ -1,7 +1,8 @@
-"""Runs functions over untrusted text in other processes, which are killed when they take too long.
+"""Run functions over untrusted text in separate processes, which are killed on a timeout.
 
-For what no one can bound in advance, such as a lexer or an alignment: a thread cannot be stopped,
-and a regular expression that backtracks holds the interpreter, and so every thread of a web worker.
+This is for functions whose time cannot be bounded in advance, such as a lexer or an alignment. A
+thread cannot be stopped, and a backtracking regular expression holds the interpreter lock and so
+blocks every thread of a web worker.
 """
 
 import atexit
@@ -23,21 +24,22 @@ PROCESSES = 2
 MEMORY_BYTES = 512 * 1024 * 1024
 START_SECONDS = 20.0
 _PROGRAM = "import sys; from apps.core.domain.bounded import serve; serve(*map(int, sys.argv[1:]))"
-_LONGEST_SECONDS = 30  # a call ends by itself after this, where the caller was killed
+# A call ends by itself after this time if the caller was killed.
+_LONGEST_SECONDS = 30
 
 
 class BudgetExceeded(Exception):
-    """The function took too long, needed too much memory or failed."""
+    """The function took too long, needed too much memory, or failed."""
 
 
 class PoolBusy(BudgetExceeded):
-    """All processes were busy: the function did not begin."""
+    """All processes were busy, so the function was not called."""
 
 
 class BoundedPool:
-    """Up to `PROCESSES` processes, each started when it is needed and kept.
+    """A pool of up to `PROCESSES` processes, started on demand and kept.
 
-    Safe for threads, and after a fork.
+    It is thread-safe and can be used after a fork.
     """
 
     def __init__(self) -> None:
@@ -45,18 +47,19 @@ class BoundedPool:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Kill the processes that wait for work, if this process started them."""
+        """Kill the idle processes, if this process started them."""
         if self._owner == os.getpid():
             while self._idle:
                 self._idle.pop().kill()
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
-        """Return what the module-level `function` returns for these picklable arguments.
+        """Call a module-level `function` with picklable arguments and return its result.
 
-        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The
+        Raises `BudgetExceeded`, and `PoolBusy` if no process was free within these seconds. The
         function's module must be importable without Django's settings.
         """
-        if self._owner != os.getpid():  # the processes belong to the one that forked us
+        # After a fork, the processes belong to the parent.
+        if self._owner != os.getpid():
             self._reset()
         if not self._free.acquire(timeout=seconds):
             raise PoolBusy("all processes are busy")
@@ -81,7 +84,7 @@ class BoundedPool:
 
 
 class _Process:
-    """A fresh interpreter with few variables and files, which answers one question at a time."""
+    """A new interpreter with few variables and files, which handles one call at a time."""
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
@@ -100,9 +103,9 @@ class _Process:
         self._started = False
 
     def call(self, function: object, arguments: object, seconds: float) -> Any:
-        """Raises `BudgetExceeded`.
+        """Call a function and return its result. Raises `BudgetExceeded`.
 
-        To start the interpreter and to import the function is not part of the budget.
+        Starting the interpreter and importing the function do not count as time.
         """
         try:
             if not self._started:
@@ -130,7 +133,7 @@ POOL = BoundedPool()
 
 
 def serve(descriptor: int, memory_bytes: int) -> None:
-    """Answer the questions of a pool, until it has gone."""
+    """Handle the calls of a pool until the pool closes the connection."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     connection = Connection(descriptor)
     connection.send(None)
@@ -142,7 +145,8 @@ def serve(descriptor: int, memory_bytes: int) -> None:
             signal.alarm(_LONGEST_SECONDS)
             try:
                 answer = function(*arguments)
-            except Exception as error:  # the caller has a plain result instead
+            except Exception as error:
+                # Pass any error on to the caller.
                 answer = BudgetExceeded(f"{type(error).__name__}: {error}"[:500])
             signal.alarm(0)
             connection.send(answer)

@@ -1,4 +1,4 @@
-"""Writes many rows by COPY, much faster than the ORM."""
+"""Write many rows with COPY, much faster than with the ORM."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -11,10 +11,9 @@ from psycopg import Cursor
 def copy_rows(
     model: type[models.Model], columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
 ) -> None:
-    """Insert rows, given by their values in `columns`;
-    any other column gets the default of its field.
+    """Insert rows, given by their values in `columns`; other columns get the field's default.
 
-    Raises `IntegrityError` where a row is there already.
+    Raises `IntegrityError` if a row exists already.
     """
     by_column = {field.column: field for field in model._meta.concrete_fields}
     others = []
@@ -35,9 +34,7 @@ def copy_rows(
 
 
 def copy_objects(objects: Sequence[models.Model]) -> None:
-    """Insert unsaved objects of one model, of which nothing is read back:
-    their primary keys stay unknown.
-    """
+    """Insert unsaved objects of one model without setting their primary keys."""
     if objects:
         model = type(objects[0])
         fields = [field for field in model._meta.concrete_fields if not field.primary_key]
@@ -46,11 +43,12 @@ def copy_objects(objects: Sequence[models.Model]) -> None:
 
 
 def next_keys(model: type[models.Model], count: int) -> list[int]:
-    """Take the primary keys of `count` rows to be copied."""
+    """Reserve the primary keys of `count` rows to be copied."""
     table = model._meta.db_table
     column = model._meta.pk.column if model._meta.pk else ""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])  # not once a key
+        # Look up the sequence once, not for every key.
+        cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])
         (sequence,) = cursor.fetchone()
         cursor.execute(
             "SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, count]
@@ -65,11 +63,10 @@ def rows_where_any(
     values: Sequence[Any],
     **also: Any,
 ) -> list[tuple[Any, ...]]:
-    """Return columns of the rows with one of `values` in `column`, sent as one array;
-    and with `also` in others.
+    """Return columns of the rows with one of `values` in `column`, and equal to `also` elsewhere.
 
-    Uses PostgreSQL's binary format, which Django's cursors cannot: they convert bytes to text and
-    back.
+    The values are sent as one array in PostgreSQL's binary format. Django's cursors cannot use it:
+    they convert bytes to text and back.
     """
     conditions = "".join(f' AND "{name}" = %b' for name in also)
     selected = ", ".join(f'"{name}"' for name in columns)

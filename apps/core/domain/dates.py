@@ -1,4 +1,4 @@
-"""The dates that users may enter: sums of them with any period that is asked for stay dates."""
+"""The range of dates that users may enter: adding any period to them never overflows."""
 
 from datetime import date
 
@@ -8,5 +8,5 @@ OUT_OF_RANGE = f"Use a date from {FIRST_YEAR} to {LAST_YEAR}."
 
 
 def in_range(day: date) -> bool:
-    """Return whether a date or time is in the years that users may enter."""
+    """Return whether a date or time is within the years that users may enter."""
     return FIRST_YEAR <= day.year <= LAST_YEAR

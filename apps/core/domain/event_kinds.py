@@ -1,6 +1,6 @@
-"""Kinds of events: their wording and who is notified.
+"""Kinds of events: their wording and their audiences.
 
-Each app declares its kinds in its `events.py`.
+Every app declares its kinds in its `events.py`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
 
-#: The people who work on a request in its experiment.
+#: The people of an experiment who work on a request.
 TEAM = (Audience.REQUESTER, Audience.LIAISONS)
 
 
@@ -17,8 +17,8 @@ TEAM = (Audience.REQUESTER, Audience.LIAISONS)
 class EventKind:
     """One kind of event.
 
-    `did` follows the actor in a timeline (`okafor approved the request`); `{old}`, `{new}` and keys
-    of the event's data are filled in. `words` follow the target in a notification or feed
+    `did` follows the actor in a timeline (`okafor approved the request`), with `{old}`, `{new}` and
+    keys of the event's data filled in. `words` follow the target in a notification or feed
     (`NOVA-0219 was approved`); `words_for` replaces them by type of target. `notifies` maps
     audiences to groups; `mentions` is the key of usernames in the data.
     """
@@ -39,7 +39,7 @@ _kinds: dict[str, EventKind] = {}
 
 
 def declare(*kinds: EventKind) -> None:
-    """Register kinds. Raises `ValueError` for a name that is taken."""
+    """Register kinds. Raises `ValueError` for a duplicate name."""
     for kind in kinds:
         if kind.name in _kinds:
             raise ValueError(f"two kinds of events are named {kind.name}")
@@ -47,7 +47,10 @@ def declare(*kinds: EventKind) -> None:
 
 
 def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:
-    """Notify these audiences and the watchers as `group`; `approvers=…` etc. override it."""
+    """Notify these audiences and the watchers as `group`; keywords are exceptions.
+
+    An example of a keyword is `approvers`.
+    """
     return dict.fromkeys([*audiences, Audience.WATCHERS], group) | {
         Audience(name): other for name, other in others.items()
     }
@@ -62,12 +65,15 @@ def kind_named(name: str) -> EventKind:
 
 
 def declared_kinds() -> list[EventKind]:
-    """Return all kinds, by name."""
+    """Return all kinds, sorted by name."""
     return [_kinds[name] for name in sorted(_kinds)]
 
 
 def kind_of(event: Event) -> EventKind:
-    """Return the kind of an event; if its app is no longer installed, one worded by its name."""
+    """Return the kind of an event.
+
+    If its app is no longer installed, return a kind worded by its name.
+    """
     if event.kind in _kinds:
         return _kinds[event.kind]
     name = event.kind.partition(".")[2].replace("_", " ").replace(".", " ")
@@ -92,7 +98,7 @@ def what_was_done(event: Event) -> str:
 
 
 class _Values(dict[str, object]):
-    """Data of an event; a missing value is a dash."""
+    """Data of an event; a missing value is shown as a dash."""
 
     def __missing__(self, name: str) -> str:
         return "–"

@@ -1,4 +1,4 @@
-"""Publishing and reading events."""
+"""Publish and read events."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ def events_of(target: models.Model) -> QuerySet[Event]:
 
 
 def target_of(event: Event) -> Any:
-    """Return the object that an event is about; None if it is gone."""
+    """Return the object that an event is about; None if it was deleted."""
     return apps.get_model(event.target_type)._base_manager.filter(pk=event.target_id).first()
 
 
@@ -37,10 +37,10 @@ def publish(
     reason: str = "",
     data: dict[str, Any] | None = None,
 ) -> Event:
-    """Write one event, with a delivery for each subscriber of its kind,
-    in the caller's transaction.
+    """Write one event and its deliveries, in the caller's transaction.
 
-    `by` is a user or the name of a part of the portal. Raises `UndeclaredEvent`.
+    There is one delivery for each subscriber of the kind. `by` is a user or the name of a
+    component. Raises `UndeclaredEvent`.
     """
     event = new_event(
         kind=kind, target=target, by=by, at=at, old=old, new=new, reason=reason, data=data
@@ -50,9 +50,7 @@ def publish(
 
 
 def publish_all(*, events: Sequence[Event]) -> None:
-    """Write many new events with their deliveries, in the caller's transaction,
-    in two statements.
-    """
+    """Write new events and their deliveries in two statements, in the caller's transaction."""
     Event.objects.bulk_create(events)
     create_deliveries(events=events)
 
@@ -68,7 +66,7 @@ def new_event(
     reason: str = "",
     data: dict[str, Any] | None = None,
 ) -> Event:
-    """Return an event that is not written yet, for `publish_all`. Raises `UndeclaredEvent`."""
+    """Return an unsaved event for `publish_all`. Raises `UndeclaredEvent`."""
     kind_named(kind)
     return Event(
         kind=kind,

@@ -1,9 +1,9 @@
-"""Run regular expressions that users wrote: in processes that are killed after a budget,
-one per user at a time.
+"""Run regular expressions written by users, with a time budget and one at a time per user.
 
-RE2 takes linear time, but an expression of 50 characters can have thousands of states, and then a
-megabyte takes a minute. So only functions of modules that need no settings compile one that was not
-reviewed, and pages call them here.
+They run in processes that are killed when the budget is used up. RE2 takes linear time, but an
+expression of 50 characters can have thousands of states, and then a megabyte takes a minute.
+Therefore only modules that need no settings compile unreviewed expressions, and pages call them
+through this module.
 """
 
 import time
@@ -17,29 +17,30 @@ from apps.core.errors import DomainError
 
 T = TypeVar("T")
 
-#: Processes of their own: a costly expression takes none from what makes pages.
+#: A separate pool: a costly expression must not delay the rendering of pages.
 POOL = BoundedPool()
-#: So long a user's expression waits for a process.
+#: How long an expression waits for a free process.
 WAIT_SECONDS = 1.0
 _POOL_BUSY = "Too many regular expressions are running. Try again in a moment."
 _USER_LOCK = 4_716_041
 
 
 class TooCostly(DomainError):
-    """An expression had no result within its budget, or could not begin;
-    the message says what to do.
+    """An expression had no result within its budget or could not start.
+
+    The message says what to do.
     """
 
 
 class ExpressionRun:
-    """Calls of functions in the pool that share one budget of time."""
+    """Calls in the pool that share one time budget."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what a module-level function returns for picklable arguments.
+        """Call a module-level function with picklable arguments and return its result.
 
         Raises `TooCostly`.
         """
@@ -58,10 +59,10 @@ class ExpressionRun:
 
 @contextmanager
 def expression_run(user_id: int | None, *, seconds: float) -> Iterator[ExpressionRun]:
-    """Give a user's expressions a budget, which begins when a process is ready. Raises `TooCostly`.
+    """Give a user's expressions a time budget, which starts when a process is ready.
 
-    A user who has another run is refused at once, so that waiting takes no thread. Without a user
-    (commands and the portal itself) runs are not limited to one.
+    Raises `TooCostly`, at once if the user has another run, so that no thread waits. Runs without a
+    user (commands and the portal itself) are not limited to one.
     """
     with ExitStack() as stack:
         if user_id is not None and not stack.enter_context(exclusive_lock(_USER_LOCK, user_id)):
@@ -76,4 +77,4 @@ def expression_run(user_id: int | None, *, seconds: float) -> Iterator[Expressio
 
 
 def _start() -> None:
-    """Do nothing: the process is there then."""
+    """Do nothing: after this call the process has started."""

@@ -1,4 +1,4 @@
-"""Health of the database, the queue and the portal's own processes."""
+"""Health of the database, the queue and the portal's processes."""
 
 import threading
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from apps.core.models import Heartbeat
 
 #: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
-#: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a
-#: worker takes.
+#: Names of heartbeats, or prefixes of them. A worker beats `QUEUE` when it receives a message from
+#: beat.
 BEAT = "beat"
 QUEUE = "queue"
 WORKER = "worker "
 CAPTURE = "capture "
-#: Set once this process has seen that the schema fits. A later migration is followed by a restart.
+#: Set once this process has seen that the schema matches. A later migration needs a restart anyway.
 _schema_fits = threading.Event()
 
 
 @dataclass(frozen=True)
 class Check:
-    """A component of the portal and whether it is ok."""
+    """A component of the portal, and whether it is healthy."""
 
     name: str
     ok: bool
@@ -35,18 +35,18 @@ class Check:
 
 
 def readiness() -> list[Check]:
-    """Look at what this process needs to serve: database, schema, queue.
+    """Check what this process needs to serve requests: database, schema, queue.
 
-    A failure is a check that is not ok.
+    A failure is a check that is not ok; nothing is raised.
     """
     return [_database(), _schema(), _queue()]
 
 
 def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
-    """Look at all processes of the portal, by their heartbeats.
+    """Check all processes of the portal by their heartbeats.
 
-    For pages, the queue is not asked, but known by the messages that it carries from beat to a
-    worker.
+    Pages do not query the queue; its health follows from the messages that it carries from beat to
+    a worker.
     """
     if not (database := _database()).ok:
         return [database]
@@ -60,17 +60,19 @@ def _database() -> Check:
     try:
         with connection.cursor() as cursor:
             cursor.execute("select 1")
-    except Exception as error:  # any failure of the driver means: not ready
+    except Exception as error:
+        # Any error of the driver means that it is not ready.
         return Check("database", ok=False, detail=type(error).__name__)
     return Check("database", ok=True, detail="ok")
 
 
 def _schema() -> Check:
-    """Compare the schema with the models. A schema that fits is not compared again."""
+    """Compare the schema with the models, until it matched once."""
     if not _schema_fits.is_set():
         try:
             faults = find_faults(database=DEFAULT_DB_ALIAS)
-        except Exception as error:  # any failure of the driver means: not ready
+        except Exception as error:
+            # Any error of the driver means that it is not ready.
             return Check("schema", ok=False, detail=type(error).__name__)
         if faults:
             return Check("schema", ok=False, detail=summarise(faults))
@@ -82,14 +84,16 @@ def _queue() -> Check:
     try:
         cache.set("readyz", "1", timeout=5)
         answers = cache.get("readyz") == "1"
-    except Exception as error:  # any failure of the driver means: not ready
+    except Exception as error:
+        # Any error of the driver means that it is not ready.
         return Check("queue", ok=False, detail=type(error).__name__)
     return Check("queue", ok=answers, detail="ok" if answers else "does not store values")
 
 
 def _carried(hearts: Mapping[str, Heartbeat], at: datetime) -> Check:
-    """Judge the queue by the last message; without beat and worker, none is carried,
-    and it may be well.
+    """Assess the queue by its last message.
+
+    Without beat or a worker no message is carried, so the queue itself may be healthy.
     """
     heart = hearts.get(QUEUE)
     if heart:
@@ -147,13 +151,14 @@ def _age(heard: datetime, at: datetime) -> int:
 
 
 def beat_heart(*, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
-    """Record a heartbeat of the process `name`; `detail` shows on the health page."""
+    """Record a heartbeat of the process `name`; the health page shows `detail`."""
     Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": dict(detail or {})})
 
 
 def beat_capture(*, cluster: str, host: str, at: datetime, detail: Mapping[str, Any]) -> None:
-    """Record a heartbeat of the capture of a cluster on a host:
-    two hosts of one cluster are two processes.
+    """Record a heartbeat of the capture process of a cluster on a host.
+
+    Two hosts of one cluster count as two processes.
     """
     beat_heart(
         name=f"{CAPTURE}{cluster} on {host}",
@@ -163,5 +168,5 @@ def beat_capture(*, cluster: str, host: str, at: datetime, detail: Mapping[str, 
 
 
 def forget_heart(*, name: str) -> None:
-    """Forget a process that has stopped in good order."""
+    """Delete the heartbeat of a process that has stopped normally."""
     Heartbeat.objects.filter(name=name).delete()

@@ -1,12 +1,10 @@
-"""Characters that are not seen, or make text read as something else: control, direction,
-zero width, invisible.
-"""
+"""Characters that are invisible or make text misleading: control, direction, zero width."""
 
 import re
 import unicodedata
 from collections.abc import Callable
 
-# Tab and newline are layout. A lone surrogate is no character at all, and cannot be encoded.
+# Tab and newline are layout. A lone surrogate is not a character and cannot be encoded.
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -15,9 +13,9 @@ HIDDEN = re.compile(
 
 
 def mark_hidden(text: str, mark: Callable[[str, str], str] = "⟨{}⟩".format) -> str:
-    """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty.
+    """Replace each hidden character by `mark(code point, name)`, such as `U+202E`.
 
-    CRLF becomes LF.
+    The name may be empty. CRLF becomes LF.
     """
     marks: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Advisory locks of PostgreSQL: of a session, which end with the process, and of a transaction."""
+"""Advisory locks of PostgreSQL, held until the end of a session or of a transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +8,10 @@ from django.db import DatabaseError, connection
 
 @contextmanager
 def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
-    """Try to take the lock of this number and key for this database session;
-    yield whether it was free.
+    """Try to take the lock of this number and key for this session; yield whether that succeeded.
 
-    Where it cannot be given back, as in a transaction that failed, the session ends, and the lock
-    with it.
+    If the lock cannot be released, as in a failed transaction, the session is closed, which
+    releases it.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
@@ -29,23 +28,22 @@ def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
 
 
 def lock_for_this_transaction(name: str) -> None:
-    """Wait until no other transaction holds the lock of this name,
-    and hold it until this one ends.
-    """
+    """Wait for the lock of this name, and hold it until this transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [name])
 
 
 def is_locked_for_this_transaction(name: str) -> bool:
-    """Hold the lock of this name until this transaction ends, unless another one holds it."""
+    """Try to take the lock of this name until this transaction ends; return the success."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
         return bool(cursor.fetchone()[0])
 
 
 def share_lock_for_this_transaction(name: str) -> None:
-    """Hold the lock of this name together with others that share it:
-    who takes it alone waits for all of them.
+    """Hold the lock of this name together with other sharers until this transaction ends.
+
+    A transaction that wants it exclusively waits for all sharers.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtext(%s))", [name])

@@ -1,4 +1,4 @@
-"""Keeps secret URLs out of logs: those of Atom feeds and of links for a new password."""
+"""Keep secret URLs out of logs: Atom feeds and links to set a password."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ def redact(text: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Redacts whole lines, with paths in messages and in tracebacks."""
+    """Redacts whole lines, including paths in messages and tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))

@@ -1,8 +1,7 @@
-"""Keeps secrets out of what is stored: values of variables that hold one become a keyed
-fingerprint.
+"""Keep secrets out of stored data by replacing them with keyed fingerprints.
 
-Two equal values have equal fingerprints, so that they can be compared; none can be turned back
-without the key.
+Equal values have equal fingerprints, so they can be compared. Without the key, a fingerprint cannot
+be reversed.
 """
 
 import hashlib
@@ -28,42 +27,47 @@ from apps.core.domain.secret_patterns import (
 
 Variable = tuple[bytes, bytes]
 
-_NAME = re.compile(rb"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `--export=NAME=value`
+# A name in a command line, such as both names in `--export=NAME=value`.
+_NAME = re.compile(rb"\b([A-Za-z_]\w*)=")
 _QUOTED_OR_WORD = re.compile(rb"""(?s)(["'])(.*?)\1|[^\s,;]+""")
 _PLAIN = re.compile(rb"[^\s,;=]++(?=[\s,;]|$)")
 _MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
-_SHORTEST_REPLACED = 8  # shorter values mean other things elsewhere
-_SHORTEST_PLAIN = 16  # the same of letters or digits alone, such as words and dates
-_MOST_COMPARED = 100_000_000  # secrets by bytes of a text: no job may keep capture busy
+# Shorter values mean other things elsewhere.
+_SHORTEST_REPLACED = 8
+# The same for values of only letters or only digits, such as words and dates.
+_SHORTEST_PLAIN = 16
+# Number of secrets times bytes of a text. The limit prevents one job from blocking capture.
+_MOST_COMPARED = 100_000_000
 _MOST_NAMES = 10_000
-_MOST_SECRETS = 200  # of one command line
+# Limit for one command line.
+_MOST_SECRETS = 200
 _LONGEST_KEPT_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One more thing to mask: variables whose name, or whose value,
-    a pattern in RE2's syntax finds.
-    """
+    """An additional rule: a pattern in RE2's syntax for names or values of variables to mask."""
 
     applies_to: Literal["name", "value"]
     pattern: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` where the pattern is none, or would mask everything."""
+        """Raise `ValueError` if the pattern is invalid or would mask everything."""
         try:
             pattern = re2.compile(self.pattern.encode(), latin_options())
         except re2.error as error:
             raise ValueError(
-                f"is no regular expression: {error.args[0].decode(errors='replace')}"
+                f"is not a regular expression: {error.args[0].decode(errors='replace')}"
             ) from error
         if pattern.search(b""):
-            raise ValueError("finds an empty text, and so everything")
+            raise ValueError("matches an empty text, and so everything")
 
 
 class Masker:
-    """Masks by the patterns above and `names`, a regular expression, unless that is empty;
-    and by `rules`.
+    """Masks secrets found by the built-in patterns, by `names` and by `rules`.
+
+    `names` is a regular expression for names of variables; "" turns it and the built-in patterns
+    off.
     """
 
     def __init__(self, *, names: str, key: bytes, rules: Sequence[Rule] = ()) -> None:
@@ -71,15 +75,13 @@ class Masker:
         self._rule_names = _compile([rule.pattern for rule in rules if rule.applies_to == "name"])
         self._rule_values = _compile([rule.pattern for rule in rules if rule.applies_to == "value"])
         self._key = hashlib.sha256(b"opsportal masking" + key).digest()
-        self._names_judged: dict[bytes, str] = {}
+        self._name_sources: dict[bytes, str] = {}
 
     def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
-        """Whether to look for secrets at all among `texts`,
-        which are `NAME=value` cut out of `environment`.
-        """
-        judged = self._names_judged
+        """Return whether the `NAME=value` entries of `environment` may contain secrets."""
+        sources = self._name_sources
         try:
-            suspects = [text for text in texts if judged[text.partition(b"=")[0]]]
+            suspects = [text for text in texts if sources[text.partition(b"=")[0]]]
         except KeyError:
             suspects = [text for text in texts if self._is_secret_name(text.partition(b"=")[0])]
         if suspects or self._rule_values is not None:
@@ -87,12 +89,12 @@ class Masker:
         return self._names is not None and SECRET_HINT.search(environment) is not None
 
     def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
-        """Return the variables with secrets masked, and the names of those that were."""
+        """Return the variables with secrets masked, and the names of the masked variables."""
         values = b"\0".join([value for _, value in variables])
         hinted = self._names is not None and SECRET_HINT.search(values) is not None
-        judged = self._names_judged
+        sources = self._name_sources
         try:
-            suspects = [index for index, (name, _) in enumerate(variables) if judged[name]]
+            suspects = [index for index, (name, _) in enumerate(variables) if sources[name]]
         except KeyError:
             suspects = [
                 index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)
@@ -133,8 +135,9 @@ class Masker:
     def _mask_parts(
         self, variables: Sequence[Variable], secret: Container[int]
     ) -> dict[int, bytes]:
-        """Return the other values in which names have secrets, such as those given by `--export`,
-        by their index.
+        """Return other values by index, with named secrets in them masked.
+
+        An example is `--export` in a command line.
         """
         parts = {}
         for index, (_, value) in enumerate(variables):
@@ -146,8 +149,9 @@ class Masker:
         return parts
 
     def mask_text(self, line: str) -> str:
-        """Return a command line or comment with its secrets masked,
-        known by the name before them or by their form.
+        """Return a command line or comment with its secrets masked.
+
+        Secrets are recognised by the name before them or by their form.
         """
         if not line:
             return line
@@ -158,8 +162,9 @@ class Masker:
         return masked.decode("utf-8", "surrogatepass")
 
     def _mask_named(self, line: bytes) -> bytes:
-        """Mask what stands after a name: one of the setting or of a rule as `NAME=value`,
-        others in any form.
+        """Mask the values after names.
+
+        Names of the setting or a rule must be followed by `=`; built-in names may have any form.
         """
         line = self._mask_assignments(line)
         shown = []
@@ -170,8 +175,9 @@ class Masker:
         return b"".join((*shown, line[position:]))
 
     def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
-        """Mask what a pattern finds; after many matches the rest of the line,
-        as each search copies all of it.
+        """Mask the matches of a pattern.
+
+        After many matches the rest of the line is masked, because every search copies all of it.
         """
         shown = []
         end = 0
@@ -183,8 +189,9 @@ class Masker:
         return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
 
     def _mask_assignments(self, line: bytes) -> bytes:
-        """Mask what is given to names: to its closing quote, else to the next blank,
-        comma or semicolon.
+        """Mask values assigned to names.
+
+        A value ends at its closing quote, or at a blank, comma or semicolon.
         """
         shown = []
         end = 0
@@ -204,7 +211,7 @@ class Masker:
         return b"".join((*shown, line[end:]))
 
     def fingerprint(self, value: bytes) -> bytes:
-        """Return what stands for `value` where it would be stored."""
+        """Return the fingerprint that is stored in place of `value`."""
         digest = hmac.new(self._key, value, hashlib.sha256).hexdigest()[:16]
         return f"<masked:{digest}>".encode()
 
@@ -219,13 +226,14 @@ class Masker:
         return self._rule_values is not None and self._rule_values.search(value) is not None
 
     def _is_secret_name(self, name: bytes) -> str:
-        """Return what marks a name as secret: a `rule`, which holds for any value, or the setting,
-        `name`; or "".
+        """Return why a name is secret: a `rule`, the setting `name`, or "".
+
+        A rule holds for any value.
         """
-        if (known := self._names_judged.get(name)) is not None:
+        if (known := self._name_sources.get(name)) is not None:
             return known
-        if len(self._names_judged) >= _MOST_NAMES:
-            self._names_judged = {}
+        if len(self._name_sources) >= _MOST_NAMES:
+            self._name_sources = {}
         decoded = text(name)
         source = ""
         if self._rule_names is not None and self._rule_names.search(decoded.encode()):
@@ -233,13 +241,14 @@ class Masker:
         elif self._names and self._names.search(decoded) and not HARMLESS_NAMES.search(decoded):
             source = "name"
         if len(name) <= _LONGEST_KEPT_NAME:
-            self._names_judged[name] = source
+            self._name_sources[name] = source
         return source
 
 
 def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
-    """Return the values that were masked, with what stands for them: a fingerprint,
-    or a text with some.
+    """Return the values that were masked with their replacements.
+
+    A replacement is a fingerprint or a text that contains fingerprints.
     """
     pairs = zip(before, after, strict=True)
     secrets = {}
@@ -250,11 +259,10 @@ def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[by
 
 
 def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
-    """Return a content with secrets replaced by their substitutes,
-    unless they are too short or plain.
+    """Replace secrets in a content, unless they are too short or too plain.
 
-    The longest first, as one may contain another. If there are more secrets than can be searched in
-    time, the shortest stay.
+    The longest come first, because one may contain another. If there are more secrets than can be
+    searched in time, the shortest are kept.
     """
     long_enough = [value for value in secrets if len(value) >= _shortest(value)]
     longest_first = sorted(long_enough, key=len, reverse=True)
@@ -277,10 +285,10 @@ def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
 
 
 def text(raw: bytes) -> str:
-    """Return bytes as text that any store takes; what is no UTF-8 shows as `\\xNN`."""
+    """Return bytes as text that any store accepts; invalid UTF-8 is shown as `\\xNN`."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 def value_of(variables: Iterable[Variable], name: bytes) -> str:
-    """Return the value of a variable as text, or an empty one."""
+    """Return the value of a variable as text; "" if it is not set."""
     return next((text(value) for key, value in variables if key == name), "")

@@ -1,4 +1,4 @@
-"""Keyset pagination: no count, and as fast at the end as at the start."""
+"""Keyset pagination: without a count, and equally fast on every page."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class Page(Generic[M]):
-    """Rows, and the queries (`after=…`, filters kept) of the next and the first page.
+    """Rows, and the query strings of the next and the first page, with filters kept.
 
     `stopped_at` is the time of the last row examined if the search was cut short.
     """
@@ -34,8 +34,9 @@ class Page(Generic[M]):
 
 @dataclass(frozen=True)
 class Found(Generic[M]):
-    """Rows in order; `stopped_at` is time and key of the last row examined if the search was cut
-    short.
+    """Rows in order.
+
+    `stopped_at` has time and key of the last row examined if the search was cut short.
     """
 
     rows: list[M]
@@ -53,10 +54,10 @@ def newest_first(
     size: int = 50,
     find: Find[M] | None = None,
 ) -> Page[M]:
-    """Return the page of `rows` after `query["after"]`,
-    newest first by the non-null time field `by`.
+    """Return the page of `rows` after `query["after"]`, newest first by a non-null time field.
 
-    An unreadable `after` gives the first page. `find` returns the first so many rows of a queryset.
+    An invalid `after` returns the first page. `find` returns the first matching rows of a queryset,
+    up to a number.
     """
     return in_order(rows, by=f"-{by}", query=query, size=size, find=find)
 
@@ -69,16 +70,16 @@ def in_order(
     size: int = 50,
     find: Find[M] | None = None,
 ) -> Page[M]:
-    """Return a page in the order of any non-null field or annotation `by`, `-by` for descending.
+    """Return a page ordered by any non-null field or annotation `by`; `-by` for descending.
 
-    The field has dates, times, numbers or text. Of equal values, the row created last comes first.
+    The field has dates, times, numbers or text. Among equal values, the newest row comes first.
     """
     sign, by = ("-", by[1:]) if by.startswith("-") else ("", by)
     mark = _read(query.get("after", ""), rows, by)
     if mark is not None:
         at, pk = mark
         beyond = "lt" if sign else "gt"
-        # The first condition is redundant, but an index can use it.
+        # The first condition is redundant, but lets PostgreSQL use an index.
         rows = rows.filter(
             Q(**{f"{by}__{beyond}e": at}),
             Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}),
@@ -102,8 +103,9 @@ def in_order(
 
 
 def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:
-    """Return the query string with these parameters, empty ones left out;
-    the page's place (`after`) is dropped.
+    """Return the query string with these parameters changed; empty ones are removed.
+
+    The position `after` is removed too.
     """
     changed = query.copy()
     changed.pop("after", None)

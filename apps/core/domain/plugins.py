@@ -1,4 +1,4 @@
-"""One registry for every kind of plugin: built-ins by dotted path, third parties by entry point."""
+"""A registry for all kinds of plugins: built-ins by dotted path, others by entry point."""
 
 import inspect
 import logging
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Every registry of the process, for the health page and the system check.
+#: All registries of the process, for the health page and the system check.
 REGISTRIES: list["Registry[object]"] = []
 
 
 class UnknownPlugin(LookupError):
-    """The plugin is missing or broken; the message says which and lists the known names."""
+    """The plugin is missing or broken; the message names it and lists the known ones."""
 
 
 def first_paragraph(function: Callable[..., object]) -> str:
@@ -36,7 +36,7 @@ def entry_points(group: str) -> EntryPoints:
 
 @cache
 def _installed() -> Any:
-    # Reading them takes as long for one group as for all of them.
+    # Reading the metadata takes as long for one group as for all of them.
     return metadata.entry_points()
 
 
@@ -44,7 +44,7 @@ def _installed() -> Any:
 class Registry(Generic[T]):
     """Plugins of one kind by name, imported on first use.
 
-    A duplicate or broken plugin is reported in `problems` and never fatal.
+    A duplicate or broken plugin is reported in `problems` and is never fatal.
     """
 
     group: str
@@ -60,7 +60,7 @@ class Registry(Generic[T]):
         for entry in sorted(entry_points(group=self.group), key=lambda e: (e.name, e.value)):
             if entry.name in by_name:
                 self.problems[entry.name] = (
-                    f"{entry.value} repeats the name of {by_name[entry.name].value}: left out"
+                    f"{entry.value} has the same name as {by_name[entry.name].value}: ignored"
                 )
                 log.error("plugin %s of %s: %s", entry.name, self.group, self.problems[entry.name])
             else:
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
         return by_name
 
     def names(self) -> list[str]:
-        """Return the names of all plugins, broken ones included."""
+        """Return the names of all plugins, including broken ones."""
         return sorted(self._found)
 
     def get(self, name: str) -> T:
@@ -82,15 +82,14 @@ class Registry(Generic[T]):
             module, _, attribute = entry.value.partition(":")
             plugin: T = getattr(import_module(module), attribute)
             return plugin
-        except Exception as error:  # a plugin may raise anything on import
+        except Exception as error:
+            # A plugin may raise anything on import.
             self.problems[name] = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
             log.exception("plugin %s of %s cannot be loaded", name, self.group)
             raise UnknownPlugin(self.problems[name]) from error
 
     def working(self) -> dict[str, T]:
-        """Load every plugin and return those that work: built-in ones in their order,
-        then third parties' by name.
-        """
+        """Load every plugin and return those that work: built-ins in order, then others by name."""
         loaded = {}
         for name in self._found:
             with suppress(UnknownPlugin):

@@ -1,12 +1,10 @@
-"""Parsing and formatting of sizes, durations and counts: without loss for fields,
-rounded for reading.
-"""
+"""Parse and format sizes, durations and counts: without loss for fields, rounded for reading."""
 
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-#: Sizes are shown in these units only.
+#: The units in which sizes are shown.
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _BYTE_UNITS = {
     **{unit.lower(): factor for unit, factor in _BYTES.items()},
@@ -21,7 +19,7 @@ _TIME_UNITS = {
     **dict.fromkeys(("sec", "second", "seconds"), 1),
 }
 _SHOWN_SECONDS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-#: From here on durations are shown in days.
+#: Longer durations are shown in days.
 _DAYS_FROM = 2 * 86_400
 _COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
@@ -30,7 +28,7 @@ _CLOCK = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _HOURS_AND_MINUTES = re.compile(r"(\d{1,4})\s*h\s*(\d{1,2})", re.ASCII)
 _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
 
-#: Longer text is no quantity; patterns never see it.
+#: Longer text is rejected before any pattern sees it.
 MAX_LENGTH = 100
 
 SIZE_HELP = "Enter a size with its unit, such as 4 GB or 3900 MB."
@@ -39,9 +37,9 @@ COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
 
 
 def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
-    """Return the sum of at most this many parts, such as `1 h 30 min`.
+    """Return the sum of up to `most` parts, such as `1 h 30 min`.
 
-    Raises `ValueError` with the refusal.
+    Raises `ValueError` with the message `refusal`.
     """
     parts = list(_PART.finditer(text)) if len(text) <= MAX_LENGTH else []
     factors = [units.get(part[2].lower()) for part in parts]
@@ -61,7 +59,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(count: int) -> str:
-    """Format bytes so that `parse_size` reads the same number: `3.9 GB`, `4.294967296 GB`."""
+    """Format bytes so that `parse_size` returns the same number: `3.9 GB`, `4.294967296 GB`."""
     unit = next((unit for unit, factor in reversed(_BYTES.items()) if count >= factor), "B")
     return f"{_plain(Decimal(count) / _BYTES[unit])} {unit}"
 
@@ -99,8 +97,9 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Format seconds so that `parse_duration` reads the same number: `2 h 07 min`, `36 h`,
-    `2 days 12 h`.
+    """Format seconds so that `parse_duration` returns the same number.
+
+    For example `2 h 07 min`, `36 h`, `2 days 12 h`.
     """
     parts: list[str] = []
     for unit, factor in _SHOWN_SECONDS[seconds < _DAYS_FROM :]:

@@ -1,5 +1,6 @@
-"""Quotas: how much a user, a token or an experiment may store in an hour or a day,
-counted in the cache.
+"""Quotas on what a user, a token or an experiment may store per hour or day.
+
+Amounts are counted in the cache.
 """
 
 import logging
@@ -15,22 +16,22 @@ log = logging.getLogger(__name__)
 MINUTE = 60
 HOUR = 3_600
 DAY = 86_400
-#: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call
-#: many seconds.
+#: Nothing is counted for this long after the cache failed: a hanging cache costs each call many
+#: seconds.
 PAUSE_SECONDS = 30
 
 
 class _Pause:
-    """Until when this process does not count, by its monotonic clock."""
+    """When this process resumes counting, on its monotonic clock."""
 
     until = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """An amount per period of `seconds`, which begins with the minute, hour or day of UTC.
+    """An amount per period of `seconds`, aligned to minutes, hours or days in UTC.
 
-    If the cache fails, nothing is counted for `PAUSE_SECONDS`, and so nothing refused.
+    If the cache fails, nothing is counted or refused for `PAUSE_SECONDS`.
     """
 
     name: str
@@ -38,9 +39,7 @@ class Quota:
     seconds: int
 
     def add(self, owner: object, amount: int, *, at: datetime) -> int:
-        """Count an amount of an owner, 0 to ask only; return how much the owner has used in this
-        period.
-        """
+        """Add an amount (0 to only query), and return how much the owner used in this period."""
         if time.monotonic() < _Pause.until:
             return 0
 
@@ -48,13 +47,14 @@ class Quota:
         try:
             cache.add(key, 0, timeout=self.seconds)
             return int(cache.incr(key, amount))
-        except Exception:  # any failure of the cache's driver
+        except Exception:
+            # Any error of the cache's driver.
             _Pause.until = time.monotonic() + PAUSE_SECONDS
             log.exception("cannot count %s; no quota is counted for %d s", self.name, PAUSE_SECONDS)
             return 0
 
     def ends_at(self, at: datetime) -> datetime:
-        """Return when the next period begins."""
+        """Return the start of the next period."""
         return datetime.fromtimestamp((self._period(at) + 1) * self.seconds, UTC)
 
     def wait_seconds(self, at: datetime) -> float:
@@ -62,7 +62,7 @@ class Quota:
         return (self.ends_at(at) - at).total_seconds()
 
     def refusal(self, message: str, *, at: datetime) -> LimitReached:
-        """Return the error that says what is used up, and until when."""
+        """Return the error that says what is used up and when to retry."""
         end = self.ends_at(at)
         return LimitReached(
             f"{message} Try again after {end:%H:%M} UTC.", wait_seconds=self.wait_seconds(at)

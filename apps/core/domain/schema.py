@@ -1,4 +1,4 @@
-"""The schema of the database: its applied migrations, and how it differs from the models."""
+"""The schema of the database: applied migrations, and differences from the models."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +13,13 @@ from django.db.migrations.loader import MigrationLoader
 
 from opsportal.version import VERSION
 
-#: So many differences or migrations are named; the others are counted.
+#: Maximum differences or migrations that are listed; the others are counted.
 NAMED = 5
-#: Types that PostgreSQL reports by another name than Django uses.
+#: Types that PostgreSQL reports under another name than Django uses.
 ALIASES = {"time": "time without time zone", "varchar": "character varying"}
 
-# Columns, then the names of valid indexes and of constraints. A required column is one that every
-# insert must fill.
+# Columns, then names of valid indexes and of constraints. A required column must be set by every
+# insert.
 SCHEMA = """
 with tables as (
     select oid, relname from pg_class
@@ -41,7 +41,7 @@ from tables join pg_constraint on conrelid = tables.oid
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the database; a required one has neither NULL nor a default."""
+    """A column of the database. A required column has neither NULL nor a default."""
 
     type: str
     is_nullable: bool
@@ -50,9 +50,7 @@ class Column:
 
 @dataclass
 class Table:
-    """A table of the database: its columns by name,
-    and the names of its indexes and constraints.
-    """
+    """A table of the database: columns by name, and the names of indexes and constraints."""
 
     columns: dict[str, Column] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
@@ -61,7 +59,7 @@ class Table:
 def find_refusal(*, database: str, prune: bool = False) -> str | None:
     """Return why this version cannot migrate the database, or None.
 
-    Unknown migrations can be pruned.
+    With `prune`, unknown migrations are accepted.
     """
     connection = connections[database]
     loader = MigrationLoader(connection)
@@ -89,15 +87,19 @@ def find_refusal(*, database: str, prune: bool = False) -> str | None:
 
 
 def _was_created_since_020(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the core's first migration is that of 0.2.0, which left this function."""
+    """Return whether the first migration of `core` is that of 0.2.0.
+
+    It created the function that is looked up here.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select to_regprocedure('opsportal_first_version()') is not null")
         return bool(cursor.fetchone()[0])
 
 
 def find_faults(*, database: str) -> list[str]:
-    """Return what keeps this version from working on the database: unapplied migrations,
-    else differences.
+    """Return why this version cannot work on the database.
+
+    These are unapplied migrations or, if there are none, differences from the models.
     """
     connection = connections[database]
     loader = MigrationLoader(connection)
@@ -127,13 +129,13 @@ def _name_some(migrations: Sequence[tuple[str, str]]) -> str:
 
 
 def summarise(texts: Sequence[str], separator: str = "; ") -> str:
-    """Return the first texts in a line, and how many others there are."""
+    """Return the first texts joined into one line, and the number of the others."""
     others = len(texts) - NAMED
     return separator.join([*texts[:NAMED], *([f"{others} more"] if others > 0 else [])])
 
 
 def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str, Table]:
-    """Read the existing ones of these tables, in one query."""
+    """Return those of these tables that exist, in one query."""
     tables: dict[str, Table] = {}
     with connection.cursor() as cursor:
         cursor.execute(SCHEMA, [names])
@@ -189,23 +191,21 @@ def _compare_column(
 
 
 def _canonical_type(type_: str) -> str:
-    """Return a column type of Django as PostgreSQL writes it."""
+    """Return a Django column type as PostgreSQL writes it."""
     name = re.split(r"\W", type_, maxsplit=1)[0]
     modifiers = type_.removeprefix(name).replace(", ", ",")
     return ALIASES.get(name, name) + modifiers
 
 
 def _unknown_columns(table_name: str, table: Table, known: set[str]) -> Iterator[str]:
-    """Yield the columns that no model fills although each insert must."""
+    """Yield required columns that no model field fills."""
     for name, column in table.columns.items():
         if column.is_required and name not in known:
             yield f"table {table_name} requires column {name}, which this version does not fill"
 
 
 def check_schema(*, databases: Iterable[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Report what keeps this version from working on the databases that `check --database`
-    names.
-    """
+    """Report why this version cannot work on the databases given to `check --database`."""
     errors: list[checks.CheckMessage] = []
     for database in databases or ():
         for fault in find_faults(database=database):

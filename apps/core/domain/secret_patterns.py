@@ -1,8 +1,8 @@
-"""Where a text holds secrets: one set of rules for logs, values of variables and command lines.
+"""Find secrets in text, with one set of rules for logs, variables and command lines.
 
-A secret is known by its form, such as a JSON web token, or by the name before it, such as
-`password: …`, whatever its length. All searches are by RE2, or over a few bytes: a job may write
-what would keep a backtracking search busy for minutes.
+A secret is recognised by its form, such as a JSON web token, or by the name before it, such as
+`password: …`, whatever its length. All searches use RE2 or a few bytes: a job may write text that
+would keep a backtracking search busy for minutes.
 """
 
 import re
@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 def latin_options() -> re2.Options:
-    """RE2 takes linear time whatever the pattern; Latin-1 lets every byte be a character."""
+    """Return options for RE2 that treat every byte as a character (Latin-1)."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.log_errors = False
@@ -26,21 +26,20 @@ def _compile(pattern: bytes) -> "re2._Regexp":
     return re2.compile(pattern, latin_options())
 
 
-#: With these begin tokens of letters and digits, such as those of GitHub, Hugging Face, npm and
-#: Grafana.
+#: Prefixes of alphanumeric tokens, such as those of GitHub, Hugging Face, npm and Grafana.
 _PREFIXES = (
     rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_"
     rb"|rubygems_|sntryu_"
     rb"|shippo_[a-z]{4}_|ntn_|EZ[AT]K|EAA[MC]|pnu_)"
 )
-#: With these begin tokens of other characters too, such as those of GitLab, Google, Vault, PyPI and
+#: Prefixes of tokens with other characters, such as those of GitLab, Google, Vault, PyPI and
 #: OpenShift.
 _PREFIXES_OF_ANY = (
     rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza"
     rb"|hv[sb]\.|pypi-Ag|dckr_pat_"
     rb"|glsa_|sha256~|ABSK|PMAK-|sntrys_|sq0atp-|pscale_[a-z]+_|xkeysib-|HRKU-AA|p8e-)"
 )
-#: Secrets by their form.
+#: Secrets recognised by their form.
 SECRET_VALUES = _compile(
     rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
     rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"  # JSON web token
@@ -67,7 +66,7 @@ _WORDS = (
     rb"passw(?:or)?d|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon"
     rb"|x-(?:amz|goog)-signature|" + _KEYS
 )
-# These end a name: `PROCESSING_PASS` and `PWD` are no secrets.
+# Endings of secret names: `PROCESSING_PASS` and `PWD` are no secrets.
 _ENDS = (
     rb"(?:auth|cert|database|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root"
     rb"|smtp|sql|user)"
@@ -95,7 +94,7 @@ _OPTION = _compile(
     rb"(?i)(?:^|[\s\"'`\[(,])--?[A-Za-z0-9_.-]*" + _NAME + rb"([\"'`]?,?[ \t]+)"
     rb"(?:" + _QUOTED + rb"|" + _BARE_BUT_OPTION + rb")"
 )  # fmt: skip
-#: `curl -u user:x`, `sshpass -p x`, `Cookie: a=x; b=x`, a signed URL, a bearer's token anywhere.
+#: `curl -u user:x`, `sshpass -p x`, `Cookie: a=x; b=x`, a signed URL, any bearer token.
 _SPECIAL = _compile(
     rb"(?i)\bcurl\b.*?[ \t](?:-u|--user|--proxy-user)[ =]?[ \t]*[\"']?[^\s:\"']+:([^\s\"']+)"
     rb"|\bsshpass[ \t]+-p[ \t]*[\"']?([^\s\"']+)"
@@ -103,7 +102,7 @@ _SPECIAL = _compile(
     rb"|[?&]sig=([A-Za-z0-9%/+=_-]{20,})"
     rb"|\bbearer[ \t]+([A-Za-z0-9._~+/=-]{16,})"
 )
-#: Cheap: without it no line has a secret.
+#: A cheap test: a line that does not match has no secret.
 SECRET_HINT = _compile(
     _FORMS + rb"|(?i:passw|passphrase|passcode|secret|token|credential|authorization|cookie"
     rb"|macaroon|-signature|sshpass|curl|[?&]sig=|bearer|" + _KEYS + rb"|" + _ENDS + rb")"
@@ -112,20 +111,19 @@ _KEY_BEGIN = re.compile(rb"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?
 _KEY_END = re.compile(rb"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
 _KEY_HEADERS = (b"Proc-Type:", b"DEK-Info:", b"Comment:", b"Version:", b"Hash:")
 _KEY_TEXT = re.compile(rb"[A-Za-z0-9+/]+={0,2}|=[A-Za-z0-9+/]{4}")
-#: Lines of a key are longer than words, except the last one, which stands alone in its line.
+#: Lines of a key are longer than words, except for the last one, which stands alone in its line.
 _SHORTEST_KEY_TEXT = 16
 _SHORT_LINES = 2
-#: The longest private key, with its two ends. A part of a log is read with so much before and after
-#: it.
+#: The longest private key with its BEGIN and END. A part of a log is read with this much context.
 CONTEXT_BYTES = 16 * 1024
 
-#: Path to a secret, which is none itself: only under names that speak of a file, or of no secret.
+#: A path to a secret is no secret, but only under names of files or of harmless values.
 PATH = re.compile(rb"(FILE:)?(~|\.{0,2})/[^\s;]*")
 NAMES_OF_PATHS = re.compile(
     r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$"
 )
 HARMLESS_NAMES = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
-#: Names of what is known about a secret.
+#: Endings of names of facts about a secret.
 _ABOUT = re.compile(
     r"(?i)[_-]?(ids?|names?|len|length|size|type|count|limit|ttl|age|lifetime|exp"
     r"|expir[a-z]{1,8}(?:_in|_at|_on)?|ur[il]"
@@ -139,10 +137,10 @@ _SYSTEM_PATH = re.compile(
     rb"|var)(?:/[\w.@~-]+)+"
 )
 _PASSWORD = re.compile(r"(?i)pass|pwd")
-#: Longer numbers may be a secret, except as a password, where all may.
+#: Longer numbers may be secrets; as a password, numbers of any length may be.
 _LONGEST_NUMBER = 3
 _PLURAL = re.compile(r"(?i)(token|cookie|credential|secret)s$")
-#: Stands for a secret, but is none, such as `$PASSWORD`.
+#: A placeholder for a secret, such as `$PASSWORD`.
 PLACEHOLDER = re.compile(
     rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\w*\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?"
     rb"|\W+|\[\w*\]"
@@ -169,18 +167,18 @@ _WORD = re.compile(rb"[A-Za-z]?[a-z]+")
 _FOLLOWED_BY_WORD = re.compile(rb"[ \t]+[A-Za-z]")
 _NAME_BACKWARDS = re.compile(rb"[A-Za-z0-9_.-]*")
 _LONGEST_NAME = 64
-#: Of a line with more of them the rest is taken for secret.
+#: If a line has more secrets, the rest of the line counts as secret.
 _MOST_SECRETS = 50
 _MOST_SEARCHED_BYTES = 4_000_000
 
 
 def secrets_in(line: bytes) -> list[Span]:
-    """Return where secrets stand in a line, in order and apart from each other."""
+    """Return the spans of secrets in a line, ordered and disjoint."""
     return _joined([*_spans_of(SECRET_VALUES, line), *named_secrets_in(line)])
 
 
 def named_secrets_in(line: bytes) -> list[Span]:
-    """Return where secrets stand that are known by the name before them."""
+    """Return the spans of secrets that are recognised by the name before them."""
     spans: list[Span] = []
     for pattern in (_ASSIGNED, _CALLED, _OPTION, _SPECIAL):
         spans += _spans_of(pattern, line)
@@ -188,10 +186,10 @@ def named_secrets_in(line: bytes) -> list[Span]:
 
 
 def _spans_of(pattern: "re2._Regexp", line: bytes) -> Iterator[Span]:
-    """Yield where a pattern finds secrets; after too many of them all that is left of the line."""
+    """Yield the spans in which a pattern finds secrets; after too many, the rest of the line."""
     position = 0
     secrets = 0
-    # Each search may look at all of the line.
+    # Every search may scan the whole line.
     for _ in range(_MOST_SECRETS + _MOST_SEARCHED_BYTES // (len(line) + 1)):
         match = pattern.search(line, position)
         if match is None:
@@ -210,7 +208,7 @@ def _spans_of(pattern: "re2._Regexp", line: bytes) -> Iterator[Span]:
 
 
 def _span(match: "re2._Match", pattern: "re2._Regexp") -> Span:
-    """Return where the value of a match is: its last group that took part, else all of it."""
+    """Return the span of the value in a match: its last matching group, else the whole match."""
     span: Span = match.span() if pattern is SECRET_VALUES else match.span(match.lastindex)
     return span
 
@@ -218,8 +216,9 @@ def _span(match: "re2._Match", pattern: "re2._Regexp") -> Span:
 def _is_secret(
     pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: int, end: int
 ) -> bool:
-    """Return whether a value is a secret, and no placeholder, word of a message, path,
-    or fact about a secret.
+    """Return whether a value is a secret.
+
+    Placeholders, words of a message, paths and facts about a secret are none.
     """
     value = line[begin:end]
     separator = match[1]
@@ -240,7 +239,7 @@ def _is_secret(
 
 
 def _prefix_length(before: bytes) -> int:
-    """Return how much of a name stands before the word by which it was found."""
+    """Return the length of the part of a name before the word that was recognised."""
     match = _NAME_BACKWARDS.match(before[::-1])
     return match.end() if match else 0
 
@@ -269,8 +268,9 @@ def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
 
 
 def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
-    """Return whether a value is a word of a sentence, such as in `token:
-    signature verification failed`.
+    """Return whether a value is a word in a sentence.
+
+    An example is `token: signature verification failed`.
     """
     is_bare = line[begin - 1 : begin] not in (b'"', b"'", b"`")
     return (
@@ -282,8 +282,9 @@ def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
 
 
 def private_keys_in(data: bytes) -> list[Span]:
-    """Return where private keys stand, from BEGIN to END; of one that is cut off,
-    its lines before or after that.
+    """Return the spans of private keys, from BEGIN to END.
+
+    If a key is cut off, its span has the lines before or after the cut.
     """
     if b"PRIVATE KEY" not in data:
         return []
@@ -293,7 +294,7 @@ def private_keys_in(data: bytes) -> list[Span]:
     position = 0
 
     def take_end() -> int:
-        """Take an END without its BEGIN."""
+        """Handle an END without its BEGIN."""
         begin, after = ends.popleft()
         spans.append((_first_key_line(data, position, begin), after))
         return after
@@ -331,15 +332,16 @@ def _last_key_line(data: bytes, begin: int, limit: int) -> int:
 
 
 def _first_key_line(data: bytes, floor: int, end: int) -> int:
-    """Return the start of the lines of a key that stand before its last line."""
+    """Return the start of the lines of a key that precede its last line."""
     floor = max(floor, end - CONTEXT_BYTES)
     first = position = data.rfind(b"\n", floor, end) + 1
-    if not position:  # all of it in one line
+    # The whole key is in one line.
+    if not position:
         return floor
     while position > floor:
         start = data.rfind(b"\n", floor, position - 1) + 1 or floor
         line = data[start:position].strip()
-        # The last line may be short, and a checksum follows it in some.
+        # The last line may be short, and in some formats a checksum follows it.
         is_end = (
             _KEY_TEXT.fullmatch(line) is not None and data.count(b"\n", start, end) <= _SHORT_LINES
         )
@@ -351,7 +353,7 @@ def _first_key_line(data: bytes, floor: int, end: int) -> int:
 
 
 def _is_key_line(line: bytes) -> bool:
-    """Return whether a line may stand inside a private key, whatever a logger writes before it."""
+    """Return whether a line may be inside a private key, whatever a logger writes before it."""
     if any(header in line for header in _KEY_HEADERS):
         return True
     text = line.rstrip(b"\"',").rsplit(None, 1)[-1:]
@@ -363,7 +365,7 @@ def _is_key_line(line: bytes) -> bool:
 
 
 def _joined(spans: list[Span]) -> list[Span]:
-    """Return spans in order, those that overlap as one."""
+    """Return spans in order, with overlapping ones merged."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
         if joined and begin < joined[-1][1]:

@@ -1,19 +1,17 @@
-"""Tables as text, for spreadsheets: what a job or a user has named must not become a
-formula there.
-"""
+"""Tables as text for spreadsheets, in which text of jobs or users must not become a formula."""
 
 import re
 from collections.abc import Iterable, Sequence
 
-#: What a spreadsheet takes for the start of a formula (OWASP, "CSV injection"); full-width forms
-#: included.
+#: Characters that start a formula in spreadsheets (OWASP, "CSV injection"), with full-width forms.
 _FORMULA = re.compile(r"[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
 def table_cell(value: object) -> str:
-    """Return a value as one line without tabs; text that a spreadsheet would run has an
-    apostrophe in front.
+    """Return a value as one line without tabs.
+
+    Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     text = " ".join(str(value).replace("\0", " ").split())
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
@@ -22,5 +20,5 @@ def table_cell(value: object) -> str:
 
 
 def tsv(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as tab-separated text; every cell is defused by `table_cell`."""
+    """Return rows as tab-separated text; every cell passes through `table_cell`."""
     return "".join("\t".join(map(table_cell, row)) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""Write tar archives, one file at a time."""
+"""Write tar archives as a stream."""
 
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """A file of a tar; `modified_at` is in seconds since 1970."""
+    """A file in a tar archive; `modified_at` is in seconds since 1970."""
 
     name: str
     content: bytes
@@ -16,9 +16,9 @@ class TarMember:
 
 
 def write_tar(members: Iterable[TarMember]) -> Iterator[bytes]:
-    """Yield the same bytes that `tarfile` writes, one chunk for each file.
+    """Yield the bytes that `tarfile` would write, one chunk per file.
 
-    Members are taken one by one, so a generator of them keeps only one content in memory.
+    Members are consumed one by one, so only one content is in memory if they are generated.
     """
     size = 0
     for member in members:
@@ -32,7 +32,7 @@ def write_tar(members: Iterable[TarMember]) -> Iterator[bytes]:
         size += len(chunk)
         yield chunk
 
-    # Two empty blocks end a tar. Like `tar` itself, fill the last record.
+    # Two empty blocks end a tar archive. Fill the last record as `tar` does.
     end = bytes(2 * tarfile.BLOCKSIZE)
     size += len(end)
     yield end + bytes(-size % tarfile.RECORDSIZE)

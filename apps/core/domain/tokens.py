@@ -1,4 +1,4 @@
-"""Tokens of machines: 256 random bits, stored as a hash."""
+"""Tokens of machines: 256 random bits, of which only a hash is stored."""
 
 import hashlib
 import secrets
@@ -14,6 +14,6 @@ def hash_of(token: str) -> str:
 
 
 def bearer_token(header: str) -> str:
-    """Return the bearer token of an `Authorization` header, or an empty text."""
+    """Return the bearer token of an `Authorization` header, or ""."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,1 +1,1 @@
-"""The client for all outgoing requests of the portal, and the limits that each of them has."""
+"""The HTTP client for all outgoing requests of the portal, with its limits."""

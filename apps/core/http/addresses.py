@@ -1,4 +1,4 @@
-"""Rules for which servers a request may go to, and the addresses that it connects to."""
+"""Rules for the servers that requests may go to, and for the addresses they connect to."""
 
 import socket
 from collections.abc import Collection
@@ -25,7 +25,7 @@ class AddressRule(Protocol):
 
 
 class _Listed:
-    """What an operator has listed is called wherever its name leads."""
+    """Servers that an operator has listed are called whatever address their name resolves to."""
 
     def resolve(self, url: SplitResult) -> list[str]:
         return [url.hostname or ""]
@@ -33,9 +33,7 @@ class _Listed:
 
 @dataclass(frozen=True)
 class ListedServers(_Listed):
-    """Only servers that an operator has listed, such as `https://logs.example.org`,
-    wherever their names lead.
-    """
+    """Allows only servers that an operator has listed, such as `https://logs.example.org`."""
 
     servers: Collection[str]
 
@@ -47,9 +45,7 @@ class ListedServers(_Listed):
 
 @dataclass(frozen=True)
 class ListedHosts(_Listed):
-    """Only hosts that an operator has listed as `HOST` or `HOST:PORT`,
-    wherever their names lead.
-    """
+    """Allows only hosts that an operator has listed as `HOST` or `HOST:PORT`."""
 
     hosts: Collection[str]
 
@@ -64,11 +60,10 @@ class ListedHosts(_Listed):
 
 @dataclass(frozen=True)
 class PublicHosts:
-    """Only hosts on the public internet, and in networks that an operator allows,
-    such as `10.1.0.0/16`.
+    """Allows only hosts on the public internet and in listed networks, such as `10.1.0.0/16`.
 
-    A name is resolved once, and the connection goes to an address that was checked: so the name
-    cannot change its address between check and request (DNS rebinding).
+    A name is resolved once, and the connection goes to an address that was checked. The name
+    therefore cannot change its address between check and request (DNS rebinding).
     """
 
     networks: Collection[str] = ()
@@ -78,7 +73,8 @@ class PublicHosts:
         try:
             address = ip_address(host)
         except ValueError:
-            return  # a name, whose addresses are checked once it is resolved
+            return
+        # The host is a name; its addresses are checked once it is resolved.
         if not self.allows(address):
             raise AddressRefused(host)
 

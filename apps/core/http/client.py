@@ -1,8 +1,8 @@
-"""Requests to other servers, which are hostile until the opposite is known.
+"""Requests to other servers, which are treated as hostile.
 
-A request goes only to a server that the caller's rule allows, ends in time and in bounded memory
-whatever the server sends, and raises nothing but `HttpError`. Redirects are not followed, proxies
-are not used, nothing is decompressed.
+A request goes only to a server that the caller's rule allows, ends in bounded time and memory
+whatever the server sends, and raises only `HttpError`. Redirects are not followed, proxies are not
+used, and nothing is decompressed.
 """
 
 import ssl
@@ -28,15 +28,17 @@ from apps.core.http.errors import (
     TooLarge,
 )
 
-#: So many addresses of a host are tried: all but the last for a third of the time.
+#: Maximum addresses of a host that are tried; each but the last gets a third of the time.
 _MAX_ADDRESSES = 3
 _BLOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds for the connection to an address, for each read, and for everything;
-    bytes of the answer's body.
+    """Limits of a request.
+
+    Seconds for the connection to an address, for each read, and in total; bytes of the response
+    body.
     """
 
     connect: float
@@ -46,7 +48,7 @@ class Limits:
 
 
 class Answer:
-    """An answer of any status, whose body is read when it is needed, as it was sent."""
+    """A response of any status. Its body is read on demand and unchanged."""
 
     def __init__(self, response: BaseHTTPResponse, most_bytes: int, deadline: Deadline) -> None:
         self.status = response.status
@@ -61,7 +63,7 @@ class Answer:
         return b"".join(self.blocks())
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the whole body, 64 KB at a time.
+        """Yield the whole body in blocks of 64 KB.
 
         Raises `Compressed`, `TooLarge`, `CutShort`, or another `HttpError`.
         """
@@ -91,7 +93,7 @@ def send(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> Iterator[Answer]:
-    """Send a request and yield the answer, which ends with the block. Raises `HttpError`."""
+    """Send a request and yield the response, valid within the block. Raises `HttpError`."""
     with Deadline(limits.total) as deadline, ExitStack() as stack:
         with _http_errors(deadline):
             parts = urlsplit(url)
@@ -115,7 +117,7 @@ def send(
 def _connect(
     url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline
 ) -> HTTPConnection:
-    """Connect to the first address that answers.
+    """Connect to the first address that accepts a connection.
 
     With TLS, the certificate must be valid for the host in the URL.
     """
@@ -150,10 +152,10 @@ def _connect(
 
 @contextmanager
 def _http_errors(deadline: Deadline) -> Iterator[None]:
-    """Raise what sockets, TLS and urllib3 raise as `HttpError`,
-    and `TimedOut` if the connection was cut.
+    """Convert errors of sockets, TLS and urllib3 to `HttpError`.
 
-    An answer without a length looks complete when its connection is cut.
+    Raises `TimedOut` if the connection was cut. Without this check, a response without a length
+    would look complete when its connection is cut.
     """
     try:
         yield
@@ -165,7 +167,7 @@ def _http_errors(deadline: Deadline) -> Iterator[None]:
 
 
 def _http_error(error: Exception) -> ConnectionFailed:
-    """Return the error for one of urllib3, which may wrap that of a socket, of TLS or of HTTP."""
+    """Return the error for one of urllib3, which may wrap an error of a socket, TLS or HTTP."""
     while isinstance(error, HTTPError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, TimeoutError):

@@ -1,7 +1,7 @@
 """Connections that end in time, whatever the server sends.
 
-A timeout of a socket bounds one read only. A server that sends its TLS handshake, headers or body
-byte by byte would hold a worker for days.
+A socket timeout bounds only one read. A server that sends its TLS handshake, headers or body byte
+by byte could hold a worker for days.
 """
 
 import socket
@@ -15,7 +15,7 @@ ConnectionClass = TypeVar("ConnectionClass", bound=type[HTTPConnection])
 
 
 class Deadline:
-    """Cuts connections after some seconds, counted from the start of the `with` block."""
+    """Cuts connections some seconds after the start of the `with` block."""
 
     def __init__(self, seconds: float) -> None:
         self._lock = threading.Lock()
@@ -37,8 +37,9 @@ class Deadline:
             self._sockets.clear()
 
     def watched(self, connection_class: ConnectionClass) -> ConnectionClass:
-        """Return a subclass of a connection of urllib3 that is cut,
-        from before a proxy answers and TLS begins.
+        """Return a subclass of a urllib3 connection whose socket is watched.
+
+        The deadline covers the connection from the start, including proxy and TLS handshake.
         """
         base: Any = connection_class
         watch = self._watch
@@ -52,11 +53,12 @@ class Deadline:
         return WatchedConnection  # type: ignore[return-value]
 
     def _watch(self, new_socket: socket.socket) -> None:
-        # A duplicate: TLS takes the descriptor away from the socket that it wraps.
+        # A duplicate, because TLS detaches the descriptor from the socket that it wraps.
         duplicate = new_socket.dup()
         with self._lock:
             self._sockets.append(duplicate)
-            if self.is_over:  # resolving the name, or connecting, took all of the time
+            # Resolving the name, or connecting, used up all the time.
+            if self.is_over:
                 _shut_down(duplicate)
 
     def _cut(self) -> None:
@@ -67,5 +69,6 @@ class Deadline:
 
 
 def _shut_down(open_socket: socket.socket) -> None:
-    with suppress(OSError):  # the server has closed it
+    # The server may have closed the connection.
+    with suppress(OSError):
         open_socket.shutdown(socket.SHUT_RDWR)

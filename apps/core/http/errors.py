@@ -1,13 +1,13 @@
-"""Why a request to another server failed.
+"""Reasons why a request to another server failed.
 
-No message contains the path or the query of a URL, which may be secrets.
+No message contains the path or query of a URL, because they may be secrets.
 """
 
 from http.client import InvalidURL
 
 
 class HttpError(Exception):
-    """A request failed; the message says why, and can be shown to users."""
+    """A request failed; the message says why and can be shown to users."""
 
 
 class AddressRefused(HttpError):
@@ -19,41 +19,43 @@ class AddressRefused(HttpError):
 
 
 class NameNotResolved(HttpError):
-    """The name of the host has no address."""
+    """The host name does not resolve to an address."""
 
     def __init__(self, host: str, reason: Exception) -> None:
         super().__init__(f"{host} cannot be resolved: {reason}")
 
 
 class ConnectionFailed(HttpError):
-    """The connection failed, or what came is not HTTP. `reason` is the error of the socket,
-    of TLS or of HTTP.
+    """The connection failed, or the response is not HTTP.
+
+    `reason` is the error of the socket, TLS or HTTP.
     """
 
     def __init__(self, reason: Exception) -> None:
-        if isinstance(reason, InvalidURL):  # its message contains the path
+        # The message of `InvalidURL` contains the path.
+        if isinstance(reason, InvalidURL):
             reason = InvalidURL("The URL contains control characters or blanks.")
         self.reason = reason
         super().__init__(f"{type(reason).__name__}: {reason}")
 
 
 class TimedOut(ConnectionFailed):
-    """The server did not connect, answer or finish in time."""
+    """The server did not connect, respond or finish in time."""
 
 
 class CutShort(ConnectionFailed):
-    """The server sent less than it announced."""
+    """The server sent less data than it announced."""
 
 
 class TooLarge(HttpError):
-    """The answer is larger than the limit."""
+    """The response is larger than the limit."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(f"The answer is larger than {most_bytes // 1_000_000} MB.")
 
 
 class Compressed(HttpError):
-    """The answer is compressed, though the request accepts this from no server."""
+    """The response is compressed, although the request did not accept that."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__(f"The answer is compressed ({encoding[:20]}), which was not requested.")

@@ -1,4 +1,4 @@
-"""Which IP addresses belong to the public internet, independent of the Python version.
+"""IP addresses of the public internet, independent of the Python version.
 
 Sources: the IANA IPv4 and IPv6 Special-Purpose Address Registries and IPv4/IPv6 Multicast Address
 Space registries, as of October 2025 (RFC 6890 and its updates, RFC 9637, RFC 9780), and RFC 3879
@@ -8,7 +8,8 @@ differs between Python versions.
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-#: Special-purpose IPv4 networks, including those that routers may forward: no webhook has reason to
+#: Special-purpose IPv4 networks, including those that routers may forward: no webhook has a reason
+#: to
 #: call them.
 _SPECIAL_4 = [
     IPv4Network(network)
@@ -35,9 +36,10 @@ _SPECIAL_4 = [
         "240.0.0.0/4",  # reserved, and limited broadcast
     )
 ]
-#: The only IPv6 space that IANA has assigned to global unicast. Everything outside is special,
-#: reserved or multicast:
-#: ::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10, fec0::/10, ff00::/8.
+#: The only IPv6 space that IANA has assigned to global unicast. Everything else is special,
+#: reserved
+#: or multicast: ::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10, fec0::/10,
+#: ff00::/8.
 _GLOBAL_6 = IPv6Network("2000::/3")
 _SPECIAL_6 = [
     IPv6Network(network)
@@ -52,8 +54,9 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def embedded(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 address leads to (IPv4-mapped, NAT64 or 6to4),
-    else the address itself.
+    """Return the IPv4 address embedded in an IPv6 address, else the address itself.
+
+    IPv4-mapped, NAT64 and 6to4 addresses embed one.
     """
     if isinstance(address, IPv6Address):
         nat64 = None

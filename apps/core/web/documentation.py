@@ -1,4 +1,4 @@
-"""The documentation that comes with the portal, page by page."""
+"""Pages of the documentation that ships with the portal."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ class Document:
 
 @cache
 def titles() -> Mapping[str, str]:
-    """Return the titles of the pages of `docs/` by name."""
+    """Return the titles of the pages in `docs/` by name."""
     files = sorted((settings.BASE_DIR / "docs").glob("*.md"))
     return {
         file.stem: file.open(encoding="utf-8").readline().lstrip("# ").rstrip() for file in files
@@ -44,8 +44,9 @@ def page(name: str) -> Document:
 
 
 def html_of(text: str, names: Collection[str]) -> SafeString:
-    """Return Markdown as HTML. Raw HTML is escaped;
-    links to pages other than `names` lose their address.
+    """Return Markdown as HTML.
+
+    Raw HTML is escaped. Links to pages other than `names` lose their target.
     """
     from markdown_it import MarkdownIt
 
@@ -56,23 +57,22 @@ def html_of(text: str, names: Collection[str]) -> SafeString:
             opening.attrSet("id", _anchor(inline.content))
         if opening.children:
             opening.children = _with_addresses(opening.children, names)
-    # Safe: the renderer escapes text and raw HTML, and refuses addresses such as javascript:.
+    # Safe: the renderer escapes text and raw HTML, and rejects URLs such as javascript:.
     html = markdown.renderer.render(tokens, markdown.options, {})
     number = count(1)
     region = '<div class="scroll" tabindex="0" role="region" aria-label="Table {}"><table>'
     html = re.sub("<table>", lambda _: region.format(next(number)), html).replace(
         "</table>", "</table></div>"
     )
-    examples = count(1)  # long lines scroll in their block, by keyboard too
+    # Long lines scroll within their block, which is reachable by keyboard.
+    examples = count(1)
     example = '<pre tabindex="0" role="region" aria-label="Example {}">'
     html = re.sub("<pre>", lambda _: example.format(next(examples)), html)
     return mark_safe(html)  # noqa: S308
 
 
 def _with_addresses(tokens: "Sequence[Token]", names: Collection[str]) -> "list[Token]":
-    """Return inline content whose links lead to pages of the portal,
-    with the words of images for images.
-    """
+    """Return inline content with links to the portal's pages, and images replaced by their text."""
     from markdown_it.token import Token
 
     kept = []
@@ -101,15 +101,16 @@ def _address(address: str, names: Collection[str]) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """Return the anchor of a heading as GitHub makes it:
-    `The approver's desk` as `the-approvers-desk`.
+    """Return the anchor of a heading as GitHub generates it.
+
+    For example, `The approver's desk` becomes `the-approvers-desk`.
     """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @require_safe
 def help_page(request: HttpRequest, document: str) -> HttpResponse:
-    """Show one page of `docs/`. Only names that are there are opened."""
+    """Show one page of `docs/`. Only names of existing pages are opened."""
     if document not in titles():
         raise Http404
     context = {"document": document, "titles": titles(), "page": page(document)}

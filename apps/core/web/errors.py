@@ -1,4 +1,4 @@
-"""Errors of domain functions on pages."""
+"""Show errors of domain functions on pages."""
 
 from django.contrib import messages
 from django.forms import BaseForm
@@ -8,10 +8,10 @@ from apps.core.errors import DomainError, InvalidFields, NotAllowed
 
 
 class show_errors:  # noqa: N801 -- as contextlib.suppress
-    """Add problems of fields to the form, and show any other `DomainError` as a message.
+    """Add field problems to the form, and show any other `DomainError` as a message.
 
-    The rest of the block is skipped; `form.errors` has the problems. `NotAllowed` passes and gives
-    403.
+    The rest of the block is skipped; `form.errors` has the problems. `NotAllowed` is not caught and
+    results in 403.
     """
 
     def __init__(self, request: HttpRequest, form: BaseForm | None = None) -> None:
@@ -33,8 +33,9 @@ class show_errors:  # noqa: N801 -- as contextlib.suppress
 
 
 def _text_of(error: DomainError) -> str:
-    """Return the text of an error; with a single field,
-    it is clear without the name that the code has for it.
+    """Return the text of an error.
+
+    With a single field, the text is clear without the field's internal name.
     """
     if isinstance(error, InvalidFields) and len(error.problems) == 1:
         [problems] = error.problems.values()

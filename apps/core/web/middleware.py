@@ -1,5 +1,6 @@
-"""Refuse malformed and large requests, find the client's address, forbid caching,
-lead back from forms' addresses.
+"""Middleware: reject malformed and large requests, set the client's address, forbid caching.
+
+It also redirects GET requests for the URL of a form, and marks hidden characters.
 """
 
 import logging
@@ -23,9 +24,7 @@ _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")
 
 
 class CleanRequestMiddleware(MiddlewareMixin):
-    """Refuse a NUL in a URL or cookie, which PostgreSQL cannot store,
-    and credentials that are not ASCII.
-    """
+    """Reject a NUL in a URL or cookie, which PostgreSQL cannot store, and non-ASCII credentials."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
@@ -39,12 +38,11 @@ class CleanRequestMiddleware(MiddlewareMixin):
 
 
 class BodyLimitMiddleware(MiddlewareMixin):
-    """Refuse a large body before anything parses it,
-    by `max_body_bytes` of the view or DATA_UPLOAD_MAX_MEMORY_SIZE.
+    """Reject a large body before anything parses it.
 
-    Django reads no further than Content-Length, so a body that passes is no longer than that. A
-    chunked body has no length; Django would take it for an empty one. A buffering proxy adds the
-    length.
+    The limit is `max_body_bytes` of the view, or DATA_UPLOAD_MAX_MEMORY_SIZE. Django reads no more
+    than Content-Length, so an accepted body is no longer than that. A chunked body has no length,
+    and Django would take it for an empty one; a buffering proxy adds the length.
     """
 
     def process_view(
@@ -57,9 +55,7 @@ class BodyLimitMiddleware(MiddlewareMixin):
 
 
 def refusal_of_body(request: HttpRequest, limit: int) -> HttpResponse | None:
-    """Return the answer to a request whose body is too long or of unknown length;
-    None if it is neither.
-    """
+    """Return the response to a body that is too long or of unknown length, else None."""
     length = request.META.get("CONTENT_LENGTH") or "0"
     if "HTTP_TRANSFER_ENCODING" in request.META:
         return _refuse(request, "The request has no Content-Length.", 411)
@@ -77,9 +73,9 @@ def _refuse(request: HttpRequest, why: str, status: int = 400) -> HttpResponse:
 
 
 class NoStoreMiddleware(MiddlewareMixin):
-    """Keep pages out of every cache: they show what the user may see now.
+    """Keep pages out of all caches: they show what the user may see now.
 
-    The API's responses have their own rules.
+    Responses of the API have their own rules.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -89,10 +85,9 @@ class NoStoreMiddleware(MiddlewareMixin):
 
 
 class TrustedProxyMiddleware(MiddlewareMixin):
-    """Take the sender's address from the proxy in front: the last of `X-Forwarded-For`,
-    which it has added itself.
+    """Set the client's address to the last one in `X-Forwarded-For`, which the proxy has added.
 
-    Only with TRUST_PROXY: whoever reaches the portal past the proxy could claim any address.
+    Only with TRUST_PROXY: a client that bypasses the proxy could claim any address.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -102,10 +97,10 @@ class TrustedProxyMiddleware(MiddlewareMixin):
 
 
 class FormAddressMiddleware(MiddlewareMixin):
-    """Lead from an address that only takes a form to the page above it.
+    """Redirect GET requests for a URL that only accepts a form to the page above it.
 
-    A form with an error, and a login in between, leave the browser at such an address: a reload
-    asks for it by GET.
+    After a form error, or a login in between, the browser is at such a URL and a reload requests
+    it.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -116,7 +111,7 @@ class FormAddressMiddleware(MiddlewareMixin):
 
 
 def _page_above(path: str) -> str:
-    """Return the address of the nearest page whose route is the beginning of that of this path."""
+    """Return the URL of the nearest page whose route is a prefix of the route of this path."""
     parts = path.strip("/").split("/")
     route = resolve(path).route.split("/")
     for length in range(len(parts) - 1, 0, -1):
@@ -128,12 +123,11 @@ def _page_above(path: str) -> str:
 
 
 class HiddenCharactersMiddleware(MiddlewareMixin):
-    """Show control, direction and invisible characters of every page by their code points:
-    `⟨U+202E⟩`.
+    """Show hidden characters of every page by their code points: `⟨U+202E⟩`.
 
-    Names, titles, log lines and alerts come from jobs and strangers. Templates mark them with the
-    filter `visible`; this covers what a template leaves out. Form values stay as they are, so that
-    saving a form changes nothing.
+    These are control, direction and invisible characters. Names, titles, log lines and alerts come
+    from jobs and strangers. Templates mark them with the filter `visible`; this covers what a
+    template misses. Form values stay unchanged, so that saving a form changes nothing.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -149,10 +143,10 @@ class HiddenCharactersMiddleware(MiddlewareMixin):
 
 
 class UntrustedProxyMiddleware(MiddlewareMixin):
-    """Warn once if a proxy seems to be in front although TRUST_PROXY is not set.
+    """Warn once if there seems to be a proxy although TRUST_PROXY is not set.
 
-    All users then have the proxy's address, so failed logins of one lock out others, and HTTPS is
-    not recognised.
+    All users then share the proxy's address, so failed logins of one user lock out others, and
+    HTTPS is not detected.
     """
 
     warned = False

@@ -13,7 +13,7 @@ class MomentField(forms.DateTimeField):
     """A time in the user's zone or with an offset, such as `2026-11-20T09:00:00+01:00`."""
 
     def to_python(self, value: Any) -> datetime | None:
-        """Return it in UTC: PostgreSQL rejects offsets that Python accepts."""
+        """Return the time in UTC: PostgreSQL rejects offsets that Python accepts."""
         moment: datetime | None = super().to_python(value)
         if moment and not in_range(moment):
             raise forms.ValidationError(OUT_OF_RANGE, "out_of_range")
@@ -27,7 +27,7 @@ class LocalMomentField(MomentField):
 
 
 class DayField(forms.DateField):
-    """A date of the years that users may enter."""
+    """A date within the years that users may enter."""
 
     def to_python(self, value: Any) -> date | None:
         day: date | None = super().to_python(value)

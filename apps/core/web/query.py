@@ -1,4 +1,4 @@
-"""Parameters of query strings."""
+"""Parse parameters of query strings."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -16,17 +16,17 @@ from django.utils.datastructures import MultiValueDict
 T = TypeVar("T")
 
 MAX_VALUES = 100
-#: Of a wrong value, so much is repeated in the message about it.
+#: Maximum characters of an invalid value that a message repeats.
 _SHOWN = 40
 
 
 def number_in(query: Mapping[str, str], name: str) -> int | None:
-    """Return a parameter as a row number; None if it is missing or not one."""
+    """Return a parameter as a row ID; None if it is missing or not a number."""
     return number_of(query.get(name, ""))
 
 
 def number_of(text: str) -> int | None:
-    """Return a row number; None if the text is not one."""
+    """Return text as a row ID; None if it is not a number."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     return None
@@ -35,10 +35,10 @@ def number_of(text: str) -> int | None:
 def read_query(
     request: HttpRequest, name: str, read: Callable[[str], T | None], *, expected: str
 ) -> T | None:
-    """Return a parameter as `read` returns it; None if it is missing.
+    """Return a parameter parsed by `read`; None if it is missing.
 
-    If `read` returns None, the page reports what was `expected`, so that it does not seem to show
-    what was requested.
+    If `read` returns None, a message says what was `expected`, because the page does not show what
+    was requested.
     """
     text = request.GET.get(name, "")
     value = read(text) if text else None
@@ -57,14 +57,15 @@ class _Choices(MultipleChoiceField):
 
 
 class Several(django_filters.MultipleChoiceFilter):
-    """A choice of several values, all shown in the form; an empty one is none."""
+    """A choice of several values, all shown in the form; an empty value is ignored."""
 
     field_class = _Choices
 
 
 class AnyOf(django_filters.FilterSet):
-    """Filters of a query string; a repeated parameter matches any of its values,
-    except ranges and those in `ONCE`.
+    """Filters of a query string.
+
+    A repeated parameter matches any of its values, except for ranges and parameters in `ONCE`.
     """
 
     ONCE: frozenset[str] = frozenset()
@@ -81,8 +82,9 @@ class AnyOf(django_filters.FilterSet):
 
     @property
     def form(self) -> Form:
-        """The form, which has the last value of each parameter;
-        `others` are all values of repeated ones.
+        """The form, bound to the last value of each parameter.
+
+        `others` has all values of repeated parameters.
         """
         if hasattr(self, "_form"):
             return self._form  # type: ignore[no-any-return]
@@ -109,7 +111,7 @@ class AnyOf(django_filters.FilterSet):
         return form
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Apply each filter; several values are one condition, beside those of `queryset`."""
+        """Apply each filter; several values of a parameter are alternatives."""
         for name, value in self.form.cleaned_data.items():
             rows = queryset.model._base_manager.all()
             if values := self.others.get(name):

@@ -1,4 +1,4 @@
-"""Every component in every state, on one page: `/styleguide/`, with DEMO=true alone."""
+"""`/styleguide/`: every component in every state on one page, only with DEMO=true."""
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
@@ -15,7 +15,8 @@ GROUPS = ("new", "known", "retried", "resolved", "regressed", "muted")
 _HOURS = 48
 
 
-@login_not_required  # there is nothing to protect
+# The page has nothing to protect.
+@login_not_required
 @require_safe
 def styleguide(request: HttpRequest) -> HttpResponse:
     if not settings.DEMO:

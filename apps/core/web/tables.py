@@ -9,8 +9,9 @@ from apps.core.domain.tables import table_cell
 
 
 def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:
-    """Return a CSV file (RFC 4180, UTF-8) of some thousand rows;
-    every cell is defused by `table_cell`.
+    """Return a CSV file (RFC 4180, UTF-8) of some thousand rows.
+
+    Every cell passes through `table_cell`.
     """
     response = HttpResponse(
         content_type="text/csv; charset=utf-8",

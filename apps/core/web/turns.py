@@ -1,4 +1,4 @@
-"""Limits a user to one costly request at a time, so that one user never takes all processors."""
+"""Limit each user to one costly request at a time, so that no user takes all processors."""
 
 import math
 import time
@@ -16,8 +16,8 @@ from apps.core.errors import LimitReached
 
 V = TypeVar("V", bound=Callable[..., HttpResponseBase])
 
-#: So long a second costly request of a user waits for the first; a third is refused at once, so
-#: that few threads wait.
+#: How long a user's second costly request waits for the first. A third is rejected at once, so that
+#: few threads wait.
 WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
 _TURN_LOCK = 4_716_042
@@ -27,12 +27,11 @@ _BUSY = "Another of your pages or downloads is still being prepared or sent. Try
 
 
 def one_at_a_time(view: V) -> V:
-    """Let a user have one request at a time among all views and methods of API views with this
-    decorator.
+    """Limit a user to one request at a time over all views with this decorator.
 
-    A second one waits for `WAIT_SECONDS`, then gets 429 with Retry-After. A download lets other
-    requests through while it is sent, but no second download. The form of a page is never refused:
-    what was entered would be lost.
+    API views may decorate methods. A second request waits for `WAIT_SECONDS`, then gets 429 with
+    Retry-After. While a download is sent, other requests are allowed, but no second download. The
+    form of a page is never rejected, because its input would be lost.
     """
 
     @wraps(view)
@@ -67,9 +66,7 @@ def _refuse(request: HttpRequest, *, is_page: bool) -> HttpResponseBase:
 
 
 def _has_turn(user_id: int, turn: ExitStack) -> bool:
-    """Take the turn of a user, waiting if no other request waits;
-    return whether it was free in time.
-    """
+    """Take the turn of a user, waiting if no other request waits; return whether that succeeded."""
     if turn.enter_context(exclusive_lock(_TURN_LOCK, user_id)):
         return True
     with exclusive_lock(_WAITING_LOCK, user_id) as may_wait:
@@ -82,7 +79,7 @@ def _has_turn(user_id: int, turn: ExitStack) -> bool:
 
 
 class _Content:
-    """The content of a download; its response closes it, which lets the next download begin."""
+    """The content of a download. The response closes it, which allows the next download."""
 
     def __init__(self, content: Any, download: ExitStack) -> None:
         self._content: Iterable[bytes] = content

@@ -16,16 +16,16 @@ from apps.core.domain.health import readiness
 @login_not_required
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer without using database or queue."""
+    """Respond without using database or queue."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 @login_not_required
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Report whether this process can serve: database, schema, queue.
+    """Report whether this process can serve requests: database, schema, queue.
 
-    200 or 503; other processes do not count.
+    Returns 200 or 503. Other processes do not count.
     """
     checks = readiness()
     ready = all(check.ok for check in checks)
@@ -37,12 +37,12 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a malformed request, such as one with a tampered cookie, with 400."""
+    """Respond with 400 to a malformed request, such as one with a tampered cookie."""
     return _api_error(request, 400, "Bad request.") or defaults.bad_request(request, exception)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer an unknown URL with 404, in JSON below `/api/`."""
+    """Respond with 404 to an unknown URL, in JSON below `/api/`."""
     return _api_error(request, 404, "Not found.") or defaults.page_not_found(request, exception)
 
 
@@ -53,18 +53,17 @@ def _api_error(request: HttpRequest, status: int, detail: str) -> HttpResponse |
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an unexpected error with 500, or 503 if the database is unavailable or too slow,
-    so that clients retry.
+    """Respond with 500 to an unexpected error, or with 503 if a retry may succeed.
 
-    Uses neither database nor session, which may be the cause.
+    That is if the database is unavailable or too slow. The response uses neither database nor
+    session, which may be the cause.
     """
     error = sys.exc_info()[1]
     away = isinstance(error, OperationalError | InterfaceError)
     too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
     status = 503 if away else 500
-    headers = (
-        {"Retry-After": "30"} if away and not too_long else None
-    )  # what took too long would do so again
+    # A request that took too long would do so again.
+    headers = {"Retry-After": "30"} if away and not too_long else None
     if request.path.startswith("/api/"):
         if away:
             detail = "The database is unavailable. Try again later."

@@ -7,13 +7,13 @@ from apps.core.domain.schema import find_faults, find_refusal, summarise
 
 
 class Command(migrate.Command):
-    """Django's `migrate`.
+    """Django's `migrate`, which rejects the database of another version.
 
-    Refuses the database of another version, and compares the schema with `--check`.
+    With `--check`, it also compares the schema with the models.
     """
 
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
-        """Leave out the checks of the database: they report what is about to be migrated."""
+        """Skip the checks of the database: they would report what is about to be migrated."""
         return super().get_check_kwargs(options) | {"databases": None}
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""How values are written on every page: times, durations, sizes, numbers, states."""
+"""Format values on pages: times, durations, sizes, numbers, states."""
 
 import re
 from datetime import datetime, timedelta
@@ -22,9 +22,11 @@ register = template.Library()
 NONE = "–"
 _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
-#: The signs of the look (static/opsportal/css/states.css) and the states of every app that take
-#: them. The first five are those of services; the others say how far a request or a job is. Red is
-#: left to what is stuck, late or rejected.
+#: The signs of the look (static/opsportal/css/states.css) and the states that use them. The first
+#: five
+#: are those of services; the others show the progress of a request or job. Red is reserved for what
+#: is
+#: stuck, late or rejected.
 SIGNS = {
     "up": "up delivered no ok success passed",
     "degraded": "degraded idle done_partial resource partly warning warned",
@@ -46,10 +48,9 @@ for _sign, _states in SIGNS.items():
 
 @register.filter
 def visible(text: Any) -> SafeString:
-    """Text of a job or a stranger, each control, direction or invisible character shown by its
-    code point.
+    """Mark hidden characters in the text of a job or a stranger by their code points.
 
-    For the content of an element. In an attribute or a title, use `visible_text`.
+    For the content of an element. In an attribute or title, use `visible_text`.
     """
     return SafeString(
         mark_hidden(
@@ -60,19 +61,19 @@ def visible(text: Any) -> SafeString:
 
 @register.filter
 def visible_text(text: object) -> str:
-    """The same as plain text: `⟨U+202E⟩`."""
+    """Mark hidden characters in plain text: `⟨U+202E⟩`."""
     return mark_hidden(str(text))
 
 
 @register.filter
 def number(value: float | None) -> str:
-    """`12345` as `12,345`; nothing as an en dash."""
+    """Format a number: `12345` as `12,345`; None as an en dash."""
     return NONE if value is None else f"{value:,.0f}"
 
 
 @register.filter
 def duration(seconds: float | timedelta | None) -> str:
-    """`41 s`, `13 min`, `2 h 57 min`, `3 h`, `19 days`."""
+    """Format seconds: `41 s`, `13 min`, `2 h 57 min`, `3 h`, `19 days`."""
     if seconds is None:
         return NONE
     return round_duration(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
@@ -80,13 +81,13 @@ def duration(seconds: float | timedelta | None) -> str:
 
 @register.filter
 def size(count: float | None) -> str:
-    """Bytes in decimal units: `3.1 GB`, `3 GB`."""
+    """Format bytes in decimal units: `3.1 GB`, `3 GB`."""
     return NONE if count is None else round_size(count)
 
 
 @register.filter
 def hours(seconds: float | None) -> str:
-    """Seconds as hours with separators: `1,204 h`."""
+    """Format seconds as hours with separators: `1,204 h`."""
     if seconds is None:
         return NONE
     if seconds < 36_000:
@@ -96,7 +97,7 @@ def hours(seconds: float | None) -> str:
 
 @register.filter
 def percent(part: float | None, whole: float | None) -> str:
-    """A share of a whole: `5.6 %`; `0 %` and `100 %` only if nothing or nothing else is in it."""
+    """Format a share: `5.6 %`; `0 %` and `100 %` only if the share is exact."""
     if part is None or not whole:
         return NONE
     share = 100 * part / whole
@@ -109,7 +110,7 @@ def percent(part: float | None, whole: float | None) -> str:
 
 @register.filter
 def core_hours(hours: float | None) -> str:
-    """Core-hours: `1,204`, `7.5`, `0.48`; `0` only if there are none."""
+    """Format core-hours: `1,204`, `7.5`, `0.48`; `0` only if there are none."""
     if hours is None:
         return NONE
     if hours >= 99.5 or not hours:
@@ -121,7 +122,7 @@ def core_hours(hours: float | None) -> str:
 
 @register.filter
 def when(at: datetime | None) -> SafeString | str:
-    """A time as `Fri 20 Nov 09:12` in the reader's zone, with the zone and the year on hover."""
+    """Format a time as `Fri 20 Nov 09:12` in the reader's zone, with zone and year on hover."""
     if at is None:
         return NONE
     return _time(at, short_time(_local(at)))
@@ -130,7 +131,8 @@ def when(at: datetime | None) -> SafeString | str:
 def _local(at: datetime) -> datetime:
     try:
         return timezone.localtime(at)
-    except OverflowError:  # in the first or last hours of all time that there is
+    except OverflowError:
+        # In the first or last representable hours.
         return at
 
 
@@ -140,7 +142,7 @@ def _time(at: datetime, text: str) -> SafeString:
 
 
 def short_time(local: datetime) -> str:
-    """`09:12` today, `Fri 20 Nov 09:12` this year, else with the year."""
+    """Format a time: `09:12` today, `Fri 20 Nov 09:12` this year, else with the year."""
     today = timezone.localtime(timezone.now(), local.tzinfo).date()
     return f"{local:%H:%M}" if local.date() == today else _dated(local)
 
@@ -155,8 +157,9 @@ def _dated(local: datetime) -> str:
 
 @register.simple_tag
 def period(start: datetime | None, end: datetime | None, last: str = "now") -> SafeString:
-    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day written once;
-    `last` replaces an end not reached.
+    """Format a period: `Fri 20 Nov 09:12 – 12:09`, with the same day only once.
+
+    `last` is shown in place of an end that is not reached.
     """
     if start is None or end is None:
         return format_html("{} – {}", when(start), when(end) if end else last)
@@ -169,8 +172,9 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
 
 @register.filter
 def instants(text: str) -> SafeString:
-    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone,
-    a day written once.
+    """Format times in a text, such as `2026-11-20T12:03Z`, in the reader's zone.
+
+    The same day is shown only once.
     """
     parts: list[str] = []
     day = None
@@ -190,31 +194,32 @@ def _instant(text: str) -> datetime | None:
         if not _INSTANT.fullmatch(text):
             return None
         return datetime.fromisoformat(text)
-    except ValueError:  # the 31st of February, out of somebody's log
+    except ValueError:
+        # An impossible date in a log, such as 31 February.
         return None
 
 
 @register.filter
 def ago(at: datetime | None) -> str:
-    """How long since a time: `41 min`."""
+    """Format the time since a moment: `41 min`."""
     return NONE if at is None else duration(timezone.now() - at)
 
 
 @register.filter
 def sign(state: str) -> str:
-    """Return which of the signs a state takes."""
+    """Return the sign of a state."""
     return _SIGN_OF.get(str(state), "unknown")
 
 
 @register.simple_tag
 def portal_version() -> str:
-    """The version of the portal, such as `0.2.0`."""
+    """Return the version of the portal, such as `0.2.0`."""
     return str(settings.PORTAL_VERSION)
 
 
 @register.simple_tag
 def state(value: str, label: str = "") -> SafeString:
-    """A state as word, sign and colour. `label` replaces the state's own name."""
+    """Render a state as text, sign and colour. `label` replaces the state's own name."""
     return format_html(
         '<span class="state {}">{}</span>', sign(value), label or str(value).replace("_", " ")
     )
@@ -224,9 +229,9 @@ def state(value: str, label: str = "") -> SafeString:
 def filled_bar(
     *kinds_and_values: Any, whole: float | None = None, labels: str = "", height: int = 8
 ) -> SafeString:
-    """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty.
+    """Render a bar of parts, such as `"done" 12 "failed" 3`; the rest of `whole` stays empty.
 
-    `labels` names the parts where their kinds do not: `days gone|days left`.
+    `labels` names the parts if their kinds do not: `days gone|days left`.
     """
     kinds = [str(kind) for kind in kinds_and_values[::2]]
     values = [float(value or 0) for value in kinds_and_values[1::2]]
@@ -241,8 +246,9 @@ def filled_bar(
 
 @register.simple_tag
 def field_box(field: BoundField, whole: object = "") -> SafeString:
-    """One field of a form: label (a time's with the zone), control, help and problems;
-    `whole` for the full width.
+    """Render a form field: label (with the zone of a time), control, help and problems.
+
+    `whole` makes it use the full width.
     """
     zone = ""
     if isinstance(field.field, forms.DateTimeField):
@@ -252,17 +258,16 @@ def field_box(field: BoundField, whole: object = "") -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
-    """The page's query string with some parameters changed;
-    the page's place (`after`) is dropped.
-    """
+    """Return the page's query string with some parameters changed, and without `after`."""
     parameters = {name: "" if value is None else str(value) for name, value in changes.items()}
     return with_changes(context["request"].GET, **parameters)
 
 
 @register.simple_tag(takes_context=True)
 def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> SafeString:
-    """The heading of a column by which `?sort=` orders the list;
-    select it again for the other direction.
+    """Render the heading of a column by which `?sort=` orders the list.
+
+    Selecting it again reverses the order.
     """
     now = context["sort"]
     order = {name: "ascending", f"-{name}": "descending"}.get(now, "")
@@ -277,5 +282,5 @@ def sort_head(context: template.Context, name: str, label: str, kind: str = "") 
     )
 
 
-#: What the actor of an event did, as its kind is declared: `closed the incident`.
+#: The action of an event's actor, as declared by its kind: `closed the incident`.
 register.filter("did", what_was_done)
