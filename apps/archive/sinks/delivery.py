@@ -19,11 +19,12 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
 from apps.archive.domain.intake import QUEUE, wake_workers
-from apps.archive.domain.sinks import drop_delivered, queue_again
+from apps.archive.domain.sinks import DELIVERIES, drop_delivered, queue_again
 from apps.archive.models import CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
 from apps.archive.sinks.registry import open_sink
 from apps.core.domain.locks import is_locked_for_this_transaction
+from apps.core.domain.work import BackOff
 from capture.wire.batches import pack, unpack
 from capture.wire.entry import CapturedJob
 from capture.wire.report import printable
@@ -310,7 +311,7 @@ def _note_failure(
             time.sleep(1)
 
 
-def _let_go(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: datetime) -> None:
+def _back_off(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: datetime) -> None:
     DELIVERIES.release(claimed, due_at=at, last_error=reason)
     delay = BACK_OFF.after(sink.failures + 1)
     same = SinkState.objects.filter(

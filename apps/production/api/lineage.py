@@ -159,8 +159,8 @@ def _rearranged(
     parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None
 ) -> Response:
     """Return the note and content of each request, with its key if it was created."""
-    told = []
+    requests = []
     for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
-        told.append({"request": key, "note": note, "content": plain(content)})
+        requests.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
     return Response(RearrangedReader({"requests": requests, "notes": notes}).data, status=code)

@@ -93,7 +93,7 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     )
     if wrong:
         more = "" if len(wrong) <= _SHOWN else " and others"
-        why = f"Too small or too large: {', '.join(wrong[:_SHOWN])}{rest}."
+        why = f"Too small or too large: {', '.join(wrong[:_SHOWN])}{more}."
         yield Judgement(outcome=Outcome.FAILED, why=why, value=mean, unit="bytes", numbers=numbers)
         return
     why = f"{files.count:,} files from {files.smallest_bytes:,} to {files.largest_bytes:,} bytes"
