@@ -28,7 +28,7 @@ PERIODS = ("24", "168", "720")
 VIEWS = ("", "new", "unexplained", "retry", "mine", "muted")
 PAGES_OF_GROUPS = 20
 #: The first groups get most jobs: with the cube, half of all are in an eighth of the groups.
-JUDGED = """
+EVALUATED = """
 INSERT INTO diagnosis_verdict
   (job_id, experiment_id, ended_at, verdict, advice, later_state, retried_as, retry_state, machine_verdict, category,
    confidence, cause, service, message, frame, symptom, group_id, summary, reasons, catalogue_version, decided_at,
@@ -98,7 +98,7 @@ def fill(count: int) -> None:
         for number in range(GROUPS)
     )
     with connection.cursor() as cursor:
-        cursor.execute(JUDGED, [GROUPS])
+        cursor.execute(EVALUATED, [GROUPS])
         cursor.execute(SEEN)
     rollups.mark_dirty(Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC), Counted.CAUSES)
     while recount_dirty_hours().hours:

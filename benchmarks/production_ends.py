@@ -130,10 +130,10 @@ class Ends:
                 request=request,
                 number=number,
                 arrival=1,
-                state="judged",
-                asked_at=self.at,
-                asked_by="portal",
-                judged_at=self.at,
+                state="evaluated",
+                requested_at=self.at,
+                requested_by="portal",
+                evaluated_at=self.at,
             )
             for request in requests
             for number in (1, 2)

@@ -119,7 +119,7 @@ INSTALLED_APPS = [
 
 # What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and
 # dotted path.
-CLOSING_CHECKS = {"quality": "apps.quality.domain.standing:refusal_to_close"}
+CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
 JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts:marks_of"}

@@ -90,7 +90,7 @@ class ThresholdsAdmin(PortalAdmin):
 
 register_read_only(
     QualityRun,
-    "request number state asked_at asked_by judged_at",
+    "request number state requested_at requested_by evaluated_at",
     search="request__key",
     filters=["state"],
 )

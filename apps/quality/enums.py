@@ -16,7 +16,7 @@ class RunState(models.TextChoices):
     """State of a run of the checks."""
 
     WAITING = "waiting", "running"
-    JUDGED = "judged", "evaluated"
+    EVALUATED = "evaluated", "evaluated"
 
 
 class Effect(models.TextChoices):

@@ -83,11 +83,11 @@ class QualityRun(models.Model):
     arrival = models.BigIntegerField(
         help_text="ID of the event that moved the request to data quality."
     )
-    state = models.CharField(max_length=8, choices=RunState, default=RunState.WAITING.value)
-    asked_at = models.DateTimeField()
-    asked_by = models.CharField(max_length=150)
+    state = models.CharField(max_length=16, choices=RunState, default=RunState.WAITING.value)
+    requested_at = models.DateTimeField()
+    requested_by = models.CharField(max_length=150)
     reason = models.TextField(blank=True)
-    judged_at = models.DateTimeField(null=True, blank=True)
+    evaluated_at = models.DateTimeField(null=True, blank=True)
     thresholds = models.JSONField(default=list, blank=True)
     inputs = models.JSONField(
         default=dict, blank=True, help_text="What the run is based on, to detect changes."
@@ -103,9 +103,9 @@ class QualityRun(models.Model):
                 fields=["request"], condition=Q(state="waiting"), name="quality_run_one_waits"
             ),
             models.CheckConstraint(
-                condition=Q(state="waiting", judged_at=None)
-                | Q(state="judged", judged_at__isnull=False),
-                name="quality_run_judged",
+                condition=Q(state="waiting", evaluated_at=None)
+                | Q(state="evaluated", evaluated_at__isnull=False),
+                name="quality_run_evaluated",
             ),
         ]
 
@@ -133,7 +133,7 @@ class Finding(models.Model):
 
 
 class QualityResult(Finding):
-    """The result of a check. Its active waiver is set by `quality.domain.standing`."""
+    """The result of a check. Its active waiver is set by `quality.domain.data_quality`."""
 
     run = models.ForeignKey(
         QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False

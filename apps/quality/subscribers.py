@@ -5,8 +5,8 @@ from apps.core.domain.subscriptions import subscribe
 from apps.core.errors import InvalidTransition
 from apps.core.models import Event
 from apps.production.enums import PORTAL
+from apps.quality.domain.data_quality import current_run
 from apps.quality.domain.runs import ask_for_run
-from apps.quality.domain.standing import current_run
 
 
 @subscribe("quality.run_checks", "request.review")

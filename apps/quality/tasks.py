@@ -9,7 +9,7 @@ from apps.core.errors import DomainError
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.quality.domain import runs
-from apps.quality.domain.standing import current_run
+from apps.quality.domain.data_quality import current_run
 
 log = logging.getLogger(__name__)
 

@@ -120,7 +120,7 @@ class Submission(models.Model):
     held_at = models.DateTimeField(
         null=True, blank=True, help_text="Queued jobs are held in the scheduler."
     )
-    cancel_asked_at = models.DateTimeField(
+    cancel_requested_at = models.DateTimeField(
         null=True, blank=True, help_text="Cancellation was requested."
     )
     cancelled_at = models.DateTimeField(

@@ -9,8 +9,8 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.production.domain.outputs import counts
 from apps.production.models import Request, Stage
 from apps.quality.domain import runs
+from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.domain.posts import NamedFile, name_files
-from apps.quality.domain.standing import standing_of
 from apps.quality.tasks import check_request
 from tests.factories import clusters
 from tests.factories.jobs import failed, record, store
@@ -73,14 +73,14 @@ class Produced:
         """Run the checks without closing the request, and return how it stands."""
         runs.ask_for_run(request=self.fresh(), by="opsportal", at=LATER)
         runs.run_checks(request=self.fresh(), at=LATER)
-        return self.standing()
+        return self.quality()
 
     def settle(self) -> str:
         check_request(request_id=self.request.pk)
         return self.fresh().state
 
-    def standing(self):
-        return standing_of(self.fresh())
+    def quality(self):
+        return data_quality_of(self.fresh())
 
     def fresh(self) -> Request:
         return Request.objects.select_related("experiment", "workflow__type").get(
@@ -90,7 +90,7 @@ class Produced:
     def said(self) -> dict[tuple[int | None, str, str], str]:
         return {
             (one.position, one.check_name, one.subject): one.outcome
-            for one in self.standing().results
+            for one in self.quality().results
         }
 
     def kinds(self) -> list[str]:

@@ -28,7 +28,7 @@ from apps.production.enums import PORTAL, SCORED, SIGNED, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request, RequestCounter, RequestRevision
 from apps.quality.domain import runs as quality
-from apps.quality.domain.standing import standing_of
+from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.models import Finding, Waiver
 from apps.statusboard.models import Service
 
@@ -315,13 +315,13 @@ def _run_quality_checks(request: Request, *, at: datetime) -> None:
 
 
 def _waive_one_by_one(request: Request, approver, *, at: datetime) -> None:
-    for result in standing_of(request).open:
+    for result in data_quality_of(request).open:
         quality.waive_result(request=request, result=result.pk, by=approver, at=at, reason=WAIVED)
 
 
 def _waive_at_once(request: Request, approver, *, at: datetime) -> None:
     """Write the rows that waiving the open results one by one would leave."""
-    results = standing_of(request).open
+    results = data_quality_of(request).open
     waivers = [
         Waiver(
             request=request,

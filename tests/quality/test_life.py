@@ -34,7 +34,7 @@ def test_checks_run_when_the_request_comes_to_data_quality(make):
     core_tasks.deliver_waiting()
     assert QualityRun.objects.get().state == "waiting"
     check_all()
-    assert QualityRun.objects.get().state == "judged"
+    assert QualityRun.objects.get().state == "evaluated"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -48,7 +48,7 @@ def test_what_a_killed_worker_left_is_taken_up(produced, monkeypatch):
             runs.run_checks(request=produced.fresh(), at=LATER)
     assert QualityRun.objects.get().state == "waiting"
     runs.run_checks(request=produced.fresh(), at=LATER)
-    assert (produced.fresh().state, QualityRun.objects.get().state) == ("data_quality", "judged")
+    assert (produced.fresh().state, QualityRun.objects.get().state) == ("data_quality", "evaluated")
     check_all()
     assert (produced.fresh().state, QualityRun.objects.count()) == ("done", 1)
 
@@ -149,11 +149,11 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
     for one in produced.judge().open:
         waive(produced, one, approver)
     produced.report(1, events_out=8, files_out=1)
-    assert produced.standing().is_stale
+    assert produced.quality().is_stale
     with pytest.raises(InvalidTransition, match="reports or thresholds have changed"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
-    assert {one.check_name for one in produced.standing().open} == {
+    assert {one.check_name for one in produced.quality().open} == {
         "events_delivered",
         "events_kept",
     }
@@ -170,7 +170,7 @@ def test_withdrawn_waiver_holds_no_more(produced, approver, shifter):
         request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"
     )
     assert produced.settle() == "data_quality"
-    assert [one.digest for one in produced.standing().open] == [signed[0].digest]
+    assert [one.digest for one in produced.quality().open] == [signed[0].digest]
     with pytest.raises(InvalidTransition, match="waiver not found"):
         runs.withdraw_waiver(
             request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"
@@ -200,7 +200,7 @@ def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, app
     assert produced.judge().passes
     for verb in (Verb.RESUME, Verb.COMPLETE, Verb.REVIEW):
         SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
-    assert not produced.standing().passes
+    assert not produced.quality().passes
     with pytest.raises(InvalidTransition, match="not evaluated yet"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done"
@@ -270,15 +270,15 @@ def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(
 
 
 def act(produced, action, approver) -> None:
-    standing, request = produced.standing(), produced.fresh()
+    quality, request = produced.quality(), produced.fresh()
     if action in {"good", "few", "more"}:
         produced.report(1, events_out={"good": 10, "few": 4, "more": 12}[action], key=action)
     elif action == "judge":
         produced.judge()
-    elif action in {"waive", "waive_part"} and standing.open:
-        waive(produced, standing.open[0], approver, in_part=action == "waive_part")
-    elif action == "withdraw" and standing.waived:
-        waiver = standing.waived[0].waiver.pk
+    elif action in {"waive", "waive_part"} and quality.open:
+        waive(produced, quality.open[0], approver, in_part=action == "waive_part")
+    elif action == "withdraw" and quality.waived:
+        waiver = quality.waived[0].waiver.pk
         runs.withdraw_waiver(request=request, waiver=waiver, by=approver, at=LATER, reason="no")
     elif action == "settle":
         produced.settle()
@@ -296,7 +296,7 @@ def closed_rightly(produced) -> None:
     """
     newest = QualityRun.objects.filter(request=produced.request).latest("number")
     arrived = events_of(produced.request).filter(new="data_quality").last()
-    assert (newest.state, newest.arrival) == ("judged", arrived.pk)
+    assert (newest.state, newest.arrival) == ("evaluated", arrived.pk)
     assert newest.inputs == runs.inputs_of(produced.fresh())
     held = set(
         Waiver.objects.filter(request=produced.request, withdrawn_at=None).values_list(

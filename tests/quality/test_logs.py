@@ -24,9 +24,9 @@ def write_logs(directory, settings, *texts: str) -> None:
 def test_known_error_in_a_job_that_ended_well_is_found(produced, tmp_path, settings):
     produced.all_good()
     write_logs(tmp_path, settings, BAD, "all well\n")
-    standing = produced.judge()
+    quality = produced.judge()
     assert produced.said()[1, "log_errors", ""] == "failed"
-    (one,) = [one for one in standing.open if one.check_name == "log_errors"]
+    (one,) = [one for one in quality.open if one.check_name == "log_errors"]
     assert "1 of 2 logs of completed jobs contain a known error" in one.why
     assert "503 Service Unavailable" in one.why
     assert produced.settle() == "data_quality"

@@ -8,8 +8,8 @@ import pytest
 from django.urls import reverse
 
 from apps.core.domain.events import publish
+from apps.quality.domain.data_quality import waiting_for_quality
 from apps.quality.domain.runs import ask_for_run
-from apps.quality.domain.standing import waiting_for_quality
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.web import views
 from apps.quality.web.templatetags.quality import measured
@@ -123,14 +123,14 @@ def test_checks_are_run_again_on_demand(produced, liaison, browse):
     produced.judge()
     page = text(browse(liaison).post(url("again", produced), follow=True))
     assert "The checks are running again" in page
-    assert QualityRun.objects.filter(state="waiting", asked_by="nova-liaison").exists()
+    assert QualityRun.objects.filter(state="waiting", requested_by="nova-liaison").exists()
 
 
 def test_list_of_those_that_wait(produced, make, shifter, browse):
     produced.judge()
     make("running")
     page = text(browse(shifter).get(reverse("quality:waiting")))
-    assert f"{len(produced.standing().open)} open" in page
+    assert f"{len(produced.quality().open)} open" in page
     assert page.count("NOVA-") >= 1
     assert "NOVA-0002" not in page
 
@@ -182,7 +182,7 @@ def test_hostile_text_of_checks_stays_text(produced, liaison, browse):
         blocks=True, why=EVIL, digest="x", unit=EVIL[:16],
         numbers=[{"name": EVIL, "value": EVIL, "link": ""}],
     )  # fmt: skip
-    QualityRun.objects.update(state="judged", judged_at=LATER, thresholds=[_setting()])
+    QualityRun.objects.update(state="evaluated", evaluated_at=LATER, thresholds=[_setting()])
     for address in (url("request", produced), reverse("quality:waiting")):
         assert "<script>alert" not in text(browse(liaison).get(address))
 

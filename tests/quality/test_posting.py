@@ -58,7 +58,7 @@ def test_files_that_two_jobs_or_two_requests_name_are_found(produced, make, nova
     produced.judge()
     said = produced.said()
     assert said[0, "duplicates", "files"] == said[0, "file_sizes", ""] == "failed"
-    (why,) = [one.why for one in produced.standing().results if one.subject == "files"
+    (why,) = [one.why for one in produced.quality().results if one.subject == "files"
               and one.check_name == "duplicates" and one.position == 0]  # fmt: skip
     assert why == f"Listed more than once: a, b ({other.request.key})."
 
@@ -122,7 +122,7 @@ def test_histogram_is_judged_and_replaced(produced, liaison, api):
     produced.judge()
     assert produced.said()[1, "histograms", "pt"] == "passed"
     again = post(api(liaison), produced, "histograms", **{**HISTOGRAM, "observed": [30, 10]})
-    assert (again.status_code, produced.standing().is_stale) == (200, True)
+    assert (again.status_code, produced.quality().is_stale) == (200, True)
     produced.judge()
     assert produced.said()[1, "histograms", "pt"] == "failed"
     listed = api(liaison).get(url(produced, "histograms/")).json()

@@ -8,7 +8,7 @@ from django.test import Client
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.models import WorkflowType
-from apps.quality.domain.standing import standing_of
+from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.domain.thresholds import save_thresholds, settings_for
 from apps.quality.models import QualityRun, Thresholds
 from apps.quality.tasks import check_all
@@ -71,10 +71,12 @@ def test_what_is_in_data_quality_is_judged_again_when_thresholds_change(produced
     produced.all_good()
     produced.run_jobs(missing=0)
     produced.judge()
-    assert standing_of(produced.fresh()).passes
+    assert data_quality_of(produced.fresh()).passes
     save(limits={"warn_missing": 0.01})
-    assert not standing_of(produced.fresh()).passes, "nothing is closed by the thresholds of before"
-    assert produced.standing().is_stale
+    assert not data_quality_of(produced.fresh()).passes, (
+        "nothing is closed by the thresholds of before"
+    )
+    assert produced.quality().is_stale
     save(check="files_written", limits={"files_per_job": 3})
     check_all()
     assert QualityRun.objects.count() == 2

@@ -22,7 +22,7 @@ from apps.progress.domain.attention import note_attention
 from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import complete_ended, has_ended
-from apps.quality.domain.standing import standing_of
+from apps.quality.domain.data_quality import data_quality_of
 from apps.submission.domain import dispatch
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.assignment import assign_request, retry_failed
@@ -80,7 +80,7 @@ def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send
     assert [request.pk for request in complete_ended(at=AT)] == [running.request.pk]
     request = Request.objects.get(pk=running.request.pk)
     make_move(verb=Verb.REVIEW, request=request, by="opsportal", at=AT)
-    assert standing_of(request).in_part
+    assert data_quality_of(request).in_part
     with pytest.raises(InvalidTransition):
         make_move(verb=Verb.DONE, request=request, by=shifter, at=AT)
 

@@ -26,7 +26,7 @@ from apps.submission.domain.debugging.rerun import (
     start_debug_run,
 )
 from apps.submission.domain.plan import plan_next
-from apps.submission.domain.submissions import standings_of
+from apps.submission.domain.submissions import stage_submissions_of
 from apps.submission.models import DebugProfile, Submission
 from tests.bundles import unpack
 from tests.factories import archive, jobs, people
@@ -98,14 +98,16 @@ def test_debug_run_counts_for_nothing_and_goes_first_even_on_hold(
 ):
     request = Submission.objects.get().request
     make_move(verb=Verb.HOLD, request=request, by=approver, at=LATER, reason="Wait.")
-    before = [(one.completed, one.to_retry, one.sent) for one in standings_of(request)]
+    before = [(one.completed, one.to_retry, one.sent) for one in stage_submissions_of(request)]
     run = start_debug_run(job=failed, profile=profile, by=shifter, at=LATER)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=run.cluster, at=LATER), at=LATER)
     (made,) = end_jobs(sent, at=LATER + timedelta(minutes=5))
     Job.objects.filter(pk=made.pk).update(stage="one.debug")
     made.refresh_from_db()
     dispatch.refresh_progress(cluster=run.cluster, at=LATER + timedelta(hours=1))
-    assert [(one.completed, one.to_retry, one.sent) for one in standings_of(request)] == before
+    assert [
+        (one.completed, one.to_retry, one.sent) for one in stage_submissions_of(request)
+    ] == before
     assert debug_runs_of(failed)[0][1] == made
     assert debugged_by(made) == failed
     assert debugged_by(failed) is None

@@ -219,7 +219,7 @@ def test_sent_jobs_are_ended_after_a_confirmation(
         "will be cancelled"
         in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
     )
-    assert Submission.objects.get().cancel_asked_at == AT
+    assert Submission.objects.get().cancel_requested_at == AT
     api = f"/api/v1/submissions/{request.key}/cancel/"
     assert (
         client.post(api, {"reason": "Again."}, content_type="application/json").status_code == 409

@@ -14,7 +14,7 @@ from apps.production.enums import PORTAL
 from apps.production.models import Request, Stage
 from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.domain import posts, runs
-from apps.quality.domain.standing import standing_of
+from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.models import QualityResult
 
 _EDGES = [0.1 * n for n in range(11)]
@@ -82,4 +82,4 @@ def _run(request: Request, at: datetime) -> list[QualityResult]:
     """Run the checks, and return the results that block."""
     runs.ask_for_run(request=request, by=PORTAL, at=at)
     runs.run_checks(request=request, at=at)
-    return standing_of(request).open
+    return data_quality_of(request).open

@@ -50,7 +50,7 @@ from apps.production.enums import (
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
-from apps.quality.domain.standing import standing_of as quality_of
+from apps.quality.domain.data_quality import data_quality_of as quality_of
 from apps.statusboard.enums import State
 
 
@@ -239,7 +239,7 @@ def request_page(
         "related": related_to(request),
         "progress": progress,
         "quality": quality_of(request) if request.state in _WITH_OUTPUT else None,
-        "is_judged": request.state in _REVIEWED,
+        "in_data_quality": request.state in _REVIEWED,
         "level": level_of(user, request),
         "feeds": addresses_of(getattr(user, "notification_preferences", None), request),
     }

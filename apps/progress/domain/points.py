@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from apps.production.domain.content.scan import Point, read_scan
 from apps.production.models import Request
-from apps.submission.domain.submissions import standings_of
+from apps.submission.domain.submissions import stage_submissions_of
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def points_of(request: Request) -> list[PointProgress]:
     if not scan.points:
         return []
     stages_by_point: dict[int, list[PointStage]] = {point.index: [] for point in scan.points}
-    for standing in standings_of(request):
-        stage = standing.stage
+    for stage_submissions in stage_submissions_of(request):
+        stage = stage_submissions.stage
         completed = Counter[int]()
         failed = Counter[int]()
         current = Counter[int]()
-        for array in standing.submissions:
+        for array in stage_submissions.submissions:
             # No array has jobs of two points, and a retry has only jobs of its array.
             index = min(array.first // scan.jobs_each(stage.jobs), scan.count - 1)
             completed[index] += array.completed

@@ -173,16 +173,16 @@ class RunReader(serializers.ModelSerializer[QualityRun]):
         fields = [
             "number",
             "state",
-            "asked_at",
-            "asked_by",
+            "requested_at",
+            "requested_by",
             "reason",
-            "judged_at",
+            "evaluated_at",
             "thresholds",
             "totals_at",
         ]
 
 
-class StandingReader(serializers.Serializer[Any]):
+class DataQualityReader(serializers.Serializer[Any]):
     """Data quality of a request: the newest run, results of the newest evaluated run, waivers."""
 
     request = serializers.CharField(source="request.key")

@@ -15,7 +15,7 @@ from apps.production.web.lookup import request_or_404
 from apps.quality.api import serializers
 from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.domain import posts, runs
-from apps.quality.domain.standing import standing_of
+from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.models import HistogramPair
 from apps.quality.permissions import may_run
 
@@ -23,7 +23,7 @@ from apps.quality.permissions import may_run
 class QualityViewSet(OfRequests):
     """Data quality of requests."""
 
-    serializer_class = serializers.StandingReader
+    serializer_class = serializers.DataQualityReader
 
     def get_object(self) -> Request:
         """Return the request.
@@ -41,24 +41,24 @@ class QualityViewSet(OfRequests):
         return production_request
 
     def answer(
-        self, done: Any, reader: Any = serializers.StandingReader, code: int = 200
+        self, done: Any, reader: Any = serializers.DataQualityReader, code: int = 200
     ) -> Response:
         """Respond with the stored object, or with the data quality of the request."""
         if not isinstance(done, Request):
             return super().answer(done, reader, code)
         done.refresh_from_db(fields=["state"])
-        return super().answer(standing_of(done), serializers.StandingReader)
+        return super().answer(data_quality_of(done), serializers.DataQualityReader)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the data quality of a request: the results of its newest run and all waivers."""
         return self.answer(self.get_object())
 
-    @command(serializers.AgainWriter, serializers.StandingReader)
+    @command(serializers.AgainWriter, serializers.DataQualityReader)
     def again(self, production_request: Request, **fields: Any) -> None:
         """Run the checks again. They also run automatically after a report."""
         runs.ask_for_run(request=production_request, **fields)
 
-    @command(serializers.WaiveWriter, serializers.StandingReader)
+    @command(serializers.WaiveWriter, serializers.DataQualityReader)
     def waive(self, production_request: Request, **fields: Any) -> None:
         """Waive a result.
 
@@ -67,7 +67,7 @@ class QualityViewSet(OfRequests):
         runs.waive_result(request=production_request, **fields)
 
     @command(
-        serializers.WithdrawWaiverWriter, serializers.StandingReader, url_path="withdraw-waiver"
+        serializers.WithdrawWaiverWriter, serializers.DataQualityReader, url_path="withdraw-waiver"
     )
     def withdraw_waiver(self, production_request: Request, **fields: Any) -> None:
         """Withdraw a waiver while the request is open."""

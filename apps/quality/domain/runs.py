@@ -16,18 +16,18 @@ from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import is_requester
 from apps.quality.checks.registry import checks
+from apps.quality.domain.data_quality import (
+    DataQuality,
+    arrival_of,
+    current_run,
+    data_quality_of,
+    has_news,
+    results_of,
+    waivers_of,
+)
 from apps.quality.domain.evaluation import evaluate
 from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
 from apps.quality.domain.log_samples import look_at_logs
-from apps.quality.domain.standing import (
-    Standing,
-    arrival_of,
-    current_run,
-    has_news,
-    results_of,
-    standing_of,
-    waivers_of,
-)
 from apps.quality.domain.thresholds import settings_for
 from apps.quality.enums import Outcome, RunState
 from apps.quality.models import Finding, QualityResult, QualityRun, Waiver
@@ -61,8 +61,8 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
     elif run.arrival == arrival:
         return run
     run.arrival = arrival
-    run.asked_at = at
-    run.asked_by = str(by)
+    run.requested_at = at
+    run.requested_by = str(by)
     run.reason = text
     run.save()
     if by != PORTAL:
@@ -99,7 +99,7 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         inputs = inputs_of(request)
         facts = gather(request, catalogued=catalogued, catalogue_error=error)
         before = (
-            QualityRun.objects.filter(request=request, state=RunState.JUDGED)
+            QualityRun.objects.filter(request=request, state=RunState.EVALUATED)
             .order_by("-number")
             .first()
         )
@@ -107,8 +107,8 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         for result in results:
             result.run = run
         QualityResult.objects.bulk_create(results)
-        run.state = RunState.JUDGED
-        run.judged_at = at
+        run.state = RunState.EVALUATED
+        run.evaluated_at = at
         run.inputs = inputs
         run.totals_at = totals_as_of()
         run.thresholds = [setting.plain() for setting in settings.values()]
@@ -160,9 +160,9 @@ def waive_result(
     check_may_waive(request, by)
     text = checked_reason(reason)
     request = _locked(request)
-    standing = standing_of(request)
-    waived = next((row for row in standing.results if row.pk == result), None)
-    if not standing.is_judged or waived is None or standing.run != standing.shown:
+    quality = data_quality_of(request)
+    waived = next((row for row in quality.results if row.pk == result), None)
+    if not quality.is_evaluated or waived is None or quality.run != quality.shown:
         raise InvalidTransition(
             f"{request}: the checks have run again since. Review the new results."
         )
@@ -229,22 +229,22 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 
     The guard of the move checks this again under the lock of the request.
     """
-    standing = standing_of(request)
-    if request.state != RequestState.DATA_QUALITY or not standing.passes:
+    quality = data_quality_of(request)
+    if request.state != RequestState.DATA_QUALITY or not quality.passes:
         return None
-    verb = Verb.DONE_PARTIAL if standing.in_part else Verb.DONE
+    verb = Verb.DONE_PARTIAL if quality.in_part else Verb.DONE
     try:
-        return make_move(verb=verb, request=request, by=PORTAL, at=at, reason=_why_closed(standing))
+        return make_move(verb=verb, request=request, by=PORTAL, at=at, reason=_why_closed(quality))
     except DomainError:
         return None
 
 
-def _why_closed(standing: Standing) -> str:
-    taken = "".join(f" {row.stage.name}: {row.summary}" for row in standing.accepted)
-    if not standing.waived:
+def _why_closed(quality: DataQuality) -> str:
+    taken = "".join(f" {row.stage.name}: {row.summary}" for row in quality.accepted)
+    if not quality.waived:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
 
-    waivers = [result.waiver for result in standing.waived if result.waiver]
+    waivers = [result.waiver for result in quality.waived if result.waiver]
     named = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
     more = ""
     if len(waivers) > _NAMED:
@@ -257,11 +257,11 @@ def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
 
     Jobs are compared every `JOBS_EVERY`.
     """
-    if run.state != RunState.JUDGED or run.judged_at is None:
+    if run.state != RunState.EVALUATED or run.evaluated_at is None:
         return False
     if has_news(run, request):
         return True
-    return at - run.judged_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
+    return at - run.evaluated_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
 
 
 def check_may_waive(request: Request, by: User) -> None:

@@ -17,10 +17,10 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
-from apps.quality.domain.standing import (
+from apps.quality.domain.data_quality import (
+    data_quality_of,
     results_of,
     runs_of,
-    standing_of,
     thresholds_changed,
     waiting_for_quality,
 )
@@ -102,15 +102,15 @@ def _sign(
 def _page(
     request: AuthenticatedRequest, production_request: Request, form: Any = None
 ) -> HttpResponse:
-    standing = standing_of(production_request)
+    quality = data_quality_of(production_request)
     waives = (
         may_waive(request.user, production_request)
         and production_request.state == RequestState.DATA_QUALITY
     )
     context: dict[str, Any] = {
         "object": production_request,
-        "standing": standing,
-        "shown": standing.shown,
+        "quality": quality,
+        "shown": quality.shown,
         "may_waive": waives,
         "may_run": may_run(request.user, production_request)
         and production_request.state == RequestState.DATA_QUALITY,
@@ -118,12 +118,14 @@ def _page(
     if request.htmx:
         return render(request, "quality/_card.html", context)
 
-    results: Sequence[QualityResult] = standing.results
+    results: Sequence[QualityResult] = quality.results
     if "run" in request.GET:
-        judged = QualityRun.objects.filter(request=production_request, judged_at__isnull=False)
-        context["shown"] = get_object_or_404(judged, number=number_in(request.GET, "run"))
-        results = results_of(context["shown"], standing.waivers)
-        context["may_waive"] = waives and context["shown"] == standing.run
+        evaluated = QualityRun.objects.filter(
+            request=production_request, evaluated_at__isnull=False
+        )
+        context["shown"] = get_object_or_404(evaluated, number=number_in(request.GET, "run"))
+        results = results_of(context["shown"], quality.waivers)
+        context["may_waive"] = waives and context["shown"] == quality.run
     context |= {
         "results": results,
         "runs": runs_of(production_request),

@@ -17,7 +17,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.submission.domain.keepup import is_over, takes_files
 from apps.submission.domain.plan import locked
-from apps.submission.domain.submissions import StageStanding, standings_of
+from apps.submission.domain.submissions import StageSubmissions, stage_submissions_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 
@@ -51,9 +51,9 @@ class Shortfall:
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     """Return the shortfall of each stage, in a fixed number of queries."""
-    standings = standings_of(request)
-    if not any(standing.submissions for standing in standings):
-        return _of_jobs(request, standings)
+    by_stage = stage_submissions_of(request)
+    if not any(stage_submissions.submissions for stage_submissions in by_stage):
+        return _of_jobs(request, by_stage)
 
     by_file = takes_files(request)
     jobs_before = 0
@@ -62,11 +62,11 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
 
     shortfalls: list[Shortfall] = []
     are_previous_complete = True
-    for standing in standings:
-        stage = standing.stage
-        completed = standing.completed
+    for stage_submissions in by_stage:
+        stage = stage_submissions.stage
+        completed = stage_submissions.completed
         asked = jobs_before if by_file else stage.jobs or 0
-        planned = _jobs_being_submitted(standing)
+        planned = _jobs_being_submitted(stage_submissions)
         if not are_previous_complete:
             obstacle = "the previous stage still waits for jobs."
         elif by_file and not is_over(request, at):
@@ -74,19 +74,23 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         elif planned:
             obstacle = f"{planned:,} jobs are being submitted."
         else:
-            obstacle = _obstacle(standing.running, asked, completed)
-        shortfalls.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
+            obstacle = _obstacle(stage_submissions.running, asked, completed)
+        shortfalls.append(
+            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+        )
 
-        is_complete = completed >= asked > 0 or standing.acceptance is not None
+        is_complete = completed >= asked > 0 or stage_submissions.acceptance is not None
         are_previous_complete = are_previous_complete and is_complete
         jobs_before = completed
     return shortfalls
 
 
-def _jobs_being_submitted(standing: StageStanding) -> int:
+def _jobs_being_submitted(stage_submissions: StageSubmissions) -> int:
     """Return the number of jobs of a stage that are planned, but not yet in the scheduler."""
     return sum(
-        submission.tasks for submission in standing.submissions if submission.state in _ON_ITS_WAY
+        submission.tasks
+        for submission in stage_submissions.submissions
+        if submission.state in _ON_ITS_WAY
     )
 
 
@@ -129,15 +133,15 @@ def accept_stage(
     return acceptance
 
 
-def _of_jobs(request: Request, standings: Sequence[StageStanding]) -> list[Shortfall]:
+def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Shortfall]:
     """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
     waiting = waiting_of(request)
     sums = stage_sums([request])[request.pk]
     undelivered = left_out([request])
 
     shortfalls = []
-    for standing in standings:
-        stage = standing.stage
+    for stage_submissions in by_stage:
+        stage = stage_submissions.stage
         name = stage.name.casefold()
         asked = stage.jobs or 0
         without_output = undelivered.get((request.key, name), LeftOut()).completed
@@ -148,7 +152,9 @@ def _of_jobs(request: Request, standings: Sequence[StageStanding]) -> list[Short
             unfinished = unfinished.at_most(asked - completed)
         completed = max(0, completed)
         obstacle = _obstacle(unfinished.all, asked, completed)
-        shortfalls.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
+        shortfalls.append(
+            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+        )
     return shortfalls
 
 

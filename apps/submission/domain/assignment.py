@@ -170,7 +170,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
         numbers.append(submission.number)
         clusters.add(submission.cluster_id)
 
-    request.submissions.filter(pk__in=ids).update(cancel_asked_at=at)
+    request.submissions.filter(pk__in=ids).update(cancel_requested_at=at)
     data = {"jobs": jobs, "submissions": numbers}
     publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
     for cluster_id in clusters:

@@ -24,7 +24,7 @@ from apps.submission.domain.submissions import (
     indices_of,
     last_tests,
     publish_event,
-    standings_of,
+    stage_submissions_of,
 )
 from apps.submission.models import Assignment, Submission
 
@@ -56,13 +56,13 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     """
     scan = read_scan(request.scan)
     ready: Sequence[int] = range(scan.count)
-    for standing in standings_of(request):
-        stage = standing.stage
-        points = standing.points(scan)
+    for stage_submissions in stage_submissions_of(request):
+        stage = stage_submissions.stage
+        points = stage_submissions.points(scan)
         jobs_each = scan.jobs_each(stage.jobs)
         unplanned = [point for point in ready if points[point].planned < jobs_each]
         if unplanned and not (
-            standing.acceptance or standing.is_waiting or hold_of(request, stage)
+            stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage)
         ):
             point = unplanned[0]
             first = point * jobs_each + points[point].planned
@@ -72,9 +72,11 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             plan = plans_of(request, job=first)[stage.position]
             return _plan(assignment, plan, at, first=first, tasks=tasks)
 
-        if not standing.is_located:  # the next stage reads its outputs from the catalogue
+        if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
             return None
-        ready = [n for n in ready if standing.acceptance or points[n].completed >= jobs_each]
+        ready = [
+            n for n in ready if stage_submissions.acceptance or points[n].completed >= jobs_each
+        ]
     return None
 
 
@@ -83,15 +85,15 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
     a later one.
     """
     mine: list[Submission] = []
-    for standing in standings_of(request):
-        stage = standing.stage
+    for stage_submissions in stage_submissions_of(request):
+        stage = stage_submissions.stage
         previous = mine
-        mine = standing.submissions
-        if standing.acceptance or standing.is_waiting or hold_of(request, stage):
+        mine = stage_submissions.submissions
+        if stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
-            first = standing.first_free
+            first = stage_submissions.first_free
             indices = list(
                 range(first, first + take_new_files(assignment, first=first, most=most, at=at))
             )

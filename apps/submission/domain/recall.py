@@ -53,7 +53,7 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
 def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
     """Cancel, hold or release one array if its request requires it; return whether it did."""
     is_debug = submission.purpose == Purpose.DEBUG
-    is_closed = bool(submission.cancel_asked_at) or (
+    is_closed = bool(submission.cancel_requested_at) or (
         submission.request.state in ENDED and not is_debug
     )
     stage = submission.request.stages.filter(position=submission.position).first()

@@ -126,7 +126,7 @@ def sent_here(requests: Iterable[int]) -> set[int]:
 
 def cancellable() -> Q:
     """Match submissions with jobs in the scheduler that are not being cancelled."""
-    return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_asked_at=None, cancelled_at=None)
+    return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_requested_at=None, cancelled_at=None)
 
 
 def last_tests(request: Request) -> dict[int, Submission]:
@@ -241,7 +241,7 @@ class PointStanding:
 
 
 @dataclass
-class StageStanding:
+class StageSubmissions:
     """The submissions of one stage."""
 
     stage: Stage
@@ -303,7 +303,7 @@ class StageStanding:
         )
 
     def points(self, scan: Scan) -> list[PointStanding]:
-        """Return the standing of each point of a scan; without a scan there is one point."""
+        """Return the submissions of each point of a scan; without a scan there is one point."""
         points = [PointStanding() for _ in range(scan.count)]
         for submission in self.submissions:
             point = points[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
@@ -323,15 +323,15 @@ class StageStanding:
         )
 
 
-def standings_of(request: Request) -> list[StageStanding]:
+def stage_submissions_of(request: Request) -> list[StageSubmissions]:
     """Return each stage with its submissions, in four queries; their peak use is not measured."""
     accepted = acceptances_of([request])
     located = set(
         StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True)
     )
-    standings = {}
+    by_stage = {}
     for stage in request.stages.all():
-        standings[stage.position] = StageStanding(
+        by_stage[stage.position] = StageSubmissions(
             stage,
             acceptance=accepted.get(stage.pk),
             is_located=stage.pk in located or not must_be_located(stage),
@@ -339,20 +339,23 @@ def standings_of(request: Request) -> list[StageStanding]:
     for submission in (
         request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number")
     ):
-        if submission.position in standings and submission.is_test:
-            standings[submission.position].test = submission
-        elif submission.position in standings and submission.purpose == Purpose.PRODUCTION:
-            standings[submission.position].submissions.append(submission)
-    return list(standings.values())
+        if submission.position in by_stage and submission.is_test:
+            by_stage[submission.position].test = submission
+        elif submission.position in by_stage and submission.purpose == Purpose.PRODUCTION:
+            by_stage[submission.position].submissions.append(submission)
+    return list(by_stage.values())
 
 
-def measure(standings: Iterable[StageStanding]) -> None:
+def measure(by_stage: Iterable[StageSubmissions]) -> None:
     """Set the longest run time and peak memory of completed jobs of each stage, in one query."""
-    by_array: dict[tuple[int, str], tuple[StageStanding, Submission]] = {}
-    for standing in standings:
-        for submission in standing.rows:
+    by_array: dict[tuple[int, str], tuple[StageSubmissions, Submission]] = {}
+    for stage_submissions in by_stage:
+        for submission in stage_submissions.rows:
             if submission.spool_id:
-                by_array[submission.cluster_id, submission.spool_id] = (standing, submission)
+                by_array[submission.cluster_id, submission.spool_id] = (
+                    stage_submissions,
+                    submission,
+                )
     if not by_array:
         return
 
@@ -367,10 +370,10 @@ def measure(standings: Iterable[StageStanding]) -> None:
         Max("wall_seconds"), Max("max_memory_bytes")
     ):
         if (cluster, spool_id) in by_array:
-            standing, _ = by_array[cluster, spool_id]
-            standing.longest_seconds = max(standing.longest_seconds or 0, seconds)
-            standing.most_memory_bytes = max(
-                filter(None, (standing.most_memory_bytes, memory)), default=None
+            stage_submissions, _ = by_array[cluster, spool_id]
+            stage_submissions.longest_seconds = max(stage_submissions.longest_seconds or 0, seconds)
+            stage_submissions.most_memory_bytes = max(
+                filter(None, (stage_submissions.most_memory_bytes, memory)), default=None
             )
 
 

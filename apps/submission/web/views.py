@@ -31,12 +31,12 @@ from apps.submission.domain.start import begin_of
 from apps.submission.domain.submissions import (
     ASSIGNABLE,
     SENDABLE,
-    StageStanding,
+    StageSubmissions,
     assignment_of,
     check_may_submit,
     may_submit,
     measure,
-    standings_of,
+    stage_submissions_of,
 )
 from apps.submission.domain.trials import results_of
 from apps.submission.models import Submission
@@ -175,7 +175,7 @@ def _page(
     """
     operator = may_submit(request.user, production_request)
     chosen = assignment_of(production_request)
-    standings = standings_of(production_request)
+    standings = stage_submissions_of(production_request)
     measure(standings)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
@@ -224,8 +224,8 @@ def _page(
 
 
 def _retry_forms(
-    standings: Sequence[StageStanding], bound: dict[str, forms.Form]
-) -> list[tuple[StageStanding, forms.Form]]:
+    standings: Sequence[StageSubmissions], bound: dict[str, forms.Form]
+) -> list[tuple[StageSubmissions, forms.Form]]:
     """Return the stages with failed jobs to retry, each with its form."""
     retry_forms = []
     for standing in standings:

@@ -37,7 +37,7 @@ _MOST_RUNS = 20
 
 
 @dataclass(frozen=True)
-class Standing:
+class DataQuality:
     """The data quality of a request.
 
     `run` is the newest run since the request entered data quality. `shown` is the newest evaluated
@@ -63,13 +63,13 @@ class Standing:
         return [result for result in self.results if result.waiver]
 
     @property
-    def is_judged(self) -> bool:
-        return self.run is not None and self.run.state == RunState.JUDGED
+    def is_evaluated(self) -> bool:
+        return self.run is not None and self.run.state == RunState.EVALUATED
 
     @property
     def passes(self) -> bool:
         """Whether the request can be closed now."""
-        return self.is_judged and not self.is_stale and not self.open
+        return self.is_evaluated and not self.is_stale and not self.open
 
     @property
     def in_part(self) -> bool:
@@ -79,25 +79,25 @@ class Standing:
         )
 
 
-def standing_of(request: Request) -> Standing:
+def data_quality_of(request: Request) -> DataQuality:
     """Return the data quality of a request, in a few queries."""
     run = current_run(request)
-    judged = (
-        QualityRun.objects.filter(request=request, state=RunState.JUDGED)
+    evaluated = (
+        QualityRun.objects.filter(request=request, state=RunState.EVALUATED)
         .order_by("-number")
         .first()
     )
     waivers = waivers_of(request)
-    results = results_of(judged, waivers) if judged else []
+    results = results_of(evaluated, waivers) if evaluated else []
 
     in_review = request.state == RequestState.DATA_QUALITY
-    stale = in_review and run is not None and run == judged and is_stale(run, request)
-    waiting = in_review and (run is None or run != judged)
+    stale = in_review and run is not None and run == evaluated and is_stale(run, request)
+    waiting = in_review and (run is None or run != evaluated)
     outcomes = [result.outcome for result in results]
     counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
     accepted = tuple(acceptances_of([request]).values())
-    return Standing(
-        request, run, judged, tuple(results), tuple(waivers), stale, waiting, counts, accepted
+    return DataQuality(
+        request, run, evaluated, tuple(results), tuple(waivers), stale, waiting, counts, accepted
     )
 
 
@@ -159,7 +159,7 @@ def waiting_for_quality(user: User) -> QuerySet[Request]:
         new=RequestState.DATA_QUALITY,
     )
     since = arrivals.order_by().values("target_id").annotate(at=Max("at")).values("at")
-    runs = QualityRun.objects.filter(request=OuterRef("pk"), state=RunState.JUDGED).order_by(
+    runs = QualityRun.objects.filter(request=OuterRef("pk"), state=RunState.EVALUATED).order_by(
         "-number"
     )
     waivers = Waiver.objects.filter(
@@ -211,13 +211,13 @@ def has_news(run: QualityRun, request: Request) -> bool:
 
 def refusal_to_close(step: Transition, request: Request) -> str:
     """Return why the request cannot be closed now, or an empty text."""
-    standing = standing_of(request)
-    if not standing.is_judged:
+    quality = data_quality_of(request)
+    if not quality.is_evaluated:
         return "its data quality is not evaluated yet. The checks run automatically."
-    if standing.is_stale:
+    if quality.is_stale:
         return "reports or thresholds have changed. The checks must run again first."
-    if standing.open:
-        titles = list(dict.fromkeys(f"“{result.title}”" for result in standing.open))
+    if quality.open:
+        titles = list(dict.fromkeys(f"“{result.title}”" for result in quality.open))
         more = ""
         if len(titles) > _NAMED:
             more = f" and {len(titles) - _NAMED} more"
@@ -225,12 +225,12 @@ def refusal_to_close(step: Transition, request: Request) -> str:
             f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result "
             "with a reason."
         )
-    if step.new == RequestState.DONE and standing.accepted:
-        names = ", ".join(row.stage.name for row in standing.accepted)
+    if step.new == RequestState.DONE and quality.accepted:
+        names = ", ".join(row.stage.name for row in quality.accepted)
         return (
             f"{names} was accepted as is, without jobs that did not complete. Close the request "
             "as partially done."
         )
-    if step.new == RequestState.DONE and standing.in_part:
+    if step.new == RequestState.DONE and quality.in_part:
         return "a waiver says that the request is partially done."
     return ""
