@@ -95,7 +95,7 @@ def test_stream_with_the_cause_is_shown_first(read):
 
 
 def test_job_that_never_ran_has_no_log_to_look_for(make_job):
-    assert log_view(make_job(started_at=None)).problem == "It never ran, so it wrote none."
+    assert log_view(make_job(started_at=None)).problem == "The job never ran, so it wrote no log."
 
 
 def test_path_outside_of_the_roots_is_not_read(make_job):

@@ -137,7 +137,7 @@ def test_page_escapes_asks_a_worker_and_hides_jobs_of_others(
     (roots / "run-4711.out").write_text("<script>alert(1)</script>\n")
     client.force_login(liaison)
     address = reverse("diagnosis:running-log", args=["alps", "4711"])
-    assert "The scheduler is being asked" in client.get(address).text
+    assert "Asking the scheduler" in client.get(address).text
     located(archived, at)
     page = client.get(address)
     assert "&lt;script&gt;alert(1)" in page.text
@@ -158,7 +158,7 @@ def test_invented_tasks_ask_the_scheduler_once_at_a_time(
     )
     for task in range(30):
         address = reverse("diagnosis:running-log", args=["alps", f"4711_{task}"])
-        assert "The scheduler is being asked" in client.get(address).text
+        assert "Asking the scheduler" in client.get(address).text
     assert questions == ["4711_0"]
     located(archived, at, "4711_0")
     client.get(reverse("diagnosis:running-log", args=["alps", "4711_1"]))

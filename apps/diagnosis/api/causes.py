@@ -39,7 +39,9 @@ class CommonCauseSerializer(serializers.Serializer[CommonCause]):
         help_text="site, host, host and time, CPU model, release, stage, user, hour or service."
     )
     value = serializers.CharField()
-    jobs = serializers.IntegerField(help_text="With this value, without those of stronger causes.")
+    jobs = serializers.IntegerField(
+        help_text="Jobs with this value, except those of stronger causes."
+    )
     failed = serializers.IntegerField()
     expected = serializers.FloatField()
     excess = serializers.FloatField()

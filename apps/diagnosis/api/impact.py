@@ -64,7 +64,7 @@ class ImpactSerializer(serializers.Serializer[Any]):
     succeeded = serializers.IntegerField(help_text="Confirmed, and completed at a later attempt.")
     retried = serializers.IntegerField(help_text="Confirmed, and retried without success so far.")
     eligible = serializers.IntegerField(
-        help_text="Confirmed, and not retried. Which can be, the dry run says."
+        help_text="Confirmed, and not retried. The dry run shows which of them can be retried."
     )
     failed_core_seconds = serializers.IntegerField()
     confirmed_core_seconds = serializers.IntegerField()

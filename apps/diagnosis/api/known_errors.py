@@ -24,7 +24,7 @@ from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_err
 
 class KnownErrorReader(serializers.ModelSerializer[KnownError]):
     experiment = serializers.CharField(
-        source="experiment.key", default="", help_text="Applies to its jobs only."
+        source="experiment.key", default="", help_text="Applies only to jobs of this experiment."
     )
     link = serializers.CharField(help_text="Ticket, documentation or status page; may be empty.")
 
@@ -64,15 +64,18 @@ class KnownErrorChangeWriter(serializers.ModelSerializer[KnownError]):
     """
 
     experiment = serializers.CharField(
-        required=False, allow_blank=True, max_length=32, help_text="Key; empty: all."
+        required=False,
+        allow_blank=True,
+        max_length=32,
+        help_text="Key of the experiment; empty for all.",
     )
-    expires_at = MomentField(required=False, allow_null=True, help_text="It is disabled then.")
+    expires_at = MomentField(required=False, allow_null=True, help_text="Disabled after this time.")
     reason = serializers.CharField(max_length=4000, help_text="Why; shown in the history.")
     base = serializers.IntegerField(
-        required=False, min_value=0, help_text="Refused if the version is another one."
+        required=False, min_value=0, help_text="Rejected if the current version is another."
     )
     propose = serializers.BooleanField(
-        default=False, help_text="Ask for approval even if you may edit."
+        default=False, help_text="Request approval even if you may edit."
     )
 
     class Meta:
@@ -95,7 +98,9 @@ class KnownErrorWriter(KnownErrorChangeWriter):
 
 
 class KnownErrorImportWriter(serializers.Serializer[Any]):
-    text = serializers.CharField(trim_whitespace=False, help_text="YAML, as the export has it.")
+    text = serializers.CharField(
+        trim_whitespace=False, help_text="YAML in the format of the export."
+    )
     reason = serializers.CharField(max_length=4000, required=False, default="", allow_blank=True)
     dry_run = serializers.BooleanField(default=True, help_text="Check only.")
 
@@ -129,7 +134,7 @@ def _may_decide(user: User, _: object) -> None:
 
 
 class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]):
-    """Known errors: patterns of lines, what they say about a job, and what to do."""
+    """Known errors: patterns of lines, their meaning for a job, and what to do."""
 
     serializer_class = KnownErrorReader
     filterset_class = KnownErrors
@@ -153,7 +158,7 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
     @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY}, filters=True)
     @action(detail=False, pagination_class=None)
     def export(self, request: ApiRequest) -> HttpResponse:
-        """Return the known errors that the filters leave as YAML, which the import reads."""
+        """Return the filtered known errors as YAML, in the format of the import."""
         rows = self.filter_queryset(self.get_queryset())
         return HttpResponse(
             write_known_errors(rows), content_type="application/yaml; charset=utf-8"
@@ -166,7 +171,7 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
     def import_yaml(self, request: ApiRequest) -> Response:
         """Check YAML, or import it: all of it or, with a fault, nothing.
 
-        Without the right to edit it proposes each.
+        For users who may not edit known errors, each change becomes a proposal.
         """
         _may_propose(request.user, None)
         done = import_known_errors(**self.given(KnownErrorImportWriter))

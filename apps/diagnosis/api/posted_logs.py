@@ -38,7 +38,7 @@ class PostedLogQuery(serializers.Serializer[Any]):
         min_value=0,
         max_value=2**60,
         default=0,
-        help_text="Byte of the log at which the body begins.",
+        help_text="Offset in the log at which the body starts.",
     )
 
 

@@ -19,7 +19,7 @@ class LogQuery(serializers.Serializer):
     """The part of a log to return."""
 
     stream = serializers.ChoiceField(
-        choices=Stream.choices, required=False, help_text="Default: that of the cause."
+        choices=Stream.choices, required=False, help_text="Default: the stream of the cause."
     )
     lines = serializers.IntegerField(min_value=1, max_value=MOST_LINES, default=50)
     before = serializers.IntegerField(
@@ -29,10 +29,10 @@ class LogQuery(serializers.Serializer):
 
 class LogLineSerializer(serializers.Serializer):
     number = serializers.IntegerField(
-        source="line.number", allow_null=True, help_text="Null if it is not known."
+        source="line.number", allow_null=True, help_text="Null if unknown."
     )
     offset = serializers.IntegerField(
-        source="line.offset", help_text="Of its first byte in the file."
+        source="line.offset", help_text="Offset of the first byte in the file."
     )
     text = serializers.CharField(source="line.text")
     known_error = serializers.CharField(
@@ -44,12 +44,10 @@ class LogSerializer(serializers.Serializer):
     """Lines of a log; `problem` says why they are not from the current file."""
 
     stream = serializers.ChoiceField(choices=Stream.choices)
-    streams = serializers.ListField(
-        child=serializers.CharField(), help_text="Those that the job has."
-    )
+    streams = serializers.ListField(child=serializers.CharField(), help_text="Streams of the job.")
     size_bytes = serializers.IntegerField(allow_null=True)
     earlier = serializers.IntegerField(
-        allow_null=True, help_text="Send it as `before` for the lines before these."
+        allow_null=True, help_text="Send this as `before` to get earlier lines."
     )
     problem = serializers.CharField()
     lines = LogLineSerializer(many=True)

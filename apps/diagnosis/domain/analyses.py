@@ -150,9 +150,11 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         ]
         if temporary and job.started_at and harvest.attempts <= len(BACK_OFF.seconds):
             wait = BACK_OFF.seconds[harvest.attempts - 1]
-            return Outcome(harvest, HarvestState.QUEUED, _joined(temporary), wait_seconds=wait)
+            return Outcome(
+                harvest, HarvestState.QUEUED, _join_messages(temporary), wait_seconds=wait
+            )
 
-        return _concluded(harvest, context, results)
+        return _conclude(harvest, context, results)
     except DatabaseError:
         raise
     except Exception as error:  # a log that breaks the reader must not be retried forever
@@ -170,7 +172,7 @@ def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
     results = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
     if any(result.error for result in results) or not any(result.before for result in results):
         return None  # the stored content was read while all logs existed
-    return _concluded(harvest, context, results)
+    return _conclude(harvest, context, results)
 
 
 def failure(harvest: LogHarvest, error: Exception) -> Outcome:
@@ -237,18 +239,18 @@ def _change(before: os.stat_result, now: os.stat_result) -> str:
     return wording.LOG_GREW if now.st_size > before.st_size else ""
 
 
-def _joined(errors: Sequence[LogError]) -> str:
+def _join_messages(errors: Sequence[LogError]) -> str:
     return clean_text("; ".join(str(error) for error in errors), 2000)
 
 
-def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
+def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
     """Return the outcome of the logs read; stored content stays if some of it cannot be
     read again.
     """
     job = harvest.job
     errors = [result.error for result in read if result.error]
     if _has_evidence_before_excerpts(harvest, read):
-        return Outcome(harvest, HarvestState.DONE, _joined(errors), is_read=False)
+        return Outcome(harvest, HarvestState.DONE, _join_messages(errors), is_read=False)
 
     changes = []
     blocks = []
@@ -297,7 +299,7 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     return Outcome(
         harvest,
         _state_of(read),
-        _joined(errors),
+        _join_messages(errors),
         content=Content(
             excerpts, evidence_of(harvest, diagnosis), phases, omitted=diagnosis.omitted
         ),

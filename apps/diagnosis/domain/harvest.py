@@ -149,10 +149,10 @@ def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestSt
         held += outcomes[-1].size_bytes
     not_begun = claimed[len(outcomes) :]
     HARVESTS.release(not_begun, due_at=at, state=HarvestState.QUEUED)
-    return _store_apart(outcomes, at)
+    return _store_separately(outcomes, at)
 
 
-def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
+def _store_separately(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
     """Store outcomes together; if that fails, one by one, so that only a bad outcome's job fails.
 
     Return the new state of each harvest.
@@ -166,7 +166,7 @@ def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, Harvest
         if len(outcomes) > 1:
             states: dict[int, HarvestState] = {}
             for outcome in outcomes:
-                states.update(_store_apart([outcome], at))
+                states.update(_store_separately([outcome], at))
             return states
         log.exception("harvest of %s cannot be stored", outcomes[0].harvest.job)
         return _store([failure(outcomes[0].harvest, error)], at)

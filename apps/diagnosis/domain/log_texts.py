@@ -142,7 +142,7 @@ def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
 def _why_none(job: Job, error: LogError) -> str:
     """Return in sentences why a job has no log to show."""
     if job.started_at is None:
-        return "It never ran, so it wrote none."
+        return "The job never ran, so it wrote no log."
     was_read = LogHarvest.objects.filter(job=job, state=HarvestState.DONE).exists()
     return f"{error}.{' The excerpt that was kept of it has been deleted.' if was_read else ''}"
 

@@ -69,7 +69,7 @@ def log_view(
     excerpt = excerpts.get(chosen)
     block, problem = _window(view, excerpt, paths.get(chosen, ""), before)
     if excerpt is None and job.started_at is None:
-        problem = "It never ran, so it wrote none."
+        problem = "The job never ran, so it wrote no log."
     if block is None:
         return replace(view, problem=problem)
     shown = mark_lines(job, block)

@@ -121,7 +121,7 @@ def running_log(
     if paths is None:
         if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):
             enqueue("diagnosis.find_running_log", archived_id=archived.pk, job_id=job_id)
-        return replace(log, problem="The scheduler is being asked where this job writes its log.")
+        return replace(log, problem="Asking the scheduler where this job writes its log.")
     if problem := paths.get("problem", ""):
         return replace(log, problem=problem)
     streams = tuple(candidate for candidate in Stream if paths.get(candidate))

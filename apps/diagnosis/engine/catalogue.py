@@ -175,11 +175,11 @@ class Catalogue:
         for index, pattern in enumerate(self.patterns):
             if pattern.role is Role.NOISE and not pattern.passive:
                 self._noise.append(index)
-        self._quiet = set()
+        self._never_silenced = set()
         for index, pattern in enumerate(self.patterns):
             if pattern.role is Role.NOISE or pattern.passive:
-                self._quiet.add(index)
-        self._particular = [
+                self._never_silenced.add(index)
+        self._experiment_only = [
             index for index, pattern in enumerate(self.patterns) if pattern.experiment
         ]
         self._noise_set = self._matcher(self._noise)
@@ -234,7 +234,7 @@ class Catalogue:
         seen: Counter[int] = Counter()
         patterns: Sequence[int] = range(len(self.patterns))
         open_patterns = set(patterns).difference(
-            index for index in self._particular if not self._applies(index, facts)
+            index for index in self._experiment_only if not self._applies(index, facts)
         )
 
         def skip(begin: int, end: int) -> int:
@@ -325,12 +325,14 @@ class Catalogue:
         A line counts if the pattern matches the line alone and no noise pattern silences it.
         """
         regex = self._regexes[index]
-        audible = index in self._quiet
+        never_silenced = index in self._never_silenced
         lines: list[tuple[int, bytes, re2._Match]] = []
         for start, line in matching_lines(regex, chunk.text, begin):
             if not last and len(lines) == room:
                 break
-            if (audible or not self._is_noise(line, facts)) and (match := regex.search(line)):
+            if (never_silenced or not self._is_noise(line, facts)) and (
+                match := regex.search(line)
+            ):
                 lines.append((start, line, match))
         for start, line, match in lines[-room:]:
             place, number = chunk.place_of(start)

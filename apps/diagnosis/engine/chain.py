@@ -86,25 +86,25 @@ _TERMINATED = re.compile(
 _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from host", re.MULTILINE)
 
 
-def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
+def causal_chain(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
     """Return the hits that may decide the verdict, in log order; the others remain evidence."""
     read = {}
     for hit in hits:
         if not _is_known(hit):
             read[(hit.stream, hit.offset)] = hit
-    telling = []
+    candidates = []
     for hit in hits:
         if (
             hit.pattern.role is not Role.NOISE
             and not hit.pattern.passive
-            and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
+            and not (_is_known(hit) and _contradicts(read.get((hit.stream, hit.offset)), hit))
         ):
-            telling.append(hit)
+            candidates.append(hit)
     chain: list[Hit] = []
     for block in blocks:
-        own = [hit for hit in telling if hit.stream == block.stream]
+        own = [hit for hit in candidates if hit.stream == block.stream]
         begin = block.offset + _last_submission(block)
-        ending = _of_block(facts, [hit for hit in own if hit.offset >= begin], block)
+        ending = _chain_of_block(facts, [hit for hit in own if hit.offset >= begin], block)
         # Long before the end of a large log, an error counts only if it ends a job wherever it
         # occurs, and only if the end of the log shows no other.
         chain += ending or [hit for hit in own if hit.offset < block.offset and _is_strong(hit)]
@@ -122,7 +122,7 @@ def _last_submission(block: Block) -> int:
     return next((start for cluster, start in submissions if cluster == submissions[-1][0]), 0)
 
 
-def one_reading(hits: Sequence[Hit]) -> list[Hit]:
+def without_duplicates(hits: Sequence[Hit]) -> list[Hit]:
     """Drop hits of the grammar in lines that the catalogue explains equally well.
 
     Lines that the catalogue marks as noise are dropped as well.
@@ -132,17 +132,17 @@ def one_reading(hits: Sequence[Hit]) -> list[Hit]:
         if _is_known(hit) and not hit.pattern.passive:
             known.setdefault((hit.stream, hit.offset), []).append(hit)
     return [
-        hit for hit in hits if _is_known(hit) or _adds(hit, known.get((hit.stream, hit.offset), ()))
+        hit
+        for hit in hits
+        if _is_known(hit) or _adds_information(hit, known.get((hit.stream, hit.offset), ()))
     ]
 
 
-def _adds(read: Hit, known: Sequence[Hit]) -> bool:
+def _adds_information(read: Hit, known: Sequence[Hit]) -> bool:
     """Return whether the grammar's hit in a line says more than the catalogue's hits there."""
     if any(hit.pattern.role is Role.NOISE for hit in known):
         return False
-    return all(
-        hit.pattern.category is Category.UNKNOWN or _knows_better(read, hit) for hit in known
-    )
+    return all(hit.pattern.category is Category.UNKNOWN or _contradicts(read, hit) for hit in known)
 
 
 def _is_known(hit: Hit) -> bool:
@@ -150,7 +150,7 @@ def _is_known(hit: Hit) -> bool:
     return bool(hit.pattern.regex)
 
 
-def _knows_better(read: Hit | None, known: Hit) -> bool:
+def _contradicts(read: Hit | None, known: Hit) -> bool:
     """Return whether the grammar's hit is specific and contradicts a general pattern."""
     if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
         return False
@@ -158,24 +158,24 @@ def _knows_better(read: Hit | None, known: Hit) -> bool:
     return not vague and VERDICT_OF[read.pattern.category] != VERDICT_OF[known.pattern.category]
 
 
-def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
+def _chain_of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Return the causal chain of a block: go back from its end while one error led to the next.
 
     A cause of the catalogue always counts.
     """
     failed = _is_failure(facts)
-    standing = _not_recovered(hits[-CHAIN:], block)
+    remaining = _not_recovered(hits[-CHAIN:], block)
     if not failed:
-        standing = _without_habits(standing, block)
+        remaining = _without_habits(remaining, block)
     chain: list[Hit] = []
     later = len(block.data)
     closed = False
-    for hit in reversed(standing):
+    for hit in reversed(remaining):
         begin = hit.offset - block.offset
         worked = _work_between(block, begin, later) >= (
             WORK_LINES if chain or _is_weak(hit) else LAST_LINES
         )
-        closed = closed or (worked and any(_speaks(later_hit) for later_hit in chain))
+        closed = closed or (worked and any(_explains_failure(later_hit) for later_hit in chain))
         if closed:
             break
         if worked and not chain and not failed and not _is_strong(hit):
@@ -235,7 +235,7 @@ def _is_weak(hit: Hit) -> bool:
     return hit.pattern.role is Role.CONSEQUENCE or _is_service(hit)
 
 
-def _speaks(hit: Hit) -> bool:
+def _explains_failure(hit: Hit) -> bool:
     """Return whether a hit says why a job failed.
 
     A removal from the queue does not: its reason may be elsewhere.
@@ -282,7 +282,7 @@ def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
         or _TRACEBACK not in block.data[hit.offset - block.offset :]
     ):
         return False
-    return any(_speaks(other) and not _TERMINATED.search(other.text) for other in after)
+    return any(_explains_failure(other) and not _TERMINATED.search(other.text) for other in after)
 
 
 def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
@@ -290,16 +290,16 @@ def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
 
     A later line reports the recovery, or the job retried and failed later for another reason.
     """
-    standing: list[Hit] = []
+    remaining: list[Hit] = []
     other_failed = False
     for hit in reversed(hits):
         if not _is_service(hit):
-            other_failed = other_failed or _speaks(hit)
-            standing.append(hit)
+            other_failed = other_failed or _explains_failure(hit)
+            remaining.append(hit)
         elif not _recovered(hit, block, other_failed=other_failed):
-            standing.append(hit)
-    standing.reverse()
-    return standing
+            remaining.append(hit)
+    remaining.reverse()
+    return remaining
 
 
 def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:

@@ -16,7 +16,7 @@ from apps.diagnosis.engine.base import (
     Reason,
     Verdict,
 )
-from apps.diagnosis.engine.chain import counted, one_reading
+from apps.diagnosis.engine.chain import causal_chain, without_duplicates
 from apps.diagnosis.engine.condor_events import with_events
 from apps.diagnosis.engine.plain_lines import is_binary
 from apps.diagnosis.engine.survey import Survey
@@ -103,11 +103,13 @@ def diagnose(
         all_hits.extend(before.hits)
     for finding in findings:
         all_hits.extend(finding.hits)
-    hits = sorted(one_reading(all_hits), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
+    hits = sorted(
+        without_duplicates(all_hits), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id)
+    )
 
     verdict = decide(
         facts,
-        counted(facts, hits, blocks),
+        causal_chain(facts, hits, blocks),
         outages=outages,
         reasons=all_reasons,
         searched=bool(blocks),

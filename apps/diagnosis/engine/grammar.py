@@ -175,7 +175,7 @@ class Grammar:
             trace = trace_at(text, row)
             if trace:
                 done = trace.end - 1
-                messages = _telling(trace.messages)
+                messages = _key_messages(trace.messages)
             else:
                 messages = [Message(row, text[row])]
             for message in messages:
@@ -212,7 +212,7 @@ class Grammar:
         return None
 
 
-def _telling(messages: Sequence[Message]) -> list[Message]:
+def _key_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the root cause and the last message of a trace."""
     return [*messages[:1], *(messages[-1:] if len(messages) > 1 else ())]
 

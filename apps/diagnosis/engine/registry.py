@@ -46,7 +46,7 @@ class BoundedClassifier:
         recently.
         """
         if time.monotonic() < self._rests_until:
-            raise BudgetExceeded("it exceeded its limits a short time ago")
+            raise BudgetExceeded("it exceeded its limits recently")
         try:
             answer = POOL.call(
                 _classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS

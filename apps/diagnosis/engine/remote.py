@@ -51,7 +51,7 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
     if server in servers and time.monotonic() < _resting.get(server, 0):
-        raise LogUnreadable(f"{url}: {server} did not answer in time a short time ago")
+        raise LogUnreadable(f"{url}: {server} timed out recently")
 
     with tempfile.TemporaryFile() as file:
         try:
@@ -62,7 +62,7 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
             if isinstance(error, TimedOut):
                 _resting[server] = time.monotonic() + REST_SECONDS
             raise LogUnreadable(
-                f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s"
+                f"{url}: not received completely within {LIMIT_SECONDS:g} s"
             ) from None
         except TooLarge:
             reason = "larger than 64 MB, and the server does not send the end alone"

@@ -214,15 +214,15 @@ def _geant(lines: Sequence[str], row: int) -> Trace:
     text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
-    said = []
+    details = []
     for at in range(row + 2, min(end, row + 8)):
         if lines[at].strip():
-            said.append(Message(at, lines[at].strip()))
-    named = []
-    for message in said:
+            details.append(Message(at, lines[at].strip()))
+    problems = []
+    for message in details:
         if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
-            named.append(message)
-    return Trace(end + 1, (Message(row, lines[row].strip()), *named[:1]))
+            problems.append(message)
+    return Trace(end + 1, (Message(row, lines[row].strip()), *problems[:1]))
 
 
 def _header(lines: Sequence[str], row: int) -> Trace:

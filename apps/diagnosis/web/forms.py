@@ -34,7 +34,7 @@ class GroupForm(forms.Form):
         max_length=150,
         required=False,
         show_hidden_initial=True,
-        help_text="Username. Every button takes a change.",
+        help_text="Username. Every button saves a change.",
     )
     text = forms.CharField(
         max_length=4000,
@@ -49,7 +49,7 @@ class GroupForm(forms.Form):
         required=False,
         show_hidden_initial=True,
         label="Mute for days",
-        help_text="“Assign” and “Add note” take a change, too.",
+        help_text="“Assign” and “Add note” save a change, too.",
     )
     seen_at = MomentField(required=False, widget=forms.HiddenInput)
 

@@ -113,6 +113,8 @@ def verify_impacts(*, at: datetime) -> int:
             differing.append(incident.pk)
     if differing:
         log.warning(
-            "the impact of %d incidents was not as recounted: %s", len(differing), differing[:20]
+            "stored impact of %d incidents differs from a recount: %s",
+            len(differing),
+            differing[:20],
         )
     return len(differing)
