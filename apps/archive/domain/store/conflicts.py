@@ -82,12 +82,12 @@ def mark_conflicts(
         if not conflict:
             continue
 
-        is_news = _has_news(same)
-        version = max(row.conflict_version for row in stored) + is_news
+        has_new_content = _has_new_content(same)
+        version = max(row.conflict_version for row in stored) + has_new_content
         unmarked = [
             row for row in stored if row.conflict != conflict or row.conflict_version != version
         ]
-        if is_news:
+        if has_new_content:
             chosen = [row for row in stored if row.chosen_at]
             _keep_hashes(same, at=at)
             if chosen:
@@ -253,7 +253,7 @@ def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
     return captures
 
 
-def _has_news(captures: Sequence[Capture]) -> bool:
+def _has_new_content(captures: Sequence[Capture]) -> bool:
     """Return whether a submission has content unknown to its conflict, or more than one choice."""
     marked = [capture for capture in captures if capture.row and capture.row.conflict]
     known = [*marked, *_unstored([capture.row for capture in marked if capture.row])]

@@ -98,7 +98,7 @@ class Index:
             "composed_of": [custom],
             "ignore_missing_component_templates": [custom],
             "template": {
-                "settings": {"index": _given(settings)},
+                "settings": {"index": _without_none(settings)},
                 "mappings": MAPPINGS,
                 "aliases": {self.name: {}} if self.period else {},
             },
@@ -116,10 +116,10 @@ class Index:
         return {"phases": {"delete": {"min_age": f"{days}d", "actions": {"delete": {}}}}}
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
     """Leave out values that are None, at every depth."""
     return {
-        name: _given(value) if isinstance(value, dict) else value
+        name: _without_none(value) if isinstance(value, dict) else value
         for name, value in settings.items()
         if value is not None
     }
