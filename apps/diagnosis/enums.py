@@ -116,9 +116,7 @@ class HarvestState(models.TextChoices):
 
 
 class GroupKind(models.TextChoices):
-    """What the jobs of a failure group share: an error,
-    or a host or release that fails most jobs.
-    """
+    """What the jobs of a failure group share: an error, or a host or release that fails most."""
 
     ERROR = "error", "Error"
     HOST = "host", "Host"

@@ -87,9 +87,7 @@ class Failures(_OfExperiment):
         return rows
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep groups with this text in title, quoted line, known error,
-        service or number (F-12).
-        """
+        """Keep groups with this text in title, line, known error, service or number (F-12)."""
         matching = (
             Q(group__title__icontains=value)
             | Q(group__line__icontains=value)

@@ -101,9 +101,7 @@ def headline(kind: VerdictKind, step: str = "") -> str:
 
 
 def headline_of(verdict: "Verdict", wait: str = "") -> str:
-    """Return the headline of a verdict, with the result of a later attempt or retry,
-    else `wait`.
-    """
+    """Return the headline of a verdict, with the result of a later attempt, else `wait`."""
     if verdict.later_attempt:
         later = f"attempt {verdict.later_attempt}"
     else:
@@ -218,9 +216,7 @@ def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
 
 
 def partly_read(block: "Block", before_bytes: int) -> str:
-    """Phrase which part of a log was read: its last bytes,
-    and `before_bytes` from its beginning.
-    """
+    """Phrase that a log was read in part: its end, and `before_bytes` from its beginning."""
     first = f"the first {before_bytes:,} and " if before_bytes else ""
     return (
         f"Only {first}the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were "

@@ -67,9 +67,7 @@ def _may_decide(user: User, _: object) -> None:
 
 
 class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[ExperimentPack]):
-    """Packs of experiments: versions of known errors, exit codes,
-    phase markers and level formats.
-    """
+    """Versioned packs of experiments: known errors, exit codes, phase and level markers."""
 
     serializer_class = ExperimentPackReader
     filterset_class = ExperimentPacks

@@ -38,9 +38,7 @@ class JobLogView(ApiView):
 
     @extend_schema(parameters=[LogQuery], responses=LogSerializer)
     def get(self, request: ApiRequest, pk: int) -> Response:
-        """Return the last lines of a job's log, or those before a byte,
-        with known errors marked.
-        """
+        """Return the last lines of a job's log, or earlier ones, with known errors marked."""
         query = checked_data(LogQuery(data=request.query_params))
         job = (
             Job.objects.visible_to(request.user)

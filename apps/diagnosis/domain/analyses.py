@@ -244,8 +244,9 @@ def _join_messages(errors: Sequence[LogError]) -> str:
 
 
 def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
-    """Return the outcome of the logs read; stored content stays if some of it cannot be
-    read again.
+    """Return the outcome of the logs that were read.
+
+    Stored content stays if some of it cannot be read again.
     """
     job = harvest.job
     errors = [result.error for result in read if result.error]

@@ -199,7 +199,7 @@ def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
 
 @transaction.atomic
 def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
-    """Store on verdicts the end of later attempts of their jobs; return the number of changes.
+    """Store the end of later attempts on the verdicts; return how many changed.
 
     `job_ids` are primary keys of collected or corrected attempts on this cluster.
     """
@@ -247,8 +247,7 @@ def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
 
 @transaction.atomic
 def note_retries(*, retries: Mapping[int, Job]) -> int:
-    """Store on verdicts the end of the portal's retries of their jobs;
-    return the number of changes.
+    """Store the end of the portal's retries on the verdicts; return how many changed.
 
     `retries` maps the primary key of each retried job to its finished retry, which has a job ID of
     its own.

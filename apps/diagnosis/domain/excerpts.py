@@ -11,9 +11,7 @@ EXCERPT_BYTES = 64 * 1024
 
 
 def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Return the last 64 kB of a block, from the start of a line if possible,
-    with secrets starred.
-    """
+    """Return the last 64 kB of a block with secrets starred, from a line start if possible."""
     cut = max(0, len(block.data) - EXCERPT_BYTES)
     if cut:
         line_start = block.data.find(b"\n", cut - 1) + 1

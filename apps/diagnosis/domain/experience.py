@@ -166,7 +166,8 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
 
 
 def _example_of(message: str) -> str:
-    """Return an example of a masked line, without values from a log,
-    since all users see proposals.
+    """Return an example of a masked line.
+
+    It contains no values from a log, since all users see proposals.
     """
     return re.sub(r"<(time|id|hex|path|n)>", lambda placeholder: _EXAMPLES[placeholder[1]], message)

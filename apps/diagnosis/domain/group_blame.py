@@ -241,9 +241,7 @@ def _release_group(
 def _blame(
     key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields: Any
 ) -> FailureGroup:
-    """Move these verdicts into the group of the host or release,
-    creating or reopening the group.
-    """
+    """Move these verdicts into the group of the host or release; open the group if needed."""
     rows = list(
         verdicts.exclude(group__fingerprint=key.digest).select_related("group").order_by("ended_at")
     )

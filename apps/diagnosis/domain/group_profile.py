@@ -1,5 +1,6 @@
-"""Compare the jobs of a failure group with all jobs of the same clusters and hours, to find what
-they have in common.
+"""Find what the jobs of a failure group have in common.
+
+They are compared with all jobs of the same clusters and hours.
 """
 
 from collections import Counter
@@ -160,9 +161,7 @@ def _releases(jobs: Any) -> dict[tuple[str, str], str]:
 
 
 def store_due_profiles(*, at: datetime) -> int:
-    """Recompute the profiles of groups that have grown, oldest profiles first;
-    return their number.
-    """
+    """Recompute the profiles of groups that have grown, oldest first; return their number."""
     recent = Q(profiled_at=None) | Q(last_seen_at__gte=at - KEPT_UP)
     groups = FailureGroup.objects.filter(recent).order_by(
         F("profiled_at").asc(nulls_first=True), "-last_seen_at"

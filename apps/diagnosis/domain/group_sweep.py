@@ -27,8 +27,7 @@ BLAMED_WITHIN = timedelta(days=7)
 
 
 def sweep_groups(recount: Recount, *, at: datetime) -> None:
-    """Update the groups whose totals were recounted;
-    find broken hosts and bad releases in the hours.
+    """Update the recounted groups, and find broken hosts and bad releases in these hours.
 
     Mutes that have expired end, with or without new failures.
     """

@@ -63,9 +63,7 @@ class LogText:
         return floor + newline + 1 if newline >= 0 else floor
 
     def number_at(self, offset: int) -> int | None:
-        """Return the number of the line that starts at a byte;
-        None if the log is too large to count.
-        """
+        """Return the number of the line that starts at a byte; None in a very large log."""
         if self.first_number is None or offset - self.begin > WHOLE_BYTES:
             return None
         number = self.first_number

@@ -1,5 +1,6 @@
-"""Windows into a job's logs, with known errors marked: last lines, earlier lines, or lines around
-an offset.
+"""Windows into a job's logs, with known errors marked.
+
+A window shows the last lines, earlier lines, or lines around an offset.
 """
 
 from dataclasses import dataclass, replace

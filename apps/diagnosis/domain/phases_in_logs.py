@@ -41,8 +41,9 @@ def _measured(job: Job, phases: Sequence[Phase], *, is_whole: bool) -> list[Mark
 
 
 def _seconds_to_end(job: Job, phases: Sequence[Phase]) -> int | None:
-    """Return the seconds of the last phase, if it ended and the first phase started with
-    the job.
+    """Return the seconds of the last phase.
+
+    It ended with the job, and the first phase started with it.
     """
     first = phases[0].started_at
     last = phases[-1].started_at

@@ -107,11 +107,11 @@ def _until_deleted() -> str:
 
 
 def delete_unknown(*, at: datetime) -> int:
-    """Delete posts older than a day for jobs unknown to accounting and capture;
-    return their number.
+    """Delete posts older than a day for jobs that accounting and capture do not know.
 
-    Accounting knows a job once it has ended and its records were collected, so posts within a day
-    before the last collection stay. All posts stay on a cluster whose accounting was never read.
+    Return their number. Accounting knows a job once it has ended and its records were collected, so
+    posts within a day before the last collection stay. All posts stay on a cluster whose accounting
+    was never read.
     """
     collected = Collection.objects.filter(cluster=OuterRef("cluster")).values("collected_until")
     jobs = Job.objects.filter(

@@ -56,9 +56,7 @@ NOTICES = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state of a file when a reader last saw it: inode, size,
-    and checksum of its first bytes.
-    """
+    """The state of a file when last read: inode, size, and checksum of its first bytes."""
 
     inode: int
     size: int
@@ -200,9 +198,7 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
 
 
 def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
-    """Return how a file changed since it was last seen, as a key of `NOTICES`;
-    "" if it only grew.
-    """
+    """Return how a file changed, as a key of `NOTICES`; "" if it only grew."""
     if before is None or not before.size:
         return ""
     if now.inode != before.inode:

@@ -183,9 +183,7 @@ def override_verdict(
 
 @transaction.atomic
 def assign_experiments(*, jobs: QuerySet[Job]) -> int:
-    """Set the experiment of the verdicts on these jobs to that of the jobs;
-    return how many changed.
-    """
+    """Copy the experiments of these jobs to their verdicts; return how many changed."""
     rows = (
         Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
     )

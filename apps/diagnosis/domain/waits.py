@@ -10,10 +10,9 @@ from apps.statusboard.enums import State
 
 
 def waits_by_service(at: datetime) -> Mapping[str, str]:
-    """Return the next step of failures by each service that is down,
-    by its slug and name in lower case.
+    """Return what to do about failures of each service that is down.
 
-    One query.
+    The keys are slugs and names of services in lower case. One query.
     """
     waits: dict[str, str] = {}
     for trouble in disruptions(at, (State.DOWN,)):

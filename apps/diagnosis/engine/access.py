@@ -14,8 +14,7 @@ from apps.clusters.schedulers.user_files import Account
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
-    """The accounts that may own the logs of one job: its user,
-    and accounts allowed for the cluster.
+    """The accounts that may own the logs of a job: its user, and those allowed for its cluster.
 
     Paths must be below one of `roots`. `uid` is None if the job has no ordinary user known on this
     host. A `reader` is an account that must have the right to search each directory of the path and

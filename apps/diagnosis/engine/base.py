@@ -150,11 +150,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided,
-    if any.
+    """Why a job failed, what to do, and the reasons.
 
-    `novel_line` is the most relevant line that no successful job of the stage writes; "" if none
-    was searched.
+    `cause` is the known error that decided, if any. `novel_line` is the most relevant line that no
+    successful job of the stage writes; "" if none was searched.
     """
 
     verdict: VerdictKind

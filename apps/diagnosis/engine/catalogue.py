@@ -319,10 +319,10 @@ class Catalogue:
         *,
         last: bool = False,
     ) -> int:
-        """Keep at most `room` hits of a pattern in a chunk, the first or the last;
-        return their number.
+        """Keep at most `room` hits of a pattern in a chunk; return their number.
 
-        A line counts if the pattern matches the line alone and no noise pattern silences it.
+        They are the first hits, or the last ones if `last` is set. A line counts if the pattern
+        matches the line alone and no noise pattern silences it.
         """
         regex = self._regexes[index]
         never_silenced = index in self._never_silenced

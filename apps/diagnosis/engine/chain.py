@@ -274,9 +274,7 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
 
 
 def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
-    """Return whether the job was cancelled and a later job wrote its traceback into the
-    same file.
-    """
+    """Return whether a job was cancelled and a later job wrote its traceback into the file."""
     if (
         hit.pattern.id != "SLURM-CANCELLED"
         or _TRACEBACK not in block.data[hit.offset - block.offset :]

@@ -121,9 +121,7 @@ def _ends(data: bytes, position: int) -> Iterator[int]:
 
 
 def _is_plain(data: bytes, bounds: list[int]) -> bool:
-    """Return whether these chunks are whole lines with nothing to clean,
-    so that they can be joined.
-    """
+    """Return whether these chunks can be joined: they are whole lines with nothing to clean."""
     inner = all(data[bound - 1] == _NEWLINE for bound in bounds[1:-1])
     return (
         inner

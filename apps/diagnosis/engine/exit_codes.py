@@ -1,5 +1,6 @@
-"""The meaning of exit codes, signals and hold codes, by experiment, scheduler, convention and
-program.
+"""The meanings of exit codes, signals and hold codes.
+
+They depend on experiment, scheduler, convention and program.
 """
 
 import csv

@@ -1,5 +1,6 @@
-"""Find errors that no catalogue knows: stack traces, messages of the operating system, and lines
-that look like errors.
+"""Find errors that no catalogue knows, by the form of lines.
+
+These are stack traces, messages of the operating system, and lines that look like errors.
 """
 
 import re

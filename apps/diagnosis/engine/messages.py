@@ -1,5 +1,4 @@
-"""What an error message means: messages of the operating system, of protocols and of common
-libraries.
+"""The meanings of error messages of operating systems, protocols and common libraries.
 
 Each row of `messages.csv` has an ID, the category of the failure, the component that reports it,
 its role in the causal chain, and a regex in RE2's syntax that ignores case. The meaning of a

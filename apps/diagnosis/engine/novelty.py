@@ -86,9 +86,7 @@ class Baseline:
     counts: "npt.NDArray[np.int64]"
 
     def knows(self, template: int) -> bool:
-        """Return whether any of the logs contains a template;
-        lines without words are always known.
-        """
+        """Return whether any of the logs contains a template; lines without words always count."""
         import numpy as np
 
         at = int(np.searchsorted(self.hashes, np.uint64(template)))

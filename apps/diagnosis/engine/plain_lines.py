@@ -56,9 +56,7 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
 class Line(NamedTuple):
-    """A line without its prefixes: the indent of its message, the message,
-    its level in capitals or "".
-    """
+    """A line without its prefixes: its indent, its message, and its level in capitals or ""."""
 
     indent: int
     message: str
@@ -66,9 +64,7 @@ class Line(NamedTuple):
 
 
 def clean(data: bytes) -> bytes:
-    """Return whole lines as a terminal would show them: the same number,
-    none longer than before.
-    """
+    """Return lines as a terminal would show them: the same number, none longer than before."""
     if b"\x00" in data:
         data = data.replace(b"\x00", b"")
     for mark in BOMS:

@@ -1,5 +1,6 @@
-"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins, which
-run in separate processes.
+"""Registry of log classifiers: the built-in catalogue and grammar, and plugins.
+
+Plugins run in separate processes.
 """
 
 import logging

@@ -41,8 +41,7 @@ def is_remote(path: str) -> bool:
 
 @contextmanager
 def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]:
-    """Fetch a log into a temporary file; yield its descriptor and the part of the log that it
-    holds.
+    """Fetch a log into a temporary file; yield its descriptor and the part that it holds.
 
     Of a log larger than 64 MB, the last 64 MB are fetched and written at their offset. The file has
     the modification time that the server reports. `servers` are origins such as

@@ -1,8 +1,8 @@
-"""Limit the CPU time of the search of a block: even a reviewed expression can be slow on a hostile
-log.
+"""Limit the CPU time of the search of a block.
 
-RE2 takes linear time. However, on text that keeps creating new states, a single expression of 20
-characters takes 5 seconds per megabyte, the whole catalogue otherwise 5 milliseconds.
+Even a reviewed expression can be slow on a hostile log. RE2 takes linear time. However, on text
+that keeps creating new states, a single expression of 20 characters takes 5 seconds per megabyte,
+the whole catalogue otherwise 5 milliseconds.
 """
 
 import time

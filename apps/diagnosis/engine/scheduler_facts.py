@@ -1,6 +1,4 @@
-"""Facts from the scheduler that can decide a verdict: end states, signals,
-limits and exit codes.
-"""
+"""Scheduler facts that can decide a verdict: end states, signals, limits and exit codes."""
 
 import signal
 from dataclasses import dataclass
@@ -121,9 +119,7 @@ def _near(used: int | None, limit: int | None) -> bool:
 
 
 def held(facts: JobFacts) -> Fact | None:
-    """Return the meaning of a job's hold code, also if it is ambiguous;
-    None without a hold code.
-    """
+    """Return the meaning of a job's hold code, even if ambiguous; None without a hold code."""
     codes = (code for code in meanings_of(facts, known_codes(facts)) if code.kind is CodeKind.HOLD)
     code = next((code for code in codes if code.category is not Category.UNKNOWN), None)
     if code is None:

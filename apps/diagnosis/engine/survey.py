@@ -1,5 +1,6 @@
-"""Find known errors before the end of a large log: in its beginning at once, in the rest within a
-time budget.
+"""Find known errors before the end of a large log.
+
+The beginning is searched at once, the rest later, within a time budget.
 """
 
 import os

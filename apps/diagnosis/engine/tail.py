@@ -38,8 +38,9 @@ class LogOverwritten(LogMissing):
 
 
 class LogRefused(LogError):
-    """The path must not be read: outside the roots, through a symlink, not a regular file,
-    or not the job's own.
+    """The path must not be read.
+
+    It is outside the roots, contains a symlink, or is not a regular file of the job.
     """
 
 

@@ -1,6 +1,4 @@
-"""Read stack traces of many languages as units: where a trace ends, and which of its messages say
-what went wrong.
-"""
+"""Read stack traces of many languages: where a trace ends, and its telling messages."""
 
 import re
 from collections.abc import Sequence
@@ -42,8 +40,9 @@ _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<stri
 
 
 class Message(NamedTuple):
-    """One message of a trace: its row in the window, its text, the type of the exception, and where
-    it was raised.
+    """One message of a trace, with its row in the window.
+
+    `type` is the type of the exception, `frame` is where it was raised.
     """
 
     row: int

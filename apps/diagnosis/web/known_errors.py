@@ -106,8 +106,9 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
 
 
 def _omitting_job(row: KnownError, user: User) -> Job | None:
-    """Return the newest job whose log was searched without a known error,
-    if the user may see it.
+    """Return the newest job whose log was searched without this known error.
+
+    None if the user may not see the job.
     """
     if not hasattr(row, "omission"):
         return None

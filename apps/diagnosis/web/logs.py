@@ -35,9 +35,7 @@ def _stream(request: AuthenticatedRequest) -> Stream | None:
 
 
 def _range(text: str) -> tuple[int, int] | None:
-    """Return the two numbers of `12-34`, or a single number twice;
-    None if the text is not a range.
-    """
+    """Return the two numbers of `12-34`, or a single number twice; None for other texts."""
     match = _RANGE.fullmatch(text)
     return (int(match[1]), int(match[2] or match[1])) if match else None
 

@@ -1,10 +1,10 @@
-"""Find what the failures of many jobs have in common: take the strongest cause, mask its jobs,
-test again.
+"""Find what the failures of many jobs have in common.
 
-Jobs of one submission fail together, so the unit is the submission. Attributes that vary within a
-submission (host, site, hour) are compared within it, where its jobs are exchangeable
-(Mantel-Haenszel). Attributes of a whole submission (release, stage, user) are compared between
-submissions of the same stage, and measured by the scatter of whole submissions.
+The strongest cause is taken, its jobs are masked, and the rest is tested again. Jobs of one
+submission fail together, so the unit is the submission. Attributes that vary within a submission
+(host, site, hour) are compared within it, where its jobs are exchangeable (Mantel-Haenszel).
+Attributes of a whole submission (release, stage, user) are compared between submissions of the same
+stage, and measured by the scatter of whole submissions.
 """
 
 from collections.abc import Mapping
@@ -55,11 +55,11 @@ class JobColumns:
 
 @dataclass(frozen=True)
 class FoundCause:
-    """A value of an attribute with more failures than expected; `value` is its number,
-    1 for an outage.
+    """A value of an attribute with more failures than expected.
 
-    `low` and `high` are the bounds of the 95 % interval of the excess. `other_jobs` and
-    `other_failed` count the jobs without the value, except those of stronger causes.
+    `value` is its number, 1 for an outage. `low` and `high` are the bounds of the 95 % interval of
+    the excess. `other_jobs` and `other_failed` count the jobs without the value, except those of
+    stronger causes.
     """
 
     attribute: str
@@ -79,9 +79,7 @@ class FoundCause:
 
 @dataclass(frozen=True)
 class _Excess:
-    """Failures of each value: count, expectation, variance,
-    and log of the probability of the count.
-    """
+    """Failures of each value: count, expectation, variance, and log probability of the count."""
 
     counted: Numbers
     expected: Numbers

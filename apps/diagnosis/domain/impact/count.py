@@ -232,8 +232,9 @@ def _outages(incident: Incident, start: datetime) -> str:
 
 
 def count_bins(incident: Incident, at: datetime) -> Impact:
-    """Return an unsaved impact with the failed jobs over time,
-    from before the incident to after it.
+    """Return an unsaved impact with the failed jobs over time.
+
+    The time starts before the incident and ends after it.
     """
     span, _ = incident_span(incident)
     over = min(span.ended_at or at, at)

@@ -83,9 +83,7 @@ class StageImpact:
 
 @dataclass(frozen=True)
 class Bins:
-    """Failed jobs by end time: the start of the first bin, the length of a bin,
-    the jobs per bin.
-    """
+    """Failed jobs by end time: start of the first bin, length of a bin, and jobs per bin."""
 
     start: datetime
     seconds: int

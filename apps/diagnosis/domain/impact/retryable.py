@@ -9,10 +9,10 @@ from apps.statusboard.models import Incident
 
 
 def report_retryable(*, incident: Incident, at: datetime) -> int:
-    """Publish how many jobs failed because of an incident and were not retried;
-    return their number.
+    """Publish how many jobs failed because of an incident and were not retried.
 
-    Nothing is published without such jobs, or while an incident merged with it is still open.
+    Return their number. Nothing is published without such jobs, or while an incident merged with it
+    is still open.
     """
     if (
         incident.merged_into_id

@@ -288,9 +288,7 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
 
 @transaction.atomic
 def disable_expired(*, at: datetime) -> int:
-    """Disable known errors whose expiry has passed, each with a new version;
-    return their number.
-    """
+    """Disable expired known errors, each with a new version; return their number."""
     expired = KnownError.objects.select_related("experiment").filter(
         enabled=True, expires_at__lte=at
     )

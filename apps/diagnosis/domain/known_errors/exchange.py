@@ -50,8 +50,9 @@ for _writer in (_Dumper, _FastDumper):  # `parse_yaml` reads more texts as numbe
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The IDs that an import changes or would change, and its faults; with faults,
-    nothing is stored.
+    """The IDs that an import changes or would change, and its faults.
+
+    With faults, nothing is stored.
     """
 
     added: list[str] = field(default_factory=list)
@@ -180,9 +181,7 @@ def _check(
 def _check_expressions(
     expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal
 ) -> None:
-    """Compile the expressions of the entries at these paths within one budget,
-    and add their faults.
-    """
+    """Compile the expressions of these entries within one budget, and add their faults."""
     try:
         faults = expression_faults(list(expressions.values()), by=by)
     except TooCostly as error:

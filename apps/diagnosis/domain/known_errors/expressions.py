@@ -24,8 +24,7 @@ def expression_faults(expressions: Sequence[tuple[str, str | None]], *, by: Prin
 
 
 def catalogue_fault(expressions: Sequence[str], *, by: Principal) -> str:
-    """Return why the expressions of all enabled known errors do not compile together,
-    "" if they do.
+    """Return why all enabled expressions do not compile together, "" if they do.
 
     Raises `TooCostly` if that takes too long.
     """

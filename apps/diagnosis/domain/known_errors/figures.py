@@ -36,9 +36,7 @@ def days_until(at: datetime) -> list[datetime]:
 def figures_of(
     user: User, *, at: datetime, only: Collection[str] | None = None
 ) -> dict[str, Figures]:
-    """Return the figures of the jobs that the user may see, by known error;
-    only those with jobs.
-    """
+    """Return figures by known error for the jobs that the user may see; none without jobs."""
     days = days_until(at)
     totals = (
         DailyCauseTotals.objects.visible_to(user)
@@ -86,9 +84,7 @@ def _words(value: object) -> str:
 
 
 def history_of(known_error: str) -> list[Step]:
-    """Return all changes of a known error, newest first,
-    with differences to the previous version.
-    """
+    """Return all changes of a known error, newest first, each with its differences."""
     changes = list(KnownErrorChange.objects.filter(known_error=known_error).order_by("pk"))
     steps: list[Step] = []
     current: dict[str, object] = {}

@@ -34,9 +34,7 @@ def masked(line: str, job_id: str) -> str:
 def align(
     left: Sequence[str], right: Sequence[str], left_id: str, right_id: str
 ) -> tuple[list[Row], list[bool]]:
-    """Return the rows of two logs, and for each whether the other log lacks such a line
-    everywhere.
-    """
+    """Return the rows of two logs, and for each whether the other log lacks its line."""
     keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
     rows = compare_lines(left, right, *keys)
     known = set(keys[0]), set(keys[1])

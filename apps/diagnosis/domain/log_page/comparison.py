@@ -87,9 +87,7 @@ class LogComparison:
 
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
-    """Return completed jobs of the same kind, best first: on the same host,
-    then nearest in time.
-    """
+    """Return completed jobs of the same kind: first on the same host, then nearest in time."""
     stage = job.stage.removesuffix(DEBUG_STAGE)
     kinds = []
     if job.request_key:

@@ -74,9 +74,7 @@ class PhaseMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackMarks:
-    """Markers found with an experiment's pack: phases in order,
-    and levels by the start of the line.
-    """
+    """Markers found with a pack: phases in order, and levels by the start of the line."""
 
     phases: Sequence[PhaseMark] = ()
     levels: Mapping[int, Level] = field(default_factory=dict)

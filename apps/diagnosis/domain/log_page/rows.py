@@ -77,9 +77,7 @@ class Fold:
 
 
 class RawLine(NamedTuple):
-    """A line as read: its offset, its bytes, its clean text, and its key,
-    equal for repeated lines.
-    """
+    """A line as read: offset, bytes, clean text, and a key that repeated lines share."""
 
     offset: int
     raw: bytes
@@ -124,8 +122,9 @@ def line_of(
     chosen: bool = False,
     novel: bool = False,
 ) -> Line:
-    """Return a line to show, with the search matches in `spans` marked;
-    cut a line that is too long.
+    """Return a line to show, with the search matches in `spans` marked.
+
+    A line that is too long is cut.
     """
     more = len(raw.raw) > LINE_BYTES
     return Line(

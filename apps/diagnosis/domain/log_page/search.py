@@ -97,8 +97,7 @@ def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list
 
 @contextmanager
 def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
-    """Yield a function that calls others: in this process for a text,
-    in a worker for an expression.
+    """Yield a function that runs others: here for a text, in a worker for an expression.
 
     The worker is killed if an expression takes too long.
     """
