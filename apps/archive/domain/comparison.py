@@ -69,9 +69,7 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One job of a comparison; None stands for damaged content,
-    or content hidden from the reader.
-    """
+    """One job of a comparison; None stands for damaged or hidden content."""
 
     job_id: str
     lines: Sequence[str] | None

@@ -100,9 +100,7 @@ def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) ->
 
 @transaction.atomic
 def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None:
-    """Link newly stored scripts to jobs collected before; publish `jobs.linked` for these,
-    if any.
-    """
+    """Link new scripts to jobs collected before; publish `jobs.linked` for them, if any."""
     linked = link_jobs(jobs=jobs_in_spool(cluster_id=cluster.pk, spool_ids=spool_ids), at=at)
     _publish_linked(cluster, linked, at, after="archive.stored")
 
@@ -231,9 +229,7 @@ def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, li
 
 
 def link_all(*, cluster: Cluster) -> int:
-    """Copy accounting's facts to all archived jobs of a cluster in batches;
-    return how many changed.
-    """
+    """Copy accounting's facts to all archived jobs of a cluster; return how many changed."""
     ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
     changed = 0
     last = 0

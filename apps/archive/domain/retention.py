@@ -64,8 +64,9 @@ class Excess:
 
 
 def may_pin(user: User, job: ArchivedJob) -> bool:
-    """Return whether the user may pin the job: the OPG any job,
-    others those of their experiments.
+    """Return whether the user may pin the job.
+
+    The OPG may pin any job, others those of their experiments.
     """
     return scope_of(user).sees(job.experiment_id)
 

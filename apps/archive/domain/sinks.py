@@ -27,15 +27,13 @@ DELIVERIES = Queue(
     back_off=BackOff((3,)),
     lease=timedelta(seconds=3),
 )
-#: So many of the jobs that a sink refused last are named.
+#: Number of the most recently refused jobs of a sink that are shown.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SinkHealth:
-    """The state of a sink: its backlog, the age of the oldest job in it, the next retry,
-    refusals.
-    """
+    """The state of a sink: its backlog, when it retries, and the jobs that it refused."""
 
     sink: SinkState
     configured: bool

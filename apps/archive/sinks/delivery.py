@@ -31,18 +31,17 @@ from capture.wire.report import printable
 
 logger = logging.getLogger(__name__)
 
-#: A sink that fails is left alone for so long.
+#: Delays after failures of a sink, in seconds.
 BACK_OFF = BackOff((0.5, 1, 2, 4, 8, 16, 30))
-#: What is written at once; of one batch, as much as it has.
+#: Limits of a single write. A batch is written as a whole, even if it is larger.
 MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 #: Number of attempts that end with the death of a worker before a batch is split, and before a
 #: single job is refused. Workers also die for other reasons, and a batch that waits long for its
 #: sink is affected by several.
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
-_SILENT = timedelta(
-    seconds=3
-)  # a sink that has taken nothing for so long keeps one worker busy, no more
+#: A sink that has accepted nothing for this long keeps only one worker busy.
+_SILENT = timedelta(seconds=3)
 _PATIENCE_SECONDS = 60.0
 
 _STORE = "store:"
@@ -142,14 +141,17 @@ def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
         return []
-    # What no worker has is due, also where the clock of the host that captured it is ahead.
+    # Unclaimed batches are due even if the clock of the host that captured them is ahead.
     due = DELIVERIES.unfinished().filter(Q(attempts=0) | Q(due_at__lte=at), sink=sink)
     batches = due.select_related("batch").defer("batch__data").order_by("batch_id")
     return DELIVERIES.claim(batches[:MOST_BATCHES], at=at, select=_written_together)
 
 
 def _written_together(deliveries: list[SinkDelivery]) -> list[SinkDelivery]:
-    """Return the first of these that are written at once; one that a worker died of is alone."""
+    """Return the first of these deliveries, as many as fit into one write.
+
+    A delivery that killed a worker is written alone.
+    """
     together: list[SinkDelivery] = []
     jobs = 0
     size_bytes = 0
@@ -169,16 +171,14 @@ def _is_free(sink: SinkState) -> bool:
 
 
 def _commit_without_waiting() -> None:
-    """Commit this transaction without waiting for the disk,
-    since a busy disk would delay workers.
-    """
+    """Commit this transaction without waiting for the disk: a busy disk would delay workers."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = off")
 
 
 @transaction.atomic
 def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
-    """Write what is still claimed.
+    """Write the batches that are still claimed.
 
     Raises the exceptions of the sink; then nothing is changed.
     """
@@ -216,7 +216,7 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
     capture_hosts = _capture_hosts(batches)
     for batch in batches:
         refused = []
-        if delivery.attempts > _most_deaths(batch) + 2:  # unpacking it is what kills
+        if delivery.attempts > _most_deaths(batch) + 2:  # unpacking it kills the worker
             refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
         elif len(jobs := _jobs(batch, capture_hosts)) == 1:
             refused.append(
@@ -261,8 +261,9 @@ def _most_deaths(batch: IntakeBatch) -> int:
 
 
 def _held(claimed: Sequence[SinkDelivery]) -> list[IntakeBatch]:
-    """Hold what was claimed, and return its batches:
-    a worker that was slow may have lost some.
+    """Lock the claimed deliveries that are still claimed, and return their batches.
+
+    A slow worker may have lost some of them.
     """
     held = [delivery.batch_id for delivery in DELIVERIES.hold(claimed)]
     return list(IntakeBatch.objects.filter(pk__in=held).order_by("pk"))
@@ -314,9 +315,8 @@ def _note_failure(
 def _back_off(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: datetime) -> None:
     DELIVERIES.release(claimed, due_at=at, last_error=reason)
     delay = BACK_OFF.after(sink.failures + 1)
-    same = SinkState.objects.filter(
-        pk=sink.pk, failures=sink.failures
-    )  # what several workers met counts once
+    # A failure that several workers met counts once.
+    same = SinkState.objects.filter(pk=sink.pk, failures=sink.failures)
     retry_at = timezone.now() + delay
     if same.update(failures=F("failures") + 1, retry_at=retry_at, last_error=reason):
         wake_workers(queue_of(sink.url), countdown=delay.total_seconds())

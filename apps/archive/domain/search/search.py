@@ -229,9 +229,7 @@ class _Matcher:
 
 
 def _cut(line: str, texts: set[str]) -> list[Part]:
-    """Split a line into matches and the text between them;
-    cut a long line around its first match.
-    """
+    """Split a line into matches and other text; cut a long line around its first match."""
     longest_first = sorted(texts, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
 

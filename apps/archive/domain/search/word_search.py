@@ -115,9 +115,7 @@ def _midnight(day: date) -> datetime:
 def with_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
-    """Keep the jobs whose scripts contain all of the terms, and one of the words `among`,
-    if any.
-    """
+    """Keep jobs whose scripts contain all terms, and one of the words `among`, if any."""
     matching = [Q(words__matches=query) for query in _queries(terms, among)]
     return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
 

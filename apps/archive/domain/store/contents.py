@@ -29,9 +29,7 @@ CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
 class DamagedContent(DomainError):
-    """A content differs from what was stored; the message is the text that `archive verify`
-    prints.
-    """
+    """A content differs from what was stored; the message is that of `archive verify`."""
 
 
 def read_blob(blob: Blob) -> bytes:
@@ -98,9 +96,7 @@ def newest_job(
 
 
 def archived_job_for(job: Job) -> ArchivedJob | None:
-    """Return the captured submission of a job: with its ID and at its time;
-    None if not captured.
-    """
+    """Return the captured submission of a job, by ID and time; None if not captured."""
     jobs = ArchivedJob.objects.filter(
         cluster_id=job.cluster_id,
         job_id=job.spool_id,
@@ -180,9 +176,7 @@ def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
 
 
 def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
-    """Read every content again; yield those that do not match hash and size,
-    with the difference.
-    """
+    """Read all contents; yield those that do not match hash or size, with the difference."""
     blobs = Blob.objects.all()
     if cluster:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)

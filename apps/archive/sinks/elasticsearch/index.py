@@ -17,8 +17,7 @@ _PERIODS = {"daily": ("%Y.%m.%d", 1), "monthly": ("%Y.%m.01", 31), "yearly": ("%
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The index for jobs: one, or one per period of submission,
-    so that old ones are easy to delete.
+    """The index for jobs: one, or one per period, so that old ones are easy to delete.
 
     The index of a job follows from its key alone, so that a job written again is the same document.
     """

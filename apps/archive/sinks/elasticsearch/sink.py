@@ -177,10 +177,10 @@ class ElasticsearchSink:
 
 
 def _version(job: CapturedJob) -> int:
-    """Return a version by which the last captured copy wins,
-    and of two equal ones that with a user.
+    """Return a version by which the last captured copy wins.
 
-    The order in which workers write the copies does not matter.
+    Of two equal copies, the one with a user wins. The order in which workers write the copies does
+    not matter.
     """
     return max(0, 2 * microseconds(job.captured_at)) + bool(job.user)
 

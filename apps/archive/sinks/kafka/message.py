@@ -20,9 +20,7 @@ _VERSION_HEADER = ("version", str(VERSION).encode())
 
 
 def key(job: CapturedJob) -> bytes:
-    """Return the key; it sends all messages with a cluster and job ID to one partition,
-    in order.
-    """
+    """Return the key; messages with one cluster and job ID go to one partition, in order."""
     return _utf8(f"{job.cluster}/{job.job_id}")
 
 

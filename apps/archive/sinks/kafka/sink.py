@@ -74,9 +74,7 @@ class KafkaSink:
         self._discard()
 
     def _refusal(self, job: CapturedJob) -> str:
-        """Return why Kafka refuses a job that it may have refused because of others;
-        "" if it does not.
-        """
+        """Return why Kafka refuses a job when it is alone; "" if it accepts it."""
         if self._answers[_key(job)] is None:
             return ""
         del self._answers[_key(job)]
