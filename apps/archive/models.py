@@ -26,7 +26,7 @@ def name_sender(sender: str | None) -> str:
     """Return the name of a capture's sender for users."""
     if sender is None:
         return "unknown"
-    return sender or "capture with the portal’s database"
+    return sender or "capture beside the portal"
 
 
 class Dictionary(models.Model):
@@ -314,7 +314,10 @@ class MaskingTrial(models.Model):
 
 
 class CaptureHost(models.Model):
-    """A scheduler's host, whose capture sends jobs of these clusters with a token."""
+    """A scheduler's host, whose capture sends jobs of these clusters with a token.
+
+    One that is `beside_portal` was added by whoever has the portal's database.
+    """
 
     name = models.SlugField(max_length=64, unique=True)
     clusters = ArrayField(
@@ -327,6 +330,11 @@ class CaptureHost(models.Model):
             "Its scripts may run again as their users (owner_command), and logs of its running "
             "jobs are read."
         ),
+    )
+    beside_portal = models.BooleanField(
+        default=False,
+        editable=False,
+        help_text="Added by `manage.py capture` with the portal's database.",
     )
     token_hashes = ArrayField(
         models.CharField(max_length=64), default=list, blank=True, editable=False

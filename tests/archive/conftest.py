@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-from apps.archive.domain.capture_hosts import add_local_token
+from apps.archive.domain.capture_hosts import add_token_beside_portal
 from apps.archive.domain.search import word_index
 from apps.archive.models import ArchivedJob
 from tests.factories.archive import START, archive_all
@@ -60,7 +60,7 @@ class Portal:
     def start_capture(self, spool, *arguments, cluster="alps", **environment):
         """Start the program, with a token and nothing of the portal's own settings."""
         if cluster not in self._tokens:
-            token = add_local_token(name="here", cluster=cluster, by="test", at=START)
+            token = add_token_beside_portal(name="here", cluster=cluster, by="test", at=START)
             self._tokens[cluster] = token
         variables = {
             "ARCHIVE_PORTAL_TOKEN": self._tokens[cluster],

@@ -187,7 +187,7 @@ def test_another_content_marks_the_conflict_again(moment, changes, part, approve
     store(forged_capture(sender="farm-2", submitted_at=moment, **changes))
 
     assert all(row.open_conflict and not row.chosen_by for row in rows())
-    sent_by = "capture with the portal’s database, farm-1, farm-2"
+    sent_by = "capture beside the portal, farm-1, farm-2"
     assert {row.conflict for row in rows()} == {
         f"Captures of this job differ in {part}. Sent by: {sent_by}."
     }
@@ -263,7 +263,7 @@ def test_page_shows_both_captures_and_the_choice(client, approver, shifter):
     client.force_login(shifter)
     page = client.get(f"/archive/{first.pk}/")
     assert "Use this capture" not in page.content.decode()
-    assert "capture with the portal’s database" in text_of(page)
+    assert "capture beside the portal" in text_of(page)
     assert "farm-1" in text_of(page)
     assert "farm-2" in text_of(page)
     assert f"/archive/{second.pk}/script/" in page.content.decode()

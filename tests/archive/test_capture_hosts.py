@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import zstandard
@@ -18,7 +18,11 @@ from zstandard import ZstdCompressor
 
 from apps.archive.api import capture
 from apps.archive.domain import capture_hosts
-from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
+from apps.archive.domain.capture_hosts import (
+    add_host_token,
+    add_token_beside_portal,
+    create_capture_host,
+)
 from apps.archive.models import (
     ArchivedJob,
     CaptureHost,
@@ -35,6 +39,7 @@ from capture.wire import batches
 from capture.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
 from capture.wire.report import CaptureReport
 from tests.contracts.sink import SUBMITTED, a_job
+from tests.factories.archive import archive_all, captured_job
 
 REPORT = "/api/v1/capture/report/"
 JOURNAL = "6f1c3f5e-9c0e-4c55-8a52-0a5a4a8f5f10"
@@ -411,3 +416,33 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
             "/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]}
         )
     assert capture_hosts.host_of(shown) is None
+
+
+@pytest.mark.django_db
+def test_capture_beside_the_portal_is_no_sender_until_its_trust_is_taken_back(at):
+    token = add_token_beside_portal(name="here", cluster="alps", by="test", at=at)
+    for sequence, sender in ((1, ""), (2, "here")):
+        host = capture_hosts.host_of(token)
+        receive(host, captured_job(sequence, sender="forged"), sequence=sequence, at=at)
+        archive_all()
+        assert ArchivedJob.objects.get(job_id=str(sequence)).sender == sender
+        CaptureHost.objects.update(trusted=False)
+
+
+@pytest.mark.django_db
+def test_another_host_of_the_same_name_does_not_come_to_be_beside_the_portal(at):
+    create_capture_host(name="here", clusters=["alps"], by="test", at=at)
+    for cluster in ("alps", "jura"):
+        token = add_token_beside_portal(name="here", cluster=cluster, by="test", at=at)
+    assert capture_hosts.host_of(token).name == "here-portal"
+    hosts = CaptureHost.objects.values_list("name", "clusters", "trusted", "beside_portal")
+    assert set(map(repr, hosts)) == {
+        "('here', ['alps'], False, False)",
+        "('here-portal', ['alps', 'jura'], True, True)",
+    }
+
+
+def receive(host, *jobs, sequence, at):
+    return capture_hosts.receive_batch(
+        host=host, cluster="alps", journal=UUID(int=7), sequence=sequence, jobs=jobs, at=at
+    )

@@ -33,8 +33,7 @@ def test_what_would_run_again_differs(changes, part):
 
     row = ArchivedJob.objects.get(job_id="1")
     assert row.conflict == (
-        f"Captures of this job differ in {part}. Sent by: capture with the portal’s database, "
-        "farm-1."
+        f"Captures of this job differ in {part}. Sent by: capture beside the portal, farm-1."
     )
     assert not ArchivedJob.objects.get(job_id="2").conflict
     assert Event.objects.get(kind="archive.conflict").data == {"job_ids": ["1"]}
@@ -79,12 +78,7 @@ def test_conflict_is_found_within_one_batch_and_noted_once():
 
     assert (
         before
-        == [
-            (
-                "Captures of this job differ in script. Sent by: capture with the portal’s "
-                "database, farm-1."
-            )
-        ]
+        == ["Captures of this job differ in script. Sent by: capture beside the portal, farm-1."]
         * 2
     )
     assert [row.conflict for row in ArchivedJob.objects.order_by("pk")] == before

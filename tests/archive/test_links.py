@@ -152,8 +152,7 @@ def test_second_capture_that_differs_never_replaces_the_first(seconds, nova):
     archived = archived_job_for(job)
     assert read_blob(archived.script) == b"true"
     assert archived.conflict == (
-        "Captures of this job differ in script. Sent by: capture with the portal’s database, "
-        "farm-1."
+        "Captures of this job differ in script. Sent by: capture beside the portal, farm-1."
     )
     assert (archived.experiment, archived.user) == (nova, "alice")
 

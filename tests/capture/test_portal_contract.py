@@ -111,7 +111,7 @@ class RealContract(Contract):
         with closing(portal()) as open_portal:
             open_portal.take(batch_of(captured_job(1), captured_job(2), last=7))
         row = IntakeBatch.objects.get()
-        assert (row.cluster, row.host, row.journal.hex) == ("alps", self.noted, JOURNAL)
+        assert (row.cluster, row.host, row.journal.hex) == ("alps", self.host, JOURNAL)
         assert IntakeJournal.objects.get(journal=row.journal).sequence == 7
         assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (
             2,
@@ -122,7 +122,7 @@ class RealContract(Contract):
 
 
 class TestDirect(RealContract):
-    noted = "here"
+    host = "here"
 
     @pytest.fixture
     def portal(self):
@@ -130,7 +130,7 @@ class TestDirect(RealContract):
 
 
 class TestHttp(RealContract):
-    noted = "scheduler-1"
+    noted = host = "scheduler-1"
 
     @pytest.fixture
     def portal(self, live_server):

@@ -43,7 +43,7 @@ def test_first_start_beside_the_portal_makes_a_token_and_the_second_does_without
         write_job(spool, 2)
         wait_for(lambda: archived() == 2)
     host = CaptureHost.objects.get()
-    assert (host.clusters, host.trusted) == (["alps"], True)
+    assert (host.clusters, host.trusted, host.beside_portal) == (["alps"], True, True)
 
 
 def environment_of_program(tmp_path, *arguments, **environment):
@@ -67,15 +67,6 @@ def test_token_is_made_once_for_each_cluster_and_only_its_user_can_read_it(tmp_p
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         tokens.add(path.read_text())
     assert [host_of(token).clusters for token in tokens] == [["alps", "jura"]] * 2
-
-
-@pytest.mark.django_db
-def test_host_that_is_known_keeps_its_trust(tmp_path):
-    environment = {"DATABASE_URL": os.environ["DATABASE_URL"]}
-    environment_of_program(tmp_path, "--cluster", "alps", **environment)
-    CaptureHost.objects.update(trusted=False)
-    environment_of_program(tmp_path, "--cluster", "jura", **environment)
-    assert not CaptureHost.objects.get().trusted
 
 
 def test_another_portal_gets_no_token_of_this_one(tmp_path):

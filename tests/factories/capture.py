@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connections
 
 from apps.archive.domain import intake
-from apps.archive.domain.capture_hosts import add_local_token, host_of, receive_batch
+from apps.archive.domain.capture_hosts import add_token_beside_portal, host_of, receive_batch
 from apps.core.domain.masking import Masker, Rule
 from apps.jobs.domain.masking_rules import current_rules
 from capture.capture import Capture
@@ -30,7 +30,9 @@ class DirectPortal:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         at = datetime.now(UTC)
-        self._host = host_of(add_local_token(name="here", cluster=cluster, by="test", at=at))
+        self._host = host_of(
+            add_token_beside_portal(name="here", cluster=cluster, by="test", at=at)
+        )
 
     def take(self, batch: JournaledBatch) -> None:
         assert self._host is not None

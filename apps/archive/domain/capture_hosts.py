@@ -21,13 +21,21 @@ from capture.wire.report import CaptureReport
 
 @transaction.atomic
 def create_capture_host(
-    *, name: str, clusters: Sequence[str], by: Principal, at: datetime, trusted: bool = False
+    *,
+    name: str,
+    clusters: Sequence[str],
+    by: Principal,
+    at: datetime,
+    trusted: bool = False,
+    beside_portal: bool = False,
 ) -> tuple[CaptureHost, str]:
     """Create a host that may send jobs of these clusters; return it with its token.
 
     Raises `ValidationError`.
     """
-    host = CaptureHost(name=name, clusters=list(clusters), trusted=trusted)
+    host = CaptureHost(
+        name=name, clusters=list(clusters), trusted=trusted, beside_portal=beside_portal
+    )
     host.full_clean()
     host.save()
     data = {"clusters": host.clusters, "trusted": host.trusted}
@@ -67,20 +75,31 @@ def add_host_token(
 
 
 @transaction.atomic
-def add_local_token(*, name: str, cluster: str, by: Principal, at: datetime) -> str:
-    """Return a new token for capture on the portal's host, for a capture host of this name.
+def add_token_beside_portal(*, name: str, cluster: str, by: Principal, at: datetime) -> str:
+    """Return a new token for capture beside the portal, on a machine of this name.
 
-    An unknown host is created as trusted, since the caller has access to the portal's database. A
-    known host keeps its trust. Raises `ValidationError`.
+    The host is trusted, since the caller has access to the portal's database, until an admin
+    withdraws that. Another host of the same name is left alone. Raises `ValidationError`.
     """
-    host = CaptureHost.objects.select_for_update(no_key=True).filter(name=name).first()
-    if host is None:
-        _, token = create_capture_host(name=name, clusters=[cluster], trusted=True, by=by, at=at)
-        return token
-    if cluster not in host.clusters:
-        host.clusters.append(cluster)
-        change_capture_host(host=host, by=by, at=at)
-    return add_host_token(host=host, by=by, at=at)
+    names = [name, f"{name}-portal"]
+    hosts = CaptureHost.objects.select_for_update(no_key=True).filter(name__in=names)
+    known = {host.name: host for host in hosts}
+    for host in known.values():
+        if host.beside_portal:
+            if cluster not in host.clusters:
+                host.clusters.append(cluster)
+                change_capture_host(host=host, by=by, at=at)
+            return add_host_token(host=host, by=by, at=at)
+
+    _, token = create_capture_host(
+        name=names[1] if name in known else name,
+        clusters=[cluster],
+        trusted=True,
+        beside_portal=True,
+        by=by,
+        at=at,
+    )
+    return token
 
 
 @transaction.atomic
@@ -92,7 +111,7 @@ def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> Non
 def trusted_hosts() -> frozenset[str]:
     """Return the senders whose captures may be run again as the owners of the jobs.
 
-    The empty sender is that of jobs captured before every capture had a token.
+    The empty sender is that of capture beside the portal.
     """
     names = CaptureHost.objects.filter(trusted=True).values_list("name", flat=True)
     return frozenset({"", *names})
@@ -114,11 +133,13 @@ def receive_batch(
 ) -> bool:
     """Store jobs that a host has sent, for the workers; return whether they are new.
 
-    Each job gets the host as its sender, whatever the batch says. See `accept_batch`. Raises
-    `IntakeFull`, and `NotAllowed` if a job is from a cluster that is not the host's.
+    Each job gets the host as its sender, whatever the batch says; jobs of a trusted host beside the
+    portal get an empty one. See `accept_batch`. Raises `IntakeFull`, and `NotAllowed` if a job is
+    from a cluster that is not the host's.
     """
     _check_clusters(host, {cluster, *(job.cluster for job in jobs)})
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
+    sender = "" if host.beside_portal and host.trusted else host.name
     return accept_batch(
         cluster=cluster,
         host=host.name,
@@ -127,7 +148,7 @@ def receive_batch(
         jobs=len(jobs),
         size_bytes=sum(job.size_bytes for job in jobs),
         captured_at=min(job.captured_at for job in jobs),
-        data=pack(replace(job, sender=host.name) for job in jobs),
+        data=pack(replace(job, sender=sender) for job in jobs),
     )
 
 

@@ -239,16 +239,17 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
 
 
 def _capture_hosts(batches: Sequence[IntakeBatch]) -> set[str]:
-    """Return the hosts of these batches that are capture hosts."""
-    hosts = {batch.host for batch in batches}
-    return set(CaptureHost.objects.filter(name__in=hosts).values_list("name", flat=True))
+    """Return the hosts of these batches that are capture hosts, but not beside the portal."""
+    names = {batch.host for batch in batches}
+    hosts = CaptureHost.objects.filter(name__in=names, beside_portal=False)
+    return set(hosts.values_list("name", flat=True))
 
 
 def _jobs(batch: IntakeBatch, capture_hosts: set[str]) -> list[CapturedJob]:
     """Return the jobs of a batch. Jobs of a capture host always have it as their sender.
 
-    Batches received before senders were recorded have none, which would count as capture with
-    access to the database.
+    Batches received before senders were recorded have none, which would count as capture beside
+    the portal.
     """
     jobs = unpack([bytes(batch.data)])
     if batch.host not in capture_hosts:

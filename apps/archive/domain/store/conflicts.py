@@ -314,9 +314,9 @@ def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
 def _difference(captures: Sequence[Capture]) -> str:
     """Return how captures of one submission differ; "" if they do not.
 
-    Capture with access to the portal's database could forge anything, so captures sent only by it
-    are not compared: the ID was reused. A capture without arguments is compared without them, since
-    accounting adds them later to the stored one.
+    Capture beside the portal has access to its database and could forge anything, so captures sent
+    only by it are not compared: the ID was reused. A capture without arguments is compared without
+    them, since accounting adds them later to the stored one.
     """
     if all(capture.sender == "" for capture in captures):
         return ""

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from apps.archive.domain.capture_hosts import (
     add_host_token,
-    add_local_token,
+    add_token_beside_portal,
     create_capture_host,
     revoke_host_tokens,
 )
@@ -74,7 +74,7 @@ class Command(BaseCommand):
 
     def _here(self, options: dict[str, Any]) -> None:
         name = socket.gethostname().partition(".")[0]
-        token = add_local_token(
+        token = add_token_beside_portal(
             name=re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64] or "localhost",
             cluster=options["cluster"],
             by="capture_host",
