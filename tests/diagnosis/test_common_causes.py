@@ -196,3 +196,23 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
     assert "No job failed" in page()
     causes.requeue_lost(at=now + 2 * causes.STALE)
     assert not CauseAnalysis.objects.exists()
+
+
+def test_analysis_that_fails_is_recorded_and_retried(db, monkeypatch):
+    now = timezone.now()
+    row = CauseAnalysis.objects.create(
+        scope="all", since=now - timedelta(days=1), until=now, requested_at=now, due_at=now
+    )
+
+    def fail(row, at):
+        raise ValueError("no columns")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(causes, "_computed", fail)
+        causes.analyse(analysis_id=row.pk, at=now)
+    row.refresh_from_db()
+    assert (row.attempts, row.last_error) == (1, "ValueError: no columns")
+    assert causes.requeue_lost(at=row.due_at + causes.LOST) == 1
+    causes.analyse(analysis_id=row.pk, at=row.due_at)
+    row.refresh_from_db()
+    assert (row.requested_at, row.attempts, row.last_error) == (None, 0, "")

@@ -47,7 +47,7 @@ def deliver(*, delivery_id: int, at: datetime) -> bool:
         delivery.save(update_fields=["delivered_at", "last_error"])
 
     deliveries = EVENTS.unfinished().filter(pk=delivery_id).select_related("event")
-    return EVENTS.process(deliveries, call_subscriber, at=at)
+    return EVENTS.process(deliveries, call_subscriber, at=at) is not None
 
 
 def drop_old_deliveries(*, at: datetime) -> int:

@@ -149,23 +149,34 @@ class Queue(Generic[W]):
         rows.update(due_at=due_at, last_error=error[:_LONGEST_ERROR], **changes)
         return True
 
-    def process(self, rows: QuerySet[W], handle: Callable[[W], None], *, at: datetime) -> bool:
+    @transaction.atomic
+    def take_overdue(self, *, at: datetime, grace: timedelta, limit: int = 500) -> list[W]:
+        """Return rows that no worker has taken for so long, to send a message for them again.
+
+        They are due from now on: a message that waits in a long queue is not sent again at once.
+        """
+        overdue = self.due(at - grace).select_for_update(skip_locked=True, of=("self",))
+        rows = list(overdue[:limit])
+        self.model._default_manager.filter(pk__in=[row.pk for row in rows]).update(due_at=at)
+        return rows
+
+    def process(self, rows: QuerySet[W], handle: Callable[[W], None], *, at: datetime) -> W | None:
         """Claim the first of these rows, and handle it in a transaction that holds it.
 
-        Returns whether that succeeded. `handle` marks the row as finished or sets when it is due
+        Returns the row; None if there was none, or it failed. `handle` marks the row as finished or sets when it is due
         next: its writes and the mark happen together, once. A failure is recorded and retried.
         """
         for row in self.claim(rows[:1], at=at):
             try:
                 with transaction.atomic():
                     if not self.hold([row]):
-                        return False
+                        return None
                     handle(row)
-                return True
+                return row
             except Exception as error:  # whatever is wrong with one row must not stop the others
                 log.exception("%s: %s failed", self.name, row)
                 self.fail(row, describe(error), at=at)
-        return False
+        return None
 
 
 def describe(error: Exception) -> str:

@@ -250,10 +250,8 @@ def requeue_overdue(*, at: datetime, limit: int = 500) -> int:
     """Requeue overdue harvests, of killed workers and lost messages; return their number."""
     lost = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
     lost.update(state=HarvestState.QUEUED, interrupted=True, due_at=at - GRACE)
-    late = HARVESTS.due(at - GRACE).filter(state=HarvestState.QUEUED)
     with transaction.atomic():
-        ids = list(late.values_list("pk", flat=True)[:limit])
-        LogHarvest.objects.filter(pk__in=ids, state=HarvestState.QUEUED).update(due_at=at)
-        if ids:
+        late = HARVESTS.take_overdue(at=at, grace=GRACE, limit=limit)
+        if late:
             wake_workers()
-    return len(ids)
+    return len(late)

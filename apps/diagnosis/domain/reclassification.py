@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.domain.work import BackOff, Queue
 from apps.core.domain.workflow import move
 from apps.core.errors import DomainError, NotAllowed
 from apps.diagnosis.domain.analyses import evidence_of
@@ -38,6 +39,13 @@ BATCH = 100
 #: A run without a batch for this long has lost its worker or its message, and is continued.
 LOST = timedelta(seconds=90)
 TASK = "diagnosis.reclassify_batch"
+RUNS = Queue(
+    name="reclassification",
+    title="Re-classification of failures",
+    model=Reclassification,
+    unfinished_rows=Q(state__in=RECLASSIFYING),
+    back_off=BackOff((10,)),
+)
 
 
 class AlreadyRunning(DomainError):
@@ -58,6 +66,7 @@ def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassifi
         by=str(by)[:150],
         started_at=at,
         worked_at=at,
+        due_at=at,
         last_verdict=verdicts.aggregate(last=Max("pk"))["last"] or 0,
         total=verdicts.count(),
     )
@@ -74,8 +83,9 @@ def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
     """
     _check_may_reclassify(by)
     _check_none_runs()
-    zero: dict[str, Any] = {"position": 0, "judged": 0, "changed": 0, "moves": {}, "worked_at": at}
-    move(run, to=ReclassificationState.APPLYING, transitions=RECLASSIFICATION_MOVES, **zero)
+    start: dict[str, Any] = {"position": 0, "judged": 0, "changed": 0, "moves": {}}
+    start |= {"worked_at": at, "due_at": at}
+    move(run, to=ReclassificationState.APPLYING, transitions=RECLASSIFICATION_MOVES, **start)
     publish(kind="reclassification.applied", target=run, by=by, at=at)
     enqueue(TASK, run_id=run.pk)
 
@@ -107,20 +117,21 @@ def _check_none_runs() -> None:
         )
 
 
-@transaction.atomic
 def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     """Evaluate the next verdicts of a run; return whether more are left.
 
     Changes and position are committed together, so that a batch of a killed worker is repeated as a
     whole.
     """
-    run = (
-        Reclassification.objects.select_for_update(skip_locked=True)
-        .filter(pk=run_id, state__in=RECLASSIFYING)
-        .first()
-    )
-    if run is None:
-        return False
+
+    def judge_batch(run: Reclassification) -> None:
+        _judge_batch(run, at)
+
+    run = RUNS.process(RUNS.unfinished().filter(pk=run_id), judge_batch, at=at)
+    return run is not None and run.state in RECLASSIFYING
+
+
+def _judge_batch(run: Reclassification, at: datetime) -> None:
     rows = Verdict.objects.filter(
         pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
     )
@@ -128,6 +139,7 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     catalogue = current()
     if apply:
         _lock_harvests(rows)
+
     rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
     batch = list(rows[:BATCH])
     moves = Counter(run.moves)
@@ -147,9 +159,6 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
         else:
             run.state = ReclassificationState.PREVIEWED
     run.save()
-    if more:
-        enqueue(TASK, run_id=run.pk)
-    return more
 
 
 def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
@@ -165,7 +174,7 @@ def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
 
 @transaction.atomic
 def continue_lost_runs(*, at: datetime) -> int:
-    """Enqueue the next batch of runs that lost their worker or message; return their number."""
+    """Send the next batch of runs whose worker or message was lost; return how many."""
     lost = Reclassification.objects.filter(state__in=RECLASSIFYING, worked_at__lte=at - LOST)
     ids = list(lost.values_list("pk", flat=True))
     for pk in ids:

@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from apps.core.models import Work
 
 class CauseAnalysis(models.Model):
     """Causes of the failures of jobs that ended in [since, until).

@@ -3,6 +3,7 @@
 from django.db import models
 from django.urls import reverse
 
+from apps.core.models import Work
 from apps.diagnosis.enums import ReclassificationState
 
 

@@ -6,10 +6,12 @@ from typing import Any
 from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
+from apps.diagnosis.domain.common_causes.causes import ANALYSES
 from apps.diagnosis.domain.harvest import HARVESTS
+from apps.diagnosis.domain.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES)
+QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES, RUNS, ANALYSES)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:

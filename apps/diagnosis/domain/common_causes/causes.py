@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.background import enqueue
+from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidFields
 from apps.diagnosis.models import CauseAnalysis
 
@@ -25,6 +26,13 @@ STALE = timedelta(days=1)
 #: A request without a result after this time has lost its worker or its message.
 LOST = timedelta(seconds=90)
 TASK = "diagnosis.analyse_causes"
+ANALYSES = Queue(
+    name="causes",
+    title="Analyses of common causes",
+    model=CauseAnalysis,
+    unfinished_rows=Q(requested_at__isnull=False),
+    back_off=BackOff((10,)),
+)
 _ALL = "all"
 
 
@@ -99,7 +107,7 @@ def newest_causes(
     """
     scope = _scope(user)
     analysis, _ = CauseAnalysis.objects.get_or_create(
-        scope=scope, since=until - length, until=until
+        scope=scope, since=until - length, until=until, defaults={"due_at": at}
     )
     if not analysis.requested_at and (
         not analysis.analysed_at or analysis.analysed_at <= at - FRESH
@@ -112,16 +120,16 @@ def newest_causes(
     return _causes(row) if row else None, analysis.requested_at is not None
 
 
-@transaction.atomic
 def analyse(*, analysis_id: int, at: datetime) -> None:
     """Compute a requested analysis and store its result.
 
     Does nothing if the result is stored already, or if another worker is computing it.
     """
-    rows = CauseAnalysis.objects.select_for_update(skip_locked=True)
-    row = rows.filter(pk=analysis_id).exclude(requested_at=None).first()
-    if row is not None:
+
+    def compute(row: CauseAnalysis) -> None:
         CauseAnalysis.objects.filter(pk=row.pk).update(**_fields(_computed(row, at)))
+
+    ANALYSES.process(ANALYSES.unfinished().filter(pk=analysis_id), compute, at=at)
 
 
 @transaction.atomic
@@ -131,17 +139,16 @@ def requeue_lost(*, at: datetime) -> int:
         Q(analysed_at__lt=at - STALE) | Q(analysed_at=None),
         Q(requested_at__lt=at - STALE) | Q(requested_at=None),
     ).delete()
-    lost = list(
-        CauseAnalysis.objects.select_for_update(skip_locked=True).filter(requested_at__lt=at - LOST)
-    )
+    lost = ANALYSES.take_overdue(at=at, grace=LOST)
     for row in lost:
-        _request(row, at)
+        enqueue(TASK, analysis_id=row.pk)
     return len(lost)
 
 
 def _request(row: CauseAnalysis, at: datetime) -> None:
     row.requested_at = at
-    row.save(update_fields=["requested_at"])
+    row.due_at = at
+    row.save(update_fields=["requested_at", "due_at"])
     enqueue(TASK, analysis_id=row.pk)
 
 
@@ -173,6 +180,9 @@ def _fields(causes: Causes) -> dict[str, Any]:
     """Return the field values of a row that stores these causes."""
     return {
         "requested_at": None,
+        "due_at": causes.analysed_at,
+        "attempts": 0,
+        "last_error": "",
         "analysed_at": causes.analysed_at,
         "jobs": causes.jobs,
         "failed": causes.failed,

@@ -1,0 +1,44 @@
+import django.utils.timezone
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('diagnosis', '0004_harvest_work'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='causeanalysis',
+            name='attempts',
+            field=models.PositiveIntegerField(default=0),
+        ),
+        migrations.AddField(
+            model_name='causeanalysis',
+            name='due_at',
+            field=models.DateTimeField(default=django.utils.timezone.now, help_text='When it is tried next or, while a worker has it, when it counts as lost.'),
+            preserve_default=False,
+        ),
+        migrations.AddField(
+            model_name='causeanalysis',
+            name='last_error',
+            field=models.TextField(blank=True),
+        ),
+        migrations.AddField(
+            model_name='reclassification',
+            name='attempts',
+            field=models.PositiveIntegerField(default=0),
+        ),
+        migrations.AddField(
+            model_name='reclassification',
+            name='due_at',
+            field=models.DateTimeField(default=django.utils.timezone.now, help_text='When it is tried next or, while a worker has it, when it counts as lost.'),
+            preserve_default=False,
+        ),
+        migrations.AddField(
+            model_name='reclassification',
+            name='last_error',
+            field=models.TextField(blank=True),
+        ),
+    ]
