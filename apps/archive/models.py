@@ -278,7 +278,7 @@ class WordIndex(models.Model):
         return f"words of jobs up to {self.indexed_to}"
 
 
-class MaskingTrial(models.Model):
+class MaskingTrial(Work):
     """What a rule would mask in the environments that are archived already: counts and names,
     never a value.
     """

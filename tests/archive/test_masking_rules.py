@@ -1,11 +1,13 @@
 """Masking rules of the back office, and their dry runs."""
 
+from datetime import timedelta
+
 import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
 from apps.archive.domain import masking_trials
-from apps.archive.domain.masking_trials import continue_trial, start_trial
+from apps.archive.domain.masking_trials import continue_lost_trials, continue_trial, start_trial
 from apps.archive.models import Blob, MaskingTrial
 from apps.core.domain.masking import Rule
 from apps.core.models import Event
@@ -103,3 +105,19 @@ def test_admin_makes_tries_and_deletes_a_rule_and_each_is_an_event(client, admin
         .values_list("kind", "actor")
     )
     assert list(kinds) == [("masking_rule.saved", str(admin)), ("masking_rule.deleted", str(admin))]
+
+
+def test_dry_run_whose_message_was_lost_is_continued(django_capture_on_commit_callbacks):
+    stored({"PIN": "1"})
+    rule = MaskingRule.objects.create(applies_to="name", pattern="PIN$")
+    trial = start_trial(rule=rule, by="ana", at=START)
+    for minutes, messages in ((4, 0), (6, 1), (7, 0), (12, 1)):
+        with django_capture_on_commit_callbacks() as sends:
+            continue_lost_trials(at=START + timedelta(minutes=minutes))
+        assert len(sends) == messages, minutes
+    continue_trial(trial_id=trial.pk, at=START + timedelta(minutes=13))
+    trial.refresh_from_db()
+    assert (trial.environments, trial.attempts) == (1, 0)
+    with django_capture_on_commit_callbacks() as sends:
+        continue_lost_trials(at=START + timedelta(hours=1))
+    assert sends == []

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from apps.accounts.models import Principal
 from apps.archive.domain.store.contents import DamagedContent, read_blob
@@ -13,12 +13,21 @@ from apps.archive.models import ArchivedJob, Blob, MaskingTrial
 from apps.clusters.schedulers.environment import variables_in
 from apps.core.domain.background import enqueue
 from apps.core.domain.masking import Masker
+from apps.core.domain.work import BackOff, Queue
 from apps.jobs.models import MaskingRule
 
 #: Number of environments that one task reads before it lets the next task run.
 STEP = 2_000
 _MOST_NAMES = 1_000
 _LOST_AFTER = timedelta(minutes=5)
+_TASK = "archive.continue_masking_trial"
+TRIALS = Queue(
+    name="masking_trials",
+    title="Dry runs of masking rules",
+    model=MaskingTrial,
+    unfinished_rows=Q(finished_at=None),
+    back_off=BackOff((10,)),
+)
 
 
 @transaction.atomic
@@ -31,15 +40,17 @@ def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTri
         pattern=rule.pattern,
         started_by=str(by),
         started_at=at,
+        due_at=at,
         until_blob=environments.aggregate(last=Max("pk"))["last"] or 0,
     )
-    enqueue("archive.continue_masking_trial", trial_id=trial.pk)
+    enqueue(_TASK, trial_id=trial.pk)
     return trial
 
 
-@transaction.atomic
 def continue_trial(*, trial_id: int, at: datetime) -> None:
-    """Search the next environments; do nothing if another process does or all are done."""
+    """Look through the next environments; where another process does so, or all is done,
+    do nothing.
+    """
     trials = MaskingTrial.objects.select_for_update(skip_locked=True)
     trial = trials.filter(pk=trial_id, finished_at=None).first()
     if trial is None:
@@ -53,12 +64,15 @@ def continue_trial(*, trial_id: int, at: datetime) -> None:
         trial.finished_at = at
     else:
         trial.last_blob = step[-1].pk
-        enqueue("archive.continue_masking_trial", trial_id=trial.pk)
+        enqueue(_TASK, trial_id=trial.pk)
+    trial.due_at = at
+    trial.attempts = 0
+    trial.last_error = ""
     trial.save()
 
 
 def continue_lost_trials(*, at: datetime) -> None:
-    """Enqueue trials whose task was lost with its queue."""
+    """Send a message again for trials whose message or worker was lost."""
     waiting = MaskingTrial.objects.filter(finished_at=None, started_at__lt=at - _LOST_AFTER)
     for trial_id in waiting.values_list("pk", flat=True):
         enqueue("archive.continue_masking_trial", trial_id=trial_id)

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from apps.archive.domain.masking_trials import TRIALS
 from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
@@ -11,7 +12,7 @@ from apps.diagnosis.domain.harvest import HARVESTS
 from apps.diagnosis.domain.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES, RUNS, ANALYSES)
+QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES, RUNS, ANALYSES, TRIALS)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:
