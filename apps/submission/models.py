@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
+from apps.core.models import Work
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.models import Request
@@ -273,7 +274,7 @@ class TakenFile(models.Model):
         return self.name
 
 
-class RetryBatch(models.Model):
+class RetryBatch(Work):
     """Failed jobs of a failure group or an incident, or one job, that a user retries together,
     in steps.
     """

@@ -15,7 +15,7 @@ from apps.submission.domain.plan import plan_next
 from apps.submission.domain.recall import recall_sent
 from apps.submission.domain.retrying.automatic import retry_by_verdict
 from apps.submission.domain.retrying.owned import note_owned, send_owned
-from apps.submission.domain.retrying.release import advance_batch, batches_to_advance
+from apps.submission.domain.retrying.release import BATCHES, advance_batch
 from apps.submission.domain.start import start_next
 from apps.submission.domain.submissions import SENDABLE, clusters_to_look_at
 from apps.submission.domain.trials import end_kept_up, judge_tests
@@ -38,11 +38,8 @@ def send_all() -> None:
 @shared_task(name="submission.release_retries")
 def release_retries() -> None:
     """Release the next step of each batch of retries, and count the outcomes of earlier steps."""
-    for batch in batches_to_advance():
-        try:
-            advance_batch(batch=batch, at=timezone.now())
-        except Exception:  # a failing batch must not stop the others
-            log.exception("%s", batch)
+    for batch in BATCHES.due(timezone.now()):
+        advance_batch(batch=batch, at=timezone.now())
 
 
 @shared_task(name="submission.send_to")

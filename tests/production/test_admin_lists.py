@@ -157,7 +157,7 @@ def of_submission(number: int, request: Request) -> None:
     TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
     DebugProfile.objects.create(name=f"profile {request.pk}")
     batch = RetryBatch.objects.create(
-        title="x", step=1, pause_minutes=1, created_at=AT, created_by="x"
+        title="x", step=1, pause_minutes=1, created_at=AT, created_by="x", due_at=AT
     )
     RetryJob.objects.create(batch=batch, job=jobs.row(cluster, at=AT))
 

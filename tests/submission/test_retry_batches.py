@@ -21,6 +21,7 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.advice import ignore_advice
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
+from apps.submission.domain.retrying import release
 from apps.submission.domain.retrying.automatic import retry_by_verdict
 from apps.submission.domain.retrying.batches import (
     cancel_batch,
@@ -420,3 +421,24 @@ def test_recycled_id_gives_a_batch_no_other_request(
     later.save(force_insert=True)
     assert may_change(ours, batch)
     assert (reserved_indices(sent), reserved_indices(later)) == ({0, 1}, set())
+
+
+def test_batch_that_fails_is_recorded_and_keeps_no_other_waiting(
+    running, end, group, shifter, monkeypatch
+):
+    end({0})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+
+    def fail(batch):
+        raise ValueError("no counts")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "_count", fail)
+        assert advance_batch(batch=batch, at=LATER) == 0
+    batch.refresh_from_db()
+    assert (batch.attempts, batch.last_error) == (1, "ValueError: no counts")
+    assert batch.due_at == LATER + timedelta(seconds=15)
+    assert not release.BATCHES.due(LATER).exists()
+    assert advance_batch(batch=batch, at=batch.due_at) == 1
+    batch.refresh_from_db()
+    assert (batch.attempts, batch.last_error) == (0, "")

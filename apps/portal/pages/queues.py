@@ -11,8 +11,14 @@ from apps.diagnosis.domain.common_causes.causes import ANALYSES
 from apps.diagnosis.domain.harvest import HARVESTS
 from apps.diagnosis.domain.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
+from apps.submission.domain.retrying.release import BATCHES
 
-QUEUES: tuple[Queue[Any], ...] = (EVENTS, MAIL, CALLS, HARVESTS, DELIVERIES, RUNS, ANALYSES, TRIALS)
+QUEUES: tuple[Queue[Any], ...] = (
+    *(EVENTS, MAIL, CALLS),
+    *(DELIVERIES, TRIALS),
+    *(HARVESTS, RUNS, ANALYSES),
+    BATCHES,
+)
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:

@@ -94,6 +94,7 @@ def plan_batch(
         reason=reason,
         created_at=at,
         created_by=str(by)[:150],
+        due_at=at,
     )
     retry_jobs = []
     for candidate in reversed(preview.eligible):

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
+from apps.core.domain.work import BackOff, Queue
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.diagnosis.domain.groups import change_status
@@ -36,12 +37,15 @@ STOP_EARLY_SHARE = 0.8
 STOP_EARLY_FROM = 5
 
 
-def batches_to_advance() -> QuerySet[RetryBatch]:
-    """Return the batches with jobs to release or to count."""
-    open_jobs = RetryJob.objects.filter(state=RetryState.RELEASED).values("batch")
-    return RetryBatch.objects.filter(
-        Q(state__in=[BatchState.RELEASING, BatchState.RELEASED]) | Q(pk__in=open_jobs)
-    )
+#: The batches with jobs to release or to count.
+BATCHES = Queue(
+    name="retry_batches",
+    title="Retry batches",
+    model=RetryBatch,
+    unfinished_rows=Q(state__in=[BatchState.RELEASING, BatchState.RELEASED])
+    | Q(pk__in=RetryJob.objects.filter(state=RetryState.RELEASED).values("batch")),
+    back_off=BackOff((15, 60, 300, 900)),
+)
 
 
 def fails_again(*, failed: int, ended: int) -> bool:
@@ -57,14 +61,20 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
     return how many jobs.
 
     A step is one transaction. Jobs whose service is down, or which should not be submitted now,
-    wait for a later step.
+    wait for a later step. A step that fails is recorded and tried again.
     """
-    locked_batch = (
-        RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
-    )
-    if locked_batch is None:
-        return 0
-    counts = _count(locked_batch)
+    released = 0
+
+    def advance(claimed: RetryBatch) -> None:
+        nonlocal released
+        released = _advance(claimed, at)
+
+    BATCHES.process(BATCHES.unfinished().filter(pk=batch.pk), advance, at=at)
+    return released
+
+
+def _advance(batch: RetryBatch, at: datetime) -> int:
+    counts = _count(batch)
 
     failed = counts.get(RetryState.FAILED, 0)
     ended = failed + counts.get(RetryState.SUCCEEDED, 0)
@@ -75,21 +85,25 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
 
     released = 0
     is_due = (
-        locked_batch.released_at is None
-        or locked_batch.released_at + timedelta(minutes=locked_batch.pause_minutes) <= at
+        batch.released_at is None
+        or batch.released_at + timedelta(minutes=batch.pause_minutes) <= at
     )
-    if locked_batch.state == BatchState.RELEASING and is_due:
-        released = _release(locked_batch, at)
-        counts = counts_of(locked_batch)
+    if batch.state == BatchState.RELEASING and is_due:
+        released = _release(batch, at)
+        counts = counts_of(batch)
 
-    if locked_batch.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
-        move(locked_batch, to=BatchState.RELEASED, transitions=BATCH_MOVES)
-        _mark_group(locked_batch, at)
-    if locked_batch.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
-        move(locked_batch, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
+    if batch.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
+        move(batch, to=BatchState.RELEASED, transitions=BATCH_MOVES)
+        _mark_group(batch, at)
+    if batch.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
+        move(batch, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
         succeeded = counts.get(RetryState.SUCCEEDED, 0)
         jobs = succeeded + counts.get(RetryState.FAILED, 0)
-        publish_of("retry.finished", locked_batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs)
+        publish_of("retry.finished", batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs)
+    batch.due_at = at
+    batch.attempts = 0
+    batch.last_error = ""
+    batch.save(update_fields=["due_at", "attempts", "last_error"])
     return released
 
 
