@@ -134,9 +134,10 @@ class PortalAdmin(admin.ModelAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """Show editable quantities with their units, as the form does."""
-        return [
-            name if "change" in self.never else self._column(name) for name in self.list_display
-        ]
+        shown = []
+        for name in self.list_display:
+            shown.append(name if "change" in self.never else self._column(name))
+        return shown
 
     def _column(self, name: Any) -> Any:
         suffix = str(name).rpartition("_")[2]

@@ -107,11 +107,10 @@ class Commands:
         return str(Path(self.directory) / program)
 
     def _environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name in _KEPT or name.startswith(self.inherits)
-        }
+        kept = {}
+        for name, value in os.environ.items():
+            if name in _KEPT or name.startswith(self.inherits):
+                kept[name] = value
         return kept | {"LC_ALL": "C", "TZ": "UTC"} | dict(self.variables)
 
     def _pieces(

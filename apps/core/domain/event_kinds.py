@@ -51,9 +51,10 @@ def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Gr
 
     An example of a keyword is `approvers`.
     """
-    return dict.fromkeys([*audiences, Audience.WATCHERS], group) | {
-        Audience(name): other for name, other in others.items()
-    }
+    notifies = dict.fromkeys([*audiences, Audience.WATCHERS], group)
+    for name, other in others.items():
+        notifies[Audience(name)] = other
+    return notifies
 
 
 def kind_named(name: str) -> EventKind:

@@ -45,9 +45,9 @@ def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) 
     factors = [units.get(part[2].lower()) for part in parts]
     if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text:
         raise ValueError(refusal)
-    total = sum(
-        Decimal(part[1]) * (factor or 0) for part, factor in zip(parts, factors, strict=True)
-    )
+    total = Decimal(0)
+    for part, factor in zip(parts, factors, strict=True):
+        total += Decimal(part[1]) * (factor or 0)
     if total != int(total):
         raise ValueError(refusal)
     return int(total)

@@ -40,9 +40,11 @@ def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
     """
     end = int(until.timestamp())
     outages = Trouble(_SEED, end).outages(end - days * DAY, end)
-    return [
-        outage for outage in outages if outage.ended <= end and outage.started >= end - days * DAY
-    ]
+    planted = []
+    for outage in outages:
+        if outage.ended <= end and outage.started >= end - days * DAY:
+            planted.append(outage)
+    return planted
 
 
 def store_outages(*, until: datetime, days: int = DAYS) -> int:

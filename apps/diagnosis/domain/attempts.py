@@ -143,9 +143,11 @@ def _time(text: str) -> datetime:
 def _ends(job: Job, markers: Sequence[tuple[datetime, int]]) -> list[int]:
     """Return the ends of the markers whose time matches the end of an attempt."""
     apart = [((at - job.ended_at).total_seconds() % _QUARTER_SECONDS, end) for at, end in markers]
-    return [
-        end for seconds, end in apart if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS
-    ]
+    ends = []
+    for seconds, end in apart:
+        if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS:
+            ends.append(end)
+    return ends
 
 
 def _start(
@@ -218,9 +220,10 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
         .select_related("job")
         .filter(job__in=attempts)
     )
-    changed = [
-        row for row in verdicts.order_by("pk") if note_later_attempt(row, attempts[row.job_id])
-    ]
+    changed = []
+    for row in verdicts.order_by("pk"):
+        if note_later_attempt(row, attempts[row.job_id]):
+            changed.append(row)
     Verdict.objects.bulk_update(changed, ["advice", "later_attempt", "later_state"], batch_size=500)
     mark_dirty({hour_of(row.ended_at) for row in changed})
     return len(changed)

@@ -140,8 +140,9 @@ def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     """
     numbers: list[tuple[CodeKind, int]] = []
     for dimension, kind in KIND_OF.items():
-        texts = values.get(dimension, ())
-        numbers.extend((kind, int(text)) for text in texts if _is_code(text))
+        for text in values.get(dimension, ()):
+            if _is_code(text):
+                numbers.append((kind, int(text)))
 
     dimensions = {kind: dimension for dimension, kind in KIND_OF.items()}
     meanings: dict[tuple[str, str], str] = {}

@@ -72,9 +72,11 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
         return [(stream, _filled(url, job, stream)) for stream in streams]
     location = log_location(job)
     paths = [(Stream.STDOUT, location.path), (Stream.STDERR, location.error_path)]
-    return [
-        (stream, path) for stream, path in paths if job.started_at and path and path != os.devnull
-    ]
+    known_paths = []
+    for stream, path in paths:
+        if job.started_at and path and path != os.devnull:
+            known_paths.append((stream, path))
+    return known_paths
 
 
 def _filled(url: str, job: Job, stream: Stream) -> str:
@@ -132,10 +134,10 @@ def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     ):
         needed[key, experiment, stage].add(service)
     of_cluster = {job.pk: {pk} if (pk := job.cluster.service_id) else set() for job in jobs}
-    return {
-        job.pk: needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk]
-        for job in jobs
-    }
+    needs = {}
+    for job in jobs:
+        needs[job.pk] = needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk]
+    return needs
 
 
 def outages_during_job(job: Job) -> list[Outage]:

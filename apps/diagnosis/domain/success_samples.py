@@ -65,10 +65,9 @@ def sample_successes(*, at: datetime) -> int:
     ):
         by_kind[tuple(kind)].append(pk)
     rows = SuccessSample.objects.values_list("experiment", "stage", "release")
-    have = {
-        tuple(kind): (count, last)
-        for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at"))
-    }
+    have = {}
+    for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at")):
+        have[tuple(kind)] = (count, last)
 
     chosen: list[int] = []
     for kind in sorted(by_kind, key=lambda kind: have.get(kind, (0, at))[0]):

@@ -82,9 +82,9 @@ def diagnose(
     surveys = surveys or {}
     findings: list[Findings] = []
     for block in blocks:
-        findings.extend(
+        findings += [
             _classify(name, classifiers[name], facts, block) for name in sorted(classifiers)
-        )
+        ]
 
     all_reasons = list(reasons)
     for finding in findings:

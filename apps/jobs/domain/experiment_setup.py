@@ -178,6 +178,7 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
 def _ranks() -> dict[int, tuple[int, QueueEntry]]:
     """Return the rank and entry of each queued request by the primary key of the entry."""
     queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
-    return {
-        entry.pk: (rank, entry) for rank, entry in enumerate(sorted(queued, key=place_of), start=1)
-    }
+    ranks = {}
+    for rank, entry in enumerate(sorted(queued, key=place_of), start=1):
+        ranks[entry.pk] = (rank, entry)
+    return ranks

@@ -1,6 +1,7 @@
 """Import job records from any system: check each one, store good ones, keep bad ones unchanged."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -105,9 +106,7 @@ def record_from(raw: object, *, at: datetime) -> JobRecord:
         raise BadRecord(f"{missing[0]} is missing.")
 
     values = {name: _value(name, value) for name, value in present.items()}
-    number = "".join(
-        digit for digit in str(values["job_id"]).partition("_")[0] if digit in "0123456789"
-    )
+    number = re.sub(r"[^0-9]", "", str(values["job_id"]).partition("_")[0])
     defaults = {
         "raw_id": int(number[:18] or 0),
         "spool_id": values["job_id"],

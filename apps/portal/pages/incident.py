@@ -159,15 +159,16 @@ def _course(
             )
         )
     bars, highest = _bars(bins, figures, axis, started_at, ended_at or at)
+    marks = []
+    for number, note in enumerate(updates, 1):
+        if note.at <= axis.end:
+            title = f"{_clock(note.at)} {note}"
+            marks.append(Mark(axis.place(note.at), label=str(number), title=title))
     return Course(
         bars=bars,
         states=states,
         alerts=_alerts(members, axis),
-        updates=[
-            Mark(axis.place(note.at), label=str(number), title=f"{_clock(note.at)} {note}")
-            for number, note in enumerate(updates, 1)
-            if note.at <= axis.end
-        ],
+        updates=marks,
         ticks=_ticks(axis),
         wash=axis.span(started_at, ended_at),
         highest=highest,

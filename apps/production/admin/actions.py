@@ -88,14 +88,16 @@ class ReasonAction:
         self, model_admin: ModelAdmin, request: HttpRequest, rows: Sequence[Any]
     ) -> HttpResponse:
         outlook = self.outlook(rows, user_of(request), timezone.now())
+        shown = []
+        any_possible = False
+        for row, (possible, outcome) in zip(rows, outlook, strict=True):
+            shown.append((row, possible, outcome))
+            any_possible |= possible
         context = {
             **model_admin.admin_site.each_context(request),
             "title": f"{self.label}: reason",
-            "rows": [
-                (row, possible, outcome)
-                for row, (possible, outcome) in zip(rows, outlook, strict=True)
-            ],
-            "any_possible": any(possible for possible, _ in outlook),
+            "rows": shown,
+            "any_possible": any_possible,
             "action": self,
             "checkbox": ACTION_CHECKBOX_NAME,
             "opts": model_admin.opts,

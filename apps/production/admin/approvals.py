@@ -50,10 +50,14 @@ class Retire(ReasonAction):
     ) -> list[tuple[bool, str]]:
         if not may_change_groups(user):
             return [(False, "you do not have permission to change groups.")] * len(rows)
-        return [
-            (False, "already retired.") if row.retired_at else (True, retirement_of(row, at).words)
-            for row in rows
-        ]
+        effects = []
+        for row in rows:
+            effects.append(
+                (False, "already retired.")
+                if row.retired_at
+                else (True, retirement_of(row, at).words)
+            )
+        return effects
 
     def act(self, row: ApprovalGroup, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).words}"

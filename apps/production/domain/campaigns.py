@@ -95,9 +95,11 @@ def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
     keys = set(mine.values_list("key", flat=True))
     sees_drafts = is_liaison(user)
     campaigns = campaigns_of(requests)
-    return [
-        row for row in campaigns if not row.is_private or sees_drafts or row.experiment_key in keys
-    ]
+    shown = []
+    for row in campaigns:
+        if not row.is_private or sees_drafts or row.experiment_key in keys:
+            shown.append(row)
+    return shown
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:

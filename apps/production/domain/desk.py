@@ -166,7 +166,12 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
         differences = changes(content_at(request, reviewed), content)
     else:
         differences = []
-    old = {change["path"]: change["old"] for change in differences}
+    old = {}
+    removed = []
+    for change in differences:
+        old[change["path"]] = change["old"]
+        if not change["new"] and change["path"].count(".") == 1:
+            removed.append(change["old"])
     threads = threads_of(request)
     sets_priority = may_prioritise(user, request)
     return Sheet(
@@ -174,11 +179,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
         _groups(request, content, old, threads),
         reviewed,
         len(differences),
-        [
-            change["old"]
-            for change in differences
-            if not change["new"] and change["path"].count(".") == 1
-        ],
+        removed,
         [thread for thread in threads if not thread.first.field],
         approval_of(request, user, at),
         warnings_in(report, at=at),

@@ -72,13 +72,15 @@ def count_changed(*, at: datetime) -> int:
     requests = Request.objects.filter(
         Q(key__in={key for key, _ in now}) | Q(pk__in=lately.values("request"))
     )
-    counted = {
-        row["request_id"]: (row["jobs"], row["last"], round(row["core"]))
-        for row in StageHistory.objects.filter(request__in=requests)
+    sums = (
+        StageHistory.objects.filter(request__in=requests)
         .order_by()
         .values("request_id")
         .annotate(jobs=Sum("attempts"), last=Max("last_ended_at"), core=Sum("core_seconds"))
-    }
+    )
+    counted = {}
+    for stored in sums:
+        counted[stored["request_id"]] = (stored["jobs"], stored["last"], round(stored["core"]))
     changed = []
     for request in requests:
         if now.get((request.key, request.experiment_id)) != counted.get(request.pk):

@@ -69,9 +69,9 @@ def _status_file(text: str) -> Message:
     """Parse the complete state: anything that is not a problem in it is OK."""
     blocks = list(_blocks(text))
     as_of = None
-    for created in (block["created"] for block in blocks if "created" in block):
-        with suppress(ValueError, OverflowError, OSError):
-            as_of = epoch(created)
+    for block in blocks:
+        with suppress(KeyError, ValueError, OverflowError, OSError):
+            as_of = epoch(block["created"])
     return _problems(blocks, as_of)
 
 

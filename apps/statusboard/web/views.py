@@ -63,13 +63,19 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     )
     zone = timezone.get_current_timezone()
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
-    # A heading has no state of its own.
-    counts = Counter(row.own for row in rows if row.has_own_state)
+    counts: Counter[State] = Counter()
+    faults = {}
+    for row in rows:
+        # A heading has no state of its own.
+        if row.has_own_state:
+            counts[row.own] += 1
+        if row.fault:
+            faults[row.fault.source_id] = row.fault
     context = {
         "at": at,
         "rows": rows,
         "by_hour": by_hour,
-        "faults": list({row.fault.source_id: row.fault for row in rows if row.fault}.values()),
+        "faults": list(faults.values()),
         "counts": [(state, counts[state]) for state in State if counts[state]],
         "incidents": open_incidents()[:50],
         "windows": windows_ahead(at)[:50],

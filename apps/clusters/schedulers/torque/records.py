@@ -222,10 +222,10 @@ def _duration(text: str) -> int | None:
     """Parse `[[[days:]hours:]minutes:]seconds` as seconds; None for anything else."""
     if not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}", text):
         return None
-    weights = (1, 60, 3600, 86400)
-    return sum(
-        weight * int(part) for weight, part in zip(weights, reversed(text.split(":")), strict=False)
-    )
+    seconds = 0
+    for weight, part in zip((1, 60, 3600, 86400), reversed(text.split(":")), strict=False):
+        seconds += weight * int(part)
+    return seconds
 
 
 def _size(text: str) -> int | None:

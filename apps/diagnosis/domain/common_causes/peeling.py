@@ -89,9 +89,9 @@ class _Excess:
 
 def find_causes(jobs: JobColumns) -> list[FoundCause]:
     """Return the causes of failures, strongest first; none if chance explains all failures."""
-    columns = dict(jobs.attributes) | {
-        f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()
-    }
+    columns = dict(jobs.attributes)
+    for name, mask in jobs.outages.items():
+        columns[f"service {name}"] = mask.astype(np.int64)
     sizes = {name: int(codes.max(initial=0)) + 1 for name, codes in columns.items()}
     limit = log(FALSE_ALARM) - log(2 * max(sum(sizes.values()), 1))
     stage_of = np.zeros(int(jobs.submission.max(initial=0)) + 1, np.int64)

@@ -162,7 +162,10 @@ def _check(
         done.faults.append(
             Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}")
         )
-    known = {name: value for name, value in values.items() if name not in wrong}
+    known = {}
+    for name, value in values.items():
+        if name not in wrong:
+            known[name] = value
     changed_row, problems = read_row(known_error, before | known, experiments=experiments)
     for name, messages in problems.items():
         line = parsed.line(f"{path}.{name}")

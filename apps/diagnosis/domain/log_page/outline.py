@@ -5,6 +5,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
+from itertools import product
 from typing import NamedTuple
 
 import re2
@@ -130,11 +131,8 @@ def _marks_in(data: bytes) -> Iterator[PhaseMark]:
 
 def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
     """Return the phase markers of an experiment, in order."""
-    expressions = [(regex, True) for regex in markers.starts] + [
-        (regex, False) for regex in markers.ends
-    ]
     marks = []
-    for regex, is_start in expressions:
+    for regex, is_start in (*product(markers.starts, [True]), *product(markers.ends, [False])):
         for match in compile_pattern(regex).finditer(data):
             fields = {key.decode(): value for key, value in match.groupdict().items()}
             name = fields.get("name") or b""

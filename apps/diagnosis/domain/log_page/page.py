@@ -337,9 +337,10 @@ def _outline(
 
 
 def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
-    return {
-        line.offset: line.level for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES)
-    }
+    levels = {}
+    for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES):
+        levels[line.offset] = line.level
+    return levels
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
@@ -375,7 +376,11 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
     """Return the offsets of the lines in the window that contain these bytes."""
     begins = [line.offset for line in lines]
     inside = offsets[bisect_left(offsets, begins[0]) :] if begins else ()
-    return [begins[bisect_right(begins, at) - 1] for at in inside if at < lines[-1].end]
+    begins_inside = []
+    for at in inside:
+        if at < lines[-1].end:
+            begins_inside.append(begins[bisect_right(begins, at) - 1])
+    return begins_inside
 
 
 def _spans(

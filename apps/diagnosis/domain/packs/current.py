@@ -30,6 +30,7 @@ def markers_by_experiment(experiments: Collection[int | None]) -> dict[int | Non
         .distinct("experiment")
         .values_list("experiment", "markers")
     )
-    return dict.fromkeys(experiments, NO_MARKERS) | {
-        key: markers_in(stored) for key, stored in newest
-    }
+    markers = dict.fromkeys(experiments, NO_MARKERS)
+    for experiment, stored in newest:
+        markers[experiment] = markers_in(stored)
+    return markers

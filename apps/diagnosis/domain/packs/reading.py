@@ -139,11 +139,8 @@ def _entries(
                 )
             )
             continue
-        unknown = [str(name) for name in entry.keys() - set(fields)]
-        faults.extend(
-            Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", path)
-            for name in unknown
-        )
+        for name in entry.keys() - set(fields):
+            faults.append(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", path))
         yield path, {name: value for name, value in entry.items() if name in fields}
 
 
@@ -205,7 +202,8 @@ def _add_problems(
 ) -> None:
     for wrong, messages in problems.items():
         line = parsed.line(f"{path}.{wrong}")
-        pack.faults.extend(Fault(line, f"{name}, {wrong}: {message}", path) for message in messages)
+        for message in messages:
+            pack.faults.append(Fault(line, f"{name}, {wrong}: {message}", path))
 
 
 def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:

@@ -60,10 +60,14 @@ _SOURCES = {
 def outcome_ids() -> tuple[frozenset[int], frozenset[int]]:
     """Return the IDs of the failed states and of the interrupted states."""
     ids = dict(StatisticsValue.objects.filter(dimension="state").values_list("text", "pk"))
-    return (
-        frozenset(ids[state] for state in FAILED_STATES if state in ids),
-        frozenset(ids[state] for state in INTERRUPTED_STATES if state in ids),
-    )
+    failed = set()
+    interrupted = set()
+    for state, pk in ids.items():
+        if state in FAILED_STATES:
+            failed.add(pk)
+        elif state in INTERRUPTED_STATES:
+            interrupted.add(pk)
+    return frozenset(failed), frozenset(interrupted)
 
 
 class Kinds:

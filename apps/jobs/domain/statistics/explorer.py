@@ -171,9 +171,11 @@ class Explorer:
         """Return the IDs of filter values."""
         values = {"" if text == NONE else text for text in texts}
         if dimension in OF_HOUR:
-            return frozenset(
-                at for at, text in enumerate(texts_of_hour(dimension)) if text in values
-            )
+            numbers = set()
+            for at, text in enumerate(texts_of_hour(dimension)):
+                if text in values:
+                    numbers.add(at)
+            return frozenset(numbers)
         if dimension == "stage":
             return _ids_of_stages(values)
 

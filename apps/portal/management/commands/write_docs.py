@@ -30,7 +30,11 @@ def _audiences(kind: EventKind) -> str:
 
 
 def _notified(kind: EventKind, group: Group) -> list[str]:
-    return [audience.value for audience in Audience if kind.notifies.get(audience) == group]
+    notified = []
+    for audience in Audience:
+        if kind.notifies.get(audience) == group:
+            notified.append(audience.value)
+    return notified
 
 
 def group_table() -> Iterator[str]:

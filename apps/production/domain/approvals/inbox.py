@@ -90,9 +90,11 @@ def _responsibilities(
     """
     waits: dict[frozenset[int | None], list[str]] = {}
     for wait, responsible_roles in RESPONSIBLE.items():
-        experiments = frozenset(
-            experiment for role, experiment in roles if role in responsible_roles
-        )
+        of_roles = set()
+        for role, experiment in roles:
+            if role in responsible_roles:
+                of_roles.add(experiment)
+        experiments = frozenset(of_roles)
         if experiments:
             waits.setdefault(experiments, []).append(wait)
     return waits

@@ -90,11 +90,11 @@ class Rules:
         return min(filter(None, days), default=0)
 
     def _matching(self, experiment_id: int | None, type_id: int | None) -> list[ApprovalRule]:
-        return [
-            rule
-            for rule in self._rules
-            if rule.workflow_id in (None, type_id) and rule.experiment_id in (None, experiment_id)
-        ]
+        matching = []
+        for rule in self._rules:
+            if rule.workflow_id in (None, type_id) and rule.experiment_id in (None, experiment_id):
+                matching.append(rule)
+        return matching
 
 
 class Signer:

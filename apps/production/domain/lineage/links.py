@@ -284,7 +284,10 @@ def candidates_for(
 
     mine = KeyedContent(request.key, content_of(request, services=False))
     rows_shown = []
-    for other in (shown[pk] for pk in order if pk in shown):
+    for pk in order:
+        other = shown.get(pk)
+        if other is None:
+            continue
         late = refusal_to_rearrange(other)
         # Services never prevent combining, so they are not read.
         theirs = KeyedContent(other.key, content_of(other, services=False))

@@ -44,14 +44,10 @@ def steps_of(request: Request) -> list[Step]:
         return [*steps, Step(state.label.capitalize(), "now")]
     place, note = _PLACES[state]
     labels = ("Draft", "Approval", "Queue", "Production", "Data quality", "Done")
-    return [
-        Step(
-            label,
-            "done" if i < place else "now" if i == place else "ahead",
-            note if i == place else "",
-        )
-        for i, label in enumerate(labels)
-    ]
+    steps = [Step(label, "done") for label in labels[:place]]
+    steps.append(Step(labels[place], "now", note))
+    steps += [Step(label, "ahead") for label in labels[place + 1 :]]
+    return steps
 
 
 _ENDS = {RequestState.REJECTED, RequestState.CANCELLED, RequestState.SUPERSEDED}

@@ -162,11 +162,11 @@ class StageForm(TickedForm):
     def more_fields(self) -> list[forms.BoundField]:
         """Return the folded fields, without shared fields and resources."""
         apart = (*FIRST, *RESOURCES, "services")
-        return [
-            field
-            for field in self.visible_fields()
-            if not (field.name in apart or self._is_shared(field))
-        ]
+        more = []
+        for field in self.visible_fields():
+            if not (field.name in apart or self._is_shared(field)):
+                more.append(field)
+        return more
 
     def resource_fields(self) -> list[forms.BoundField]:
         """Return the fields for the table of resources."""
@@ -184,11 +184,11 @@ class StageForm(TickedForm):
 
     def shared_fields(self) -> list[forms.BoundField]:
         """Return the shared fields that this stage can override, except services."""
-        return [
-            field
-            for field in self.visible_fields()
-            if self._is_shared(field) and field.name != "services"
-        ]
+        shared = []
+        for field in self.visible_fields():
+            if self._is_shared(field) and field.name != "services":
+                shared.append(field)
+        return shared
 
     def has_shared(self) -> bool:
         """Whether this stage has an argument that all stages share."""

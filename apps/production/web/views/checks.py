@@ -138,9 +138,10 @@ def check_form(
         forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now()
     )
     unreadable = {forms.place_of(path) for path in forms.unreadable}
-    findings = [
-        finding for finding in report.findings if forms.place_of(finding.path) not in unreadable
-    ]
+    findings = []
+    for finding in report.findings:
+        if forms.place_of(finding.path) not in unreadable:
+            findings.append(finding)
     order = list(Severity)
     unique = _one_per_place(forms, [*findings, *errors])
     return replace(

@@ -32,11 +32,10 @@ def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
 
     There may be a hundred bars, too many for a template loop.
     """
-    rows = (
-        _row(request, list(stages))
-        for request, stages in groupby(progress, key=lambda row: row.request)
-    )
-    return format_html_join("\n", "{}", ((row,) for row in rows))
+    rows = []
+    for request, stages in groupby(progress, key=lambda row: row.request):
+        rows.append((_row(request, list(stages)),))
+    return format_html_join("\n", "{}", rows)
 
 
 def _row(request: Request, stages: list[StageProgress]) -> SafeString:

@@ -123,9 +123,11 @@ def masked_variables(archived: ArchivedJob) -> list[str]:
     """Return the names of masked variables as `captured_variables` does,
     without reading the environment.
     """
-    return [
-        name for name in archived.masked_names if not _OF_JOB.match(name.encode(errors="replace"))
-    ]
+    masked = []
+    for name in archived.masked_names:
+        if not _OF_JOB.match(name.encode(errors="replace")):
+            masked.append(name)
+    return masked
 
 
 def _traced(script: bytes) -> bytes:

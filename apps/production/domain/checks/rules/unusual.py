@@ -88,9 +88,10 @@ def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     or else of any earlier stage.
     """
     for path, stage in stages(content):
-        named = [
-            earlier for earlier in facts.earlier_stages if earlier.name == stage.name.casefold()
-        ]
+        named = []
+        for earlier in facts.earlier_stages:
+            if earlier.name == stage.name.casefold():
+                named.append(earlier)
         largest = max(named or facts.earlier_stages, key=lambda earlier: earlier.jobs, default=None)
         if (stage.jobs or 0) <= JOBS.limit(largest.jobs if largest else 0):
             continue
