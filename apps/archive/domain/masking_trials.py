@@ -48,13 +48,15 @@ def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTri
 
 
 def continue_trial(*, trial_id: int, at: datetime) -> None:
-    """Look through the next environments; where another process does so, or all is done,
-    do nothing.
-    """
-    trials = MaskingTrial.objects.select_for_update(skip_locked=True)
-    trial = trials.filter(pk=trial_id, finished_at=None).first()
-    if trial is None:
-        return
+    """Search the next environments; do nothing if another process does or all are done."""
+
+    def search_next(trial: MaskingTrial) -> None:
+        _search_next(trial, at)
+
+    TRIALS.process(TRIALS.unfinished().filter(pk=trial_id), search_next, at=at)
+
+
+def _search_next(trial: MaskingTrial, at: datetime) -> None:
     blobs = Blob.objects.filter(
         kind=BlobKind.ENVIRONMENT, pk__gt=trial.last_blob, pk__lte=trial.until_blob
     )
@@ -73,9 +75,8 @@ def continue_trial(*, trial_id: int, at: datetime) -> None:
 
 def continue_lost_trials(*, at: datetime) -> None:
     """Send a message again for trials whose message or worker was lost."""
-    waiting = MaskingTrial.objects.filter(finished_at=None, started_at__lt=at - _LOST_AFTER)
-    for trial_id in waiting.values_list("pk", flat=True):
-        enqueue("archive.continue_masking_trial", trial_id=trial_id)
+    for trial in TRIALS.take_overdue(at=at, grace=_LOST_AFTER):
+        enqueue(_TASK, trial_id=trial.pk)
 
 
 def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:

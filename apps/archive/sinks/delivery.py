@@ -304,7 +304,7 @@ def _note_failure(
     while True:
         try:
             with transaction.atomic():
-                _let_go(sink, claimed, reason, at)
+                _back_off(sink, claimed, reason, at)
             return
         except Error:
             connection.close()

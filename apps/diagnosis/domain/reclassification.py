@@ -147,17 +147,19 @@ def _judge_batch(run: Reclassification, at: datetime) -> None:
         if change := _reclassify(verdict, apply, catalogue, at):
             moves[change] += 1
             run.changed += 1
+
     run.moves = dict(moves)
-    run.worked_at = at
     run.catalogue_version = catalogue.version
     run.judged += len(batch)
     run.position = batch[-1].pk if batch else run.position
-    more = len(batch) == BATCH
-    if not more:
-        if apply:
-            run.state = ReclassificationState.DONE
-        else:
-            run.state = ReclassificationState.PREVIEWED
+    run.worked_at = at
+    run.due_at = at
+    run.attempts = 0
+    run.last_error = ""
+    if len(batch) == BATCH:
+        enqueue(TASK, run_id=run.pk)
+    else:
+        run.state = ReclassificationState.DONE if apply else ReclassificationState.PREVIEWED
     run.save()
 
 
@@ -174,12 +176,11 @@ def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
 
 @transaction.atomic
 def continue_lost_runs(*, at: datetime) -> int:
-    """Send the next batch of runs whose worker or message was lost; return how many."""
-    lost = Reclassification.objects.filter(state__in=RECLASSIFYING, worked_at__lte=at - LOST)
-    ids = list(lost.values_list("pk", flat=True))
-    for pk in ids:
-        enqueue(TASK, run_id=pk)
-    return len(ids)
+    """Enqueue the next batch of runs that lost their worker or message; return their number."""
+    lost = RUNS.take_overdue(at=at, grace=LOST - RUNS.lease)
+    for run in lost:
+        enqueue(TASK, run_id=run.pk)
+    return len(lost)
 
 
 def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:

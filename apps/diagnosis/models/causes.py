@@ -4,7 +4,8 @@ from django.db import models
 
 from apps.core.models import Work
 
-class CauseAnalysis(models.Model):
+
+class CauseAnalysis(Work):
     """Causes of the failures of jobs that ended in [since, until).
 
     The row serves all users who see the same experiments. A page requests it and a worker fills it;

@@ -7,7 +7,7 @@ from apps.core.models import Work
 from apps.diagnosis.enums import ReclassificationState
 
 
-class Reclassification(models.Model):
+class Reclassification(Work):
     """A run over past verdicts: first a preview, which changes nothing, then one that applies it.
 
     `position` is the ID of the last verdict evaluated: an interrupted run continues from there.

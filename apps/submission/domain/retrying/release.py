@@ -55,7 +55,6 @@ def fails_again(*, failed: int, ended: int) -> bool:
     return ended >= STOP_EARLY_FROM and failed >= STOP_EARLY_SHARE * ended
 
 
-@transaction.atomic
 def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
     """Count finished retries of a batch, and release its next step if it is due;
     return how many jobs.
@@ -78,10 +77,10 @@ def _advance(batch: RetryBatch, at: datetime) -> int:
 
     failed = counts.get(RetryState.FAILED, 0)
     ended = failed + counts.get(RetryState.SUCCEEDED, 0)
-    may_stop = locked_batch.state == BatchState.RELEASING and locked_batch.stops
+    may_stop = batch.state == BatchState.RELEASING and batch.stops
     if may_stop and fails_again(failed=failed, ended=ended):
-        move(locked_batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
-        publish_of("retry.stopped", locked_batch, by=PORTAL, at=at, failed=failed)
+        move(batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
+        publish_of("retry.stopped", batch, by=PORTAL, at=at, failed=failed)
 
     released = 0
     is_due = (

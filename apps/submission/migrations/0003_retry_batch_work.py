@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('submission', '0001_initial'),
+        ('submission', '0002_cancel_requested_at'),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('archive', '0004_sink_delivery_work'),
+        ('archive', '0005_masking_trial_work'),
     ]
 
     operations = [

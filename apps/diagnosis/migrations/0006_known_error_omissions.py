@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('diagnosis', '0004_harvest_work'),
+        ('diagnosis', '0005_runs_and_analyses_work'),
     ]
 
     operations = [
