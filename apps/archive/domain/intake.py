@@ -17,8 +17,11 @@ _INSERT = """
     WITH handed_over AS (
         INSERT INTO archive_intakejournal AS known (journal, sequence)
         SELECT %(journal)s::uuid, %(sequence)s::bigint
-        WHERE (SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch) < %(most_bytes)s
-        ON CONFLICT (journal) DO UPDATE SET sequence = excluded.sequence WHERE known.sequence < excluded.sequence
+        WHERE %(most_bytes)s > (
+            SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch
+        )
+        ON CONFLICT (journal) DO UPDATE SET sequence = excluded.sequence
+            WHERE known.sequence < excluded.sequence
         RETURNING journal
     )
     INSERT INTO archive_intakebatch (cluster, host, journal, jobs, size_bytes, captured_at, data)

@@ -5,6 +5,6 @@ MASKED_NAMES = (
     r"(?i)(token|passw(or)?d|passphrase|secret|credential|authorization|cookie|(^|_)jwt$"
     r"|git(hub|lab)?_pat$"
     r"|(api|access|private|encryption|signing|masking|master)_?key"
-    r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)"
-    r"_?(pass|pwd)$)"
+    r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root"
+    r"|smtp|sql|user)_?(pass|pwd)$)"
 )

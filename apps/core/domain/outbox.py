@@ -24,11 +24,10 @@ KEEP = timedelta(days=30)
 
 def create_deliveries(*, events: Iterable[Event]) -> None:
     """Create a delivery of each event for each subscriber of its kind."""
-    waiting = [
-        Delivery(event=event, subscriber=name, due_at=event.at)
-        for event in events
-        for name in subscriptions.subscribers_of(event.kind)
-    ]
+    waiting = []
+    for event in events:
+        for name in subscriptions.subscribers_of(event.kind):
+            waiting.append(Delivery(event=event, subscriber=name, due_at=event.at))
     for delivery in Delivery.objects.bulk_create(waiting):
         enqueue("core.deliver", delivery_id=delivery.pk)
 

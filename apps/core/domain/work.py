@@ -163,8 +163,9 @@ class Queue(Generic[W]):
     def process(self, rows: QuerySet[W], handle: Callable[[W], None], *, at: datetime) -> W | None:
         """Claim the first of these rows, and handle it in a transaction that holds it.
 
-        Returns the row; None if there was none, or it failed. `handle` marks the row as finished or sets when it is due
-        next: its writes and the mark happen together, once. A failure is recorded and retried.
+        Returns the row; None if there was none, or it failed. `handle` marks the row as finished or
+        sets when it is due next: its writes and the mark happen together, once. A failure is
+        recorded and retried.
         """
         for row in self.claim(rows[:1], at=at):
             try:

@@ -178,7 +178,8 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 
     Return their states.
     """
-    held = {harvest.pk for harvest in HARVESTS.hold(outcome.harvest for outcome in outcomes)}
+    claimed = [outcome.harvest for outcome in outcomes]
+    held = {harvest.pk for harvest in HARVESTS.hold(claimed)}
     outcomes = [outcome for outcome in outcomes if outcome.harvest.pk in held]
     if not outcomes:
         return {}
@@ -211,19 +212,29 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     """Replace excerpts, evidence and phases, and store verdicts."""
-    read = {outcome.harvest.pk: outcome.content for outcome in outcomes if outcome.content}
-    excerpts = [row for content in read.values() for row in content.excerpts]
+    read = []
+    excerpts: list[LogExcerpt] = []
+    evidence: list[Evidence] = []
+    phases = {}
+    omissions = {}
+    for outcome in outcomes:
+        content = outcome.content
+        if content is None:
+            continue
+        read.append(outcome.harvest.pk)
+        excerpts += content.excerpts
+        evidence += content.evidence
+        omissions[outcome.harvest.job] = content.omitted
+        if content.phases is not None:
+            phases[outcome.harvest.job] = content.phases
+
     stored = [row.pk for row in excerpts if row.pk]
     LogExcerpt.objects.filter(harvest__in=read).exclude(pk__in=stored).delete()
     Evidence.objects.filter(harvest__in=read).delete()
     LogExcerpt.objects.bulk_create([row for row in excerpts if row.pk is None])
-    evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
-    contents = {outcome.harvest.job: outcome.content for outcome in outcomes if outcome.content}
-    store_log_phases(
-        {job: content.phases for job, content in contents.items() if content.phases is not None}
-    )
-    count_omissions({job: content.omitted for job, content in contents.items()}, at=at)
+    store_log_phases(phases)
+    count_omissions(omissions, at=at)
     if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
 

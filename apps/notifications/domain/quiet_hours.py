@@ -40,11 +40,9 @@ class Hours:
         a skipped time is an hour later.
         """
         today = at.astimezone(self.zone).date()
-        moments = [
-            datetime.combine(today + timedelta(days=days), clock, self.zone)
-            .replace(fold=fold)
-            .astimezone(UTC)
-            for days in (0, 1, 2)
-            for fold in (0, 1)
-        ]
+        moments = []
+        for days in (0, 1, 2):
+            local = datetime.combine(today + timedelta(days=days), clock, self.zone)
+            for fold in (0, 1):
+                moments.append(local.replace(fold=fold).astimezone(UTC))
         return min(moment for moment in moments if moment > at)

@@ -1,7 +1,7 @@
 """Forms of notification preferences, webhooks and followed requests."""
 
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -47,10 +47,11 @@ class PreferencesForm(forms.ModelForm):
 
     def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
         """Return each group with its fields, one per channel, as the page shows them."""
-        return [
-            (str(group.label), [self[_field(channel, group)] for channel in Channel])
-            for group in Group
-        ]
+        rows = []
+        for group in Group:
+            fields = [self[_field(channel, group)] for channel in Channel]
+            rows.append((str(group.label), fields))
+        return rows
 
     def values(self) -> dict[str, Any]:
         """Return the arguments of `save_preferences`."""
@@ -79,7 +80,8 @@ class WebhookForm(forms.Form):
     def __init__(self, data: Any = None, *, user: User) -> None:
         super().__init__(data)
         if is_opg(user):
-            self.fields["experiment"].queryset = Experiment.objects.all()  # type: ignore[attr-defined]
+            experiment_field = cast("forms.ModelChoiceField[Experiment]", self.fields["experiment"])
+            experiment_field.queryset = Experiment.objects.all()
         else:
             del self.fields["experiment"]
 

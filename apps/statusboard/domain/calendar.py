@@ -3,7 +3,6 @@
 from calendar import Calendar
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from itertools import chain
 
 from apps.statusboard.domain.windows import windows_between
 from apps.statusboard.models import DowntimeWindow, Incident
@@ -31,9 +30,13 @@ def month_of_services(
     """
     dates = Calendar().monthdatescalendar(month.year, month.month)
     days = {}
-    for day in chain.from_iterable(dates):
-        days[day] = CalendarDay(day, day.month == month.month)
-    weeks = [[days[day] for day in week] for week in dates]
+    weeks = []
+    for dates_of_week in dates:
+        week = []
+        for day in dates_of_week:
+            days[day] = CalendarDay(day, day.month == month.month)
+            week.append(days[day])
+        weeks.append(week)
 
     start = datetime.combine(dates[0][0], time(), zone).astimezone(UTC)
     end = datetime.combine(dates[-1][-1] + timedelta(days=1), time(), zone).astimezone(UTC)

@@ -32,9 +32,10 @@ _README = """Retries of {count} failed jobs that opsportal did not submit.
 
     ./submit-all.sh
 
-submits each job from its directory, with its archived script.sh and environment; each variable ends with a NUL. Run it
-as the owner of the jobs, on a host of their cluster. A job is submitted once only: its directory then has the file
-"submitted" with the new ID, and none is submitted while the first one, or a retry of it, is queued or runs.
+submits each job from its directory, with its archived script.sh and environment; each variable ends
+with a NUL. Run it as the owner of the jobs, on a host of their cluster. A job is submitted only
+once: its directory then has the file "submitted" with the new ID. No job is submitted while the
+first one, or a retry of it, is queued or running.
 {left}"""
 _SUBMIT_ALL = """#!/bin/sh
 cd -- "$(dirname -- "$0")" || exit 1
@@ -48,7 +49,10 @@ cd -- "$(dirname -- "$0")"
 if [ -e submitted ]; then echo "{job}: submitted before as $(cat submitted)" >&2; exit 0; fi
 unfinished=$(squeue --noheader --format=%i --name={name} --user="$(id -un)")
 first=$(squeue --noheader --format=%i --jobs={job} 2>/dev/null || true)
-if [ -n "$unfinished$first" ]; then echo "{job}: $unfinished $first is queued or runs" >&2; exit 0; fi
+if [ -n "$unfinished$first" ]; then
+  echo "{job}: $unfinished $first is queued or runs" >&2
+  exit 0
+fi
 mkdir lock 2>/dev/null || {{ echo "{job}: being submitted" >&2; exit 0; }}
 if id=$({command}); then echo "$id" > submitted; echo "{job}: $id"; else rmdir lock; exit 1; fi
 """
