@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Self, TypeVar
 
-from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from apps.clusters.schedulers.base import Identity
 from capture.wire.entry import CapturedJob
@@ -102,6 +102,11 @@ def unpack(pieces: Iterable[bytes]) -> list[CapturedJob]:
         end = whole.index(b"\n")
         jobs += jobs_of(json.loads(whole[:end])["jobs"], memoryview(whole)[end + 1 :])
     return jobs
+
+
+def states_its_size(batch: bytes) -> bool:
+    """Return whether `unpack` can read this piece: a stream has no size in its header."""
+    return frame_content_size(batch) >= 0
 
 
 def unpack_untrusted(batch: bytes) -> list[CapturedJob]:

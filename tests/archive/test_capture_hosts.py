@@ -442,7 +442,34 @@ def test_another_host_of_the_same_name_does_not_come_to_be_beside_the_portal(at)
     }
 
 
-def receive(host, *jobs, sequence, at):
+def receive(host, *jobs, sequence, at, content=b""):
     return capture_hosts.receive_batch(
-        host=host, cluster="alps", journal=UUID(int=7), sequence=sequence, jobs=jobs, at=at
+        host=host,
+        cluster="alps",
+        journal=UUID(int=7),
+        sequence=sequence,
+        jobs=jobs,
+        content=content or pack(jobs),
+        at=at,
     )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("named", "is_kept"), [("", True), ("forged", False)])
+def test_batch_beside_the_portal_is_stored_as_it_came_unless_it_names_a_sender(named, is_kept, at):
+    token = add_token_beside_portal(name="here", cluster="alps", by="test", at=at)
+    job = captured_job(1, sender=named)
+    receive(capture_hosts.host_of(token), job, sequence=1, at=at)
+    data = bytes(IntakeBatch.objects.get().data)
+    assert (data == pack([job])) is is_kept
+    assert [job.sender for job in batches.unpack([data])] == [""]
+
+
+@pytest.mark.django_db
+def test_stream_beside_the_portal_is_packed_again(at):
+    token = add_token_beside_portal(name="here", cluster="alps", by="test", at=at)
+    job = captured_job(1)
+    compressor = zstandard.ZstdCompressor().compressobj()
+    stream = compressor.compress(zstandard.decompress(pack([job]))) + compressor.flush()
+    receive(capture_hosts.host_of(token), job, sequence=1, at=at, content=stream)
+    assert batches.unpack([bytes(IntakeBatch.objects.get().data)]) == [job]

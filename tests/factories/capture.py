@@ -43,6 +43,7 @@ class DirectPortal:
                 journal=UUID(batch.journal),
                 sequence=batch.last,
                 jobs=unpack([batch.content]),
+                content=batch.content,
                 at=datetime.now(UTC),
             )
         except intake.JournalOutdated as error:

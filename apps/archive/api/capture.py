@@ -1,6 +1,6 @@
 """API for capture: batches of jobs and status reports."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
@@ -32,6 +32,7 @@ from capture.wire.batches import (
     BatchTooLarge,
     unpack_untrusted,
 )
+from capture.wire.entry import CapturedJob
 from capture.wire.report import CaptureReport
 
 
@@ -87,6 +88,13 @@ class IsCaptureHost(BasePermission):
         return isinstance(request.auth, CaptureHost)
 
 
+class SentBatch(NamedTuple):
+    """The jobs of a batch, and the bytes that they came in."""
+
+    jobs: list[CapturedJob]
+    content: bytes
+
+
 class BatchParser(BaseParser):
     """Reads a batch of jobs, of a bounded size also when it is unpacked."""
 
@@ -94,7 +102,8 @@ class BatchParser(BaseParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         try:
-            return unpack_untrusted(stream.read())
+            content = stream.read()
+            return SentBatch(unpack_untrusted(content), content)
         except BatchTooLarge as error:
             raise TooLarge(f"The batch cannot be taken: {error}.") from error
         except BadBatch as error:
@@ -144,11 +153,13 @@ class ReceiveBatch(CaptureView):
                 "a day."
             )
 
-        jobs: Any = request.data  # unpacks the batch
-        if not isinstance(jobs, list) or not jobs:
+        sent: Any = request.data  # unpacks the batch
+        if not isinstance(sent, SentBatch) or not sent.jobs:
             raise ParseError("No jobs came, or a batch of no stated length.")
         try:
-            received = receive_batch(host=request.auth, jobs=jobs, at=at, **batch)
+            received = receive_batch(
+                host=request.auth, jobs=sent.jobs, content=sent.content, at=at, **batch
+            )
         except IntakeFull as error:
             raise Full(f"The portal cannot take more for now: {error}.") from error
         except JournalOutdated as error:

@@ -14,7 +14,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import NotAllowed
-from capture.wire.batches import pack
+from capture.wire.batches import pack, states_its_size
 from capture.wire.entry import CapturedJob
 from capture.wire.report import CaptureReport
 
@@ -129,17 +129,22 @@ def receive_batch(
     journal: UUID,
     sequence: int,
     jobs: Sequence[CapturedJob],
+    content: bytes,
     at: datetime,
 ) -> bool:
     """Store jobs that a host has sent, for the workers; return whether they are new.
 
     Each job gets the host as its sender, whatever the batch says; jobs of a trusted host beside the
-    portal get an empty one. See `accept_batch`. Raises `IntakeFull`, and `NotAllowed` if a job is
-    from a cluster that is not the host's.
+    portal get an empty one. `content` is the batch as it came. It is stored unchanged if its jobs
+    have that sender: packing them again would cost as much as checking them. See `accept_batch`.
+    Raises `IntakeFull`, and `NotAllowed` if a job is from a cluster that is not the host's.
     """
     _check_clusters(host, {cluster, *(job.cluster for job in jobs)})
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
     sender = "" if host.beside_portal and host.trusted else host.name
+    is_marked = all(job.sender == sender for job in jobs)
+    if not (is_marked and states_its_size(content)):
+        content = pack(replace(job, sender=sender) for job in jobs)
     return accept_batch(
         cluster=cluster,
         host=host.name,
@@ -148,7 +153,7 @@ def receive_batch(
         jobs=len(jobs),
         size_bytes=sum(job.size_bytes for job in jobs),
         captured_at=min(job.captured_at for job in jobs),
-        data=pack(replace(job, sender=sender) for job in jobs),
+        data=content,
     )
 
 
