@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.enums import Role
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
+from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests, reanalyse_log
 from apps.diagnosis.domain.phases_in_logs import phases_in_logs
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.markers import NO_MARKERS, Markers
 from apps.jobs.domain.origin import claim_jobs, map_account
+from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.phases.reports import store_phases
 from apps.jobs.domain.phases.tokens import new_phase_token, read_phase_token
 from apps.jobs.domain.phases.totals import phase_sums, recount_phases
@@ -85,6 +86,25 @@ def test_phases_in_logs_are_summed_beside_reported_ones(client, make_job, reader
     page = client.get("/jobs/phases/?days=90&request=NOVA-1").content.decode()
     assert "fetch input" in page
     assert "2 from logs" in page
+
+
+def test_logs_of_completed_jobs_are_not_summed(make_job, reader, at, since, approver):
+    """A sample of them would look like a sum: also if a user has the log of one analysed again, or
+    if accounting corrects the state of a job.
+    """
+    completed = make_job(1, log=LOG, state="completed", exit_code=0)
+    reanalyse_log(job=completed, by=approver, at=at)
+    harvest_batch(at=at)
+    recount_phases()
+    assert sums(reader, since) == {}
+
+    corrected = make_job(2, log=LOG)
+    harvest(corrected, at=at)
+    assert "setup" in sums(reader, since)
+    Job.objects.filter(pk=corrected.pk).update(state="completed")
+    mark_log_phases(Job.objects.filter(pk=corrected.pk))
+    recount_phases()
+    assert sums(reader, since) == {}
 
 
 def test_another_harvest_changes_nothing(make_job, reader, at, since):

@@ -13,6 +13,7 @@ from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
 from django.db.models.functions import Coalesce
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.plausibility import AHEAD
 from apps.jobs.domain.calendar_months import without_records
 from apps.jobs.domain.rollups import dirty_hours, take_hour
@@ -100,6 +101,7 @@ def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
             job__ended_at__gte=hour, job__ended_at__lt=hour + timedelta(hours=1)
         )
         .filter(~Exists(reported), job__experiment__isnull=False)
+        .exclude(job__state=JobState.COMPLETED)  # only samples of their logs are read
         .order_by()
         .values(
             "name",
