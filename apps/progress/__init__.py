@@ -1,3 +1,1 @@
-"""Progress of requests: counts by stage, expected end, moves that follow from jobs,
-the production report.
-"""
+"""Progress of requests: counts by stage, expected end, moves that follow from jobs, reports."""

@@ -1,4 +1,4 @@
-"""Reports, read-only."""
+"""Reports in the admin, read-only."""
 
 from django.contrib import admin
 

@@ -1,6 +1,4 @@
-"""The progress of requests, their production reports,
-and weekly reports of experiments in the API.
-"""
+"""Progress, production reports and weekly reports in the API."""
 
 from typing import Any
 
@@ -32,9 +30,9 @@ class AcceptanceReader(serializers.Serializer[StageNow]):
 
 
 class StageProgressReader(serializers.Serializer[StageNow]):
-    """One stage.
+    """The progress of a stage.
 
-    Null means unknown; `queued`, `running` and `held` are null if no cluster has answered.
+    Null means unknown; `queued`, `running` and `held` are null if no cluster has responded.
     """
 
     stage = serializers.CharField(source="row.stage")
@@ -66,7 +64,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
 
 
 class PointStageReader(serializers.Serializer[PointStage]):
-    """The jobs of one stage at one point."""
+    """The jobs of a stage at one point of a parameter scan."""
 
     stage = serializers.CharField()
     output_dataset = serializers.CharField()
@@ -77,7 +75,7 @@ class PointStageReader(serializers.Serializer[PointStage]):
 
 
 class PointReader(serializers.Serializer[PointProgress]):
-    """One point of a parameter scan, by the jobs that the portal submitted."""
+    """A point of a parameter scan, with the jobs that the portal submitted."""
 
     number = serializers.IntegerField(source="point.number")
     values = serializers.DictField(source="point.values", child=serializers.CharField())
@@ -85,11 +83,11 @@ class PointReader(serializers.Serializer[PointProgress]):
 
 
 class ProgressReader(serializers.Serializer[RequestNow]):
-    """The progress of a request: `as_of` of finished jobs,
-    `queue_as_of` of queued and running ones.
+    """The progress of a request.
 
-    `expected_end` is that of the request, by its stored forecast; if it is null, `expected_basis`
-    says why.
+    `as_of` is the time of the data on finished jobs, `queue_as_of` that on queued and running ones.
+    `expected_end` comes from the stored forecast of the request; if it is null, `expected_basis` is
+    the reason.
     """
 
     request = serializers.CharField(source="request.key")
@@ -118,12 +116,12 @@ class ProgressViewSet(OfRequests):
     serializer_class: Any = ProgressReader
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Return the progress of one request, stage by stage."""
+        """Return the progress of a request, stage by stage."""
         return Response(ProgressReader(progress_now(self.get_object(), at=timezone.now())).data)
 
 
 class RequestReportReader(serializers.Serializer[Any]):
-    """The report; `sha256` is null while the request is open and the report may still change."""
+    """The report. `sha256` is null while the request is open, as the report may still change."""
 
     sha256 = serializers.CharField(allow_null=True)
     report = serializers.JSONField()
@@ -135,8 +133,9 @@ class RequestReportViewSet(OfRequests):
     serializer_class = RequestReportReader
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Return the production report of one request: as of now,
-        or as frozen when the request was closed.
+        """Return the production report of a request.
+
+        It is current while the request is open, and frozen once it is closed.
         """
         production_request = self.get_object()
         kept = ProductionReport.objects.filter(request=production_request).first()
@@ -150,7 +149,7 @@ class RequestReportViewSet(OfRequests):
 
 
 class WeeklyReportReader(serializers.ModelSerializer[WeeklyReport]):
-    """The report of an experiment on one week, Monday to Sunday in UTC; it never changes."""
+    """The report of an experiment on one week, Monday to Sunday in UTC. It never changes."""
 
     experiment = serializers.CharField(source="experiment.key")
     week = serializers.CharField(help_text="As ISO 8601 writes it: 2026-W47.")

@@ -1,4 +1,4 @@
-"""What happens to reports."""
+"""Kinds of events about reports."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 from apps.core.enums import Audience, Group

@@ -1,4 +1,4 @@
-"""Reports that are kept as they were: of a closed request, and of an experiment by week."""
+"""Reports that are stored unchanged: of a closed request, and of an experiment by week."""
 
 from django.db import models
 from django.urls import reverse
@@ -8,9 +8,9 @@ from apps.production.models import Request
 
 
 class ProductionReport(models.Model):
-    """The report as of the close of the request.
+    """The production report when the request was closed.
 
-    Never changed: its address is the hash of its content.
+    It never changes: its address is the hash of its content.
     """
 
     request = models.OneToOneField(Request, on_delete=models.PROTECT, related_name="report")
@@ -23,7 +23,7 @@ class ProductionReport(models.Model):
 
 
 class WeeklyReport(models.Model):
-    """What `domain.weekly_report` found on the Monday after a week; never changed."""
+    """The result of `domain.weekly_report` on the Monday after a week. It never changes."""
 
     experiment = models.ForeignKey(
         Experiment, on_delete=models.PROTECT, related_name="weekly_reports"
@@ -48,5 +48,5 @@ class WeeklyReport(models.Model):
 
     @property
     def week(self) -> str:
-        """The week as ISO 8601 writes it: `2026-W47`."""
+        """The week in ISO 8601 format: `2026-W47`."""
         return f"{self.monday:%G-W%V}"

@@ -29,9 +29,7 @@ _BEFORE_APPROVAL = {Verb.CHECK, Verb.PASS, Verb.RETURN, Verb.APPROVE, Verb.REQUE
     *(kind_of_move(verb) for verb in Verb if verb not in _BEFORE_APPROVAL),
 )
 def on_progress(event: Event) -> None:
-    """Update forecast and attention at once after a move,
-    and after a decision about failed jobs.
-    """
+    """Update forecast and attention after a move, or after a decision about failed jobs."""
     now = timezone.now()
     pk = int(event.target_id)
     if event.kind == kind_of_move(Verb.QUEUE):
@@ -52,7 +50,7 @@ def on_queue_changed(event: Event) -> None:
 
 @subscribe("progress.forecast_all", "hold.placed", "hold.lifted")
 def on_hold_changed(event: Event) -> None:
-    """Update all forecasts: a hold also stops the stages of running requests."""
+    """Update all forecasts, because a hold also stops the stages of running requests."""
     keep_forecasts(at=timezone.now())
 
 
@@ -72,7 +70,7 @@ def on_cluster_removed(event: Event) -> None:
     "request.supersede",
 )
 def on_request_closed(event: Event) -> None:
-    """Freeze the report; a request that was never approved has none."""
+    """Freeze the report. A request that was never approved has none."""
     request = Request.objects.filter(pk=event.target_id, approved_at__isnull=False).first()
     if request is not None:
         freeze_report(request=request, at=event.at)

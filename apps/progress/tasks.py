@@ -1,6 +1,4 @@
-"""Celery tasks: moving requests as their jobs progress, forecasts and attention,
-counts for estimates and shares.
-"""
+"""Celery tasks: moves that follow from jobs, forecasts, attention, counts for estimates."""
 
 from celery import shared_task
 from django.utils import timezone

@@ -1,6 +1,6 @@
-"""Which requests need attention: stuck, idle, late, or with a failed test.
+"""Requests that need attention: stuck, idle, late, or with a failed test.
 
-Computed from the facts, again and again.
+The needs are computed from the facts, periodically and after events.
 """
 
 from collections import defaultdict
@@ -29,9 +29,9 @@ from apps.submission.domain.submissions import failed_of, index_of, jobs_of
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
-#: How long to wait for a verdict and an automatic retry before a person is asked.
+#: How long a verdict and an automatic retry may take before users must decide.
 _MAY_BE_RETRIED = timedelta(minutes=30)
-#: After how long without any job or move a request is idle.
+#: How long a request may have no job and no move before it counts as idle.
 _QUIET = {
     RequestState.QUEUED: timedelta(days=1),
     RequestState.TESTING: SETTLED,
@@ -43,11 +43,10 @@ _MOST_QUEUED = 50
 
 
 def note_attention(*, at: datetime, request: int | None = None) -> int:
-    """Store what needs attention, and publish what is new or over;
-    return how many requests changed.
+    """Store and publish changes of what needs attention, and return how many requests changed.
 
-    `request` is a primary key, to update that one alone. List, inbox and pages read the stored
-    rows.
+    `request` is the primary key of the only request to update. List, inbox and pages read the
+    stored rows.
     """
     if request is None:
         requests = Request.objects.all()
@@ -88,11 +87,11 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
 
 
 def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
-    """Return how many failed or refused jobs need a decision, and since when.
+    """Return how many failed or refused jobs of each request need a decision, and since when.
 
-    A job needs a decision since it was refused, or since its array finished; an array that still
-    runs counts from its submission. Recent failures may be retried automatically and do not count,
-    unless their verdicts exclude that.
+    A job needs a decision since it was refused, or since its array finished; for an array that
+    still runs, since its submission. Recent failures may be retried automatically and do not count,
+    unless their verdicts exclude a retry.
     """
     of_state = Q(purpose=Purpose.PRODUCTION, request__state=RequestState.RUNNING)
     refused_tests = Q(
@@ -148,8 +147,9 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
 
 
 def _may_be_retried(array: Submission, at: datetime) -> bool:
-    """Whether failed jobs of an array may still be retried automatically: it ended lately,
-    and verdicts allow it.
+    """Whether failed jobs of an array may still be retried automatically.
+
+    They may if it ended recently and the verdicts allow a retry.
     """
     if array.settled_at is None or array.settled_at <= at - _MAY_BE_RETRIED:
         return False
@@ -168,7 +168,7 @@ def _decision(failed: int, refused: int) -> str:
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
-    """Return the requests whose test failed, and that no user has changed or moved since."""
+    """Return the requests whose test failed and that no user has changed or moved since then."""
     states = {RequestState.QUEUED, RequestState.ON_HOLD}
     targets = {}
     for request in requests:
@@ -192,8 +192,9 @@ def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
 
 
 def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
-    """Return the requests that miss their deadline: it has passed,
-    or they are expected to end after it.
+    """Return the requests that miss their deadline.
+
+    It has passed, or they are expected to end after it.
     """
     today = timezone.localdate(at)
     late = {}
@@ -216,11 +217,10 @@ def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
 
 
 def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> dict[int, Need]:
-    """Return the approved requests that nothing prevents from progress,
-    but for which nothing happens.
+    """Return the approved requests that make no progress although nothing prevents it.
 
-    Held requests are left out, and keep-up requests, which wait for files. While a cluster does not
-    answer, a request without jobs is idle only if it is already known to be, as one of `idle`.
+    Requests on hold and keep-up requests, which wait for files, are left out. While a cluster does
+    not respond, a request without jobs is idle only if it was idle before, as one of `idle`.
     """
     since = _quiet_since([request for request in requests if request.state in _QUIET])
     quiet = []
@@ -269,8 +269,9 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 
 
 def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
-    """Return when something happened last for each request: it was moved,
-    or a job of it was submitted or finished.
+    """Return the time of the last activity of each request.
+
+    It was moved, or a job of it was submitted or finished.
     """
     quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():

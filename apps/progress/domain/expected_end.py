@@ -1,6 +1,4 @@
-"""When the stages of a request are expected to end: by their pace,
-or by past jobs of the same kind of stage.
-"""
+"""The expected end of stages, by their pace or by past jobs of the same kind of stage."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,21 +18,22 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.progress.domain.stage_counts import StageProgress
 
-#: Throughput is that of the last 24 hours.
+#: The pace is measured over the last 24 hours.
 WINDOW = timedelta(hours=24)
-#: Longer estimates mean nothing, and dates have an end.
+#: Longer estimates mean nothing, and dates have a limit.
 _FAR = timedelta(days=3650)
 
 
 def is_done(row: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
-    """Whether a stage waits for nothing more: all requested jobs have completed,
-    or it was accepted as is.
+    """Whether a stage needs no more jobs.
+
+    All requested jobs have completed, or it was accepted as it is.
     """
     return bool(why_done(row, acceptance))
 
 
 def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
-    """Return why a stage waits for nothing more; empty if it does."""
+    """Return why a stage needs no more jobs; empty if it does."""
     if acceptance is not None:
         return "accepted as is"
     if row.wanted is not None and row.completed >= row.wanted:
@@ -43,9 +42,10 @@ def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
 
 
 def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> str:
-    """Return why no end of a stage is expected, whatever its pace; empty if one is.
+    """Return why a stage has no expected end, whatever its pace; empty if it has one.
 
-    Before and after its jobs run, a request has an expected end at most as a whole.
+    Only a running request has ends of stages. Before and after, it has one for the whole request at
+    most.
     """
     if done := why_done(row, acceptance):
         return done
@@ -64,10 +64,10 @@ def expected_ends(
     *,
     at: datetime,
 ) -> list[Expected]:
-    """Return the expected end of each stage, in their order, in a fixed number of queries.
+    """Return the expected end of each stage in order, in a fixed number of queries.
 
-    In a running request a stage without a pace yet starts when the previous one ends and takes as
-    long as past jobs did; `early` and `late` add up along the chain.
+    In a running request, a stage without a pace starts when the previous stage ends, and takes as
+    long as past jobs did. `early` and `late` add up along the chain.
     """
     chain = _Chain(request, [row.asked for row in rows if row.asked], accepted, at)
     ends: list[Expected] = []
@@ -81,9 +81,7 @@ def expected_ends(
 
 
 class _Chain:
-    """The stages of one request, with what their expected ends are based on;
-    each is read at most once.
-    """
+    """The stages of a request, with the basis of their expected ends. Each basis is read once."""
 
     def __init__(
         self,
@@ -157,8 +155,9 @@ class _Chain:
         return Expected(end, basis, end, end)
 
     def _start(self, previous: tuple[StageProgress, Expected] | None) -> Expected:
-        """Return when a stage without completed jobs may start or could have;
-        `basis` says after what.
+        """Return when a stage without completed jobs may start or could have started.
+
+        `basis` names what it follows.
         """
         if previous is None:
             return Expected(self.started_at, "from the start", self.started_at, self.started_at)
@@ -177,9 +176,7 @@ class _Chain:
         return Expected(end.at, basis, end.early, end.late)
 
     def _by_past(self, past: StageEstimate, start: Expected) -> Expected:
-        """Add the duration of past jobs to the start; an end that would lie in the past is not
-        shown.
-        """
+        """Add the duration of past jobs to the start. An end in the past is not shown."""
         if past.days is None:
             return Expected(None, "no past jobs of this stage")
         if start.at is None or start.early is None or start.late is None:

@@ -1,6 +1,6 @@
 """The forecast of each request: when it starts and ends.
 
-Stored, so that all pages and the API show the same.
+It is stored, so that all pages and the API show the same forecast.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
 from apps.submission.domain.start import able_now
 
-#: The age of a forecast that stays the same is written this often.
+#: How often the time of an unchanged forecast is updated.
 _AGE = timedelta(minutes=30)
 
 
@@ -49,15 +49,15 @@ def note_starts(*, at: datetime) -> None:
 
 
 def keep_queue_forecasts(*, at: datetime) -> int:
-    """Store the forecasts of the queue, whose order has changed; return how many changed."""
+    """Store the forecasts of the queue after its order changed, and return how many changed."""
     return keep_forecasts(at=at, requests=Request.objects.filter(IN_LINE))
 
 
 def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -> int:
-    """Store the forecasts of all open approved requests, or of those among `requests`;
-    return how many changed.
+    """Store the forecasts of all open approved requests, and return how many changed.
 
-    Of a closed request among `requests`, only the part of its jobs that have completed is stored.
+    `requests` limits the requests. Of a closed request among them, only the completed fraction of
+    its jobs is stored.
     """
     with_forecast = Q(state__in=SIGNED - CLOSED)
     if requests is None:
@@ -85,13 +85,14 @@ def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -
     return count
 
 
-#: Why there is no date in states whose name does not say it.
+#: Why there is no date in states whose label does not explain it.
 _WAITS: dict[str, str] = {RequestState.DATA_QUALITY: "its data quality is being reviewed"}
 
 
 def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecast of each of these requests by primary key; they are approved,
-    or closed after work began.
+    """Return the forecast of each request by primary key.
+
+    The requests are approved, or closed after work began.
     """
     today = timezone.localdate(at)
     pks = [request.pk for request in requests]

@@ -1,6 +1,6 @@
 """Progress of each point of a parameter scan, from the arrays that the portal submitted.
 
-Never counts jobs.
+It never counts jobs.
 """
 
 from collections import Counter
@@ -13,9 +13,7 @@ from apps.submission.domain.submissions import stage_submissions_of
 
 @dataclass(frozen=True)
 class PointStage:
-    """The jobs of one stage at one point; `wanted` is None if the stage does not say how many it
-    takes.
-    """
+    """The jobs of a stage at a point. `wanted` is None if the stage does not state its jobs."""
 
     stage: str
     output_dataset: str
@@ -59,8 +57,9 @@ class PointProgress:
 
 
 def points_of(request: Request) -> list[PointProgress]:
-    """Return the points of a request in order, in a fixed number of queries;
-    none without a scan.
+    """Return the points of a request in order, in a fixed number of queries.
+
+    Empty without a scan.
     """
     scan = read_scan(request.scan)
     if not scan.points:

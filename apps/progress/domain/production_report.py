@@ -1,5 +1,6 @@
-"""The production report of a request: efficiency, failures, waste, sites, slowest jobs;
-frozen at its close.
+"""The production report of a request: efficiency, failures, waste, sites, slowest jobs.
+
+It is frozen when the request is closed.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from apps.production.models import Request
 from apps.progress.models import ProductionReport
 from apps.submission.domain.submissions import sent_again
 
-#: Rows in the tables of causes, sites and slowest jobs.
+#: Maximum number of rows in the tables of causes, sites and slowest jobs.
 MOST = 20
 _DONE = Q(state=JobState.COMPLETED)
 _FAILED = Q(state__in=sorted(state.value for state in FAILED_STATES))
@@ -35,7 +36,7 @@ class _Percentile(Aggregate):
 
 
 def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
-    """Return the report as of now, as plain JSON values, in a fixed number of queries."""
+    """Return the current report as plain JSON values, in a fixed number of queries."""
     jobs = Job.objects.filter(request=request).order_by()
     names = request.stages.order_by("position").values_list("name", flat=True)
     chain = {name: place for place, name in enumerate(names)}
@@ -77,7 +78,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
 
 @transaction.atomic
 def freeze_report(*, request: Request, at: datetime) -> ProductionReport:
-    """Store the report as of now under the hash of its content; an existing one is kept."""
+    """Store the current report under the hash of its content. An existing report is kept."""
     Request.objects.select_for_update().get(pk=request.pk)
     kept = ProductionReport.objects.filter(request=request).first()
     if kept is not None:
@@ -121,7 +122,7 @@ def _sums() -> dict[str, Any]:
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rounded figures; wall times are those of completed jobs, in seconds."""
+    """Return rounded figures. Wall times are those of completed jobs, in seconds."""
     core = row["core"] or 0
     cpu = row["cpu"] or 0
     return {

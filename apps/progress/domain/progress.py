@@ -22,7 +22,7 @@ from apps.submission.domain.submissions import sent_here
 
 @dataclass(frozen=True)
 class StageNow:
-    """The progress of one stage; `waiting` is None if no cluster has answered."""
+    """The progress of a stage. `waiting` is None if no cluster has responded."""
 
     row: StageProgress
     waiting: Waiting | None
@@ -33,7 +33,7 @@ class StageNow:
 
     @property
     def surplus(self) -> int:
-        """Return how many jobs completed or are in the queue beyond the requested ones."""
+        """The number of jobs that completed or are in the queue beyond the requested ones."""
         here = self.row.completed + (self.waiting.all if self.waiting else 0)
         if self.row.wanted is None:
             return 0
@@ -41,9 +41,7 @@ class StageNow:
 
     @property
     def failed_now(self) -> int:
-        """Return how many requested jobs have finished without completing,
-        and are not in the queue again.
-        """
+        """The number of requested jobs that failed and are not in the queue again."""
         failed = max(0, self.row.ended - self.row.completed)
         waiting = self.waiting.all if self.waiting else 0
         if self.row.wanted is None:
@@ -56,7 +54,7 @@ class StageNow:
 
     @property
     def core_hours_requested(self) -> float | None:
-        """Return the requested core-hours at one core per job; None if the request does not say."""
+        """The requested core-hours with one core per job; None if they are not stated."""
         stage = self.row.asked
         if stage and stage.jobs and stage.wall_seconds:
             return stage.jobs * stage.wall_seconds / 3600
@@ -64,8 +62,9 @@ class StageNow:
 
     @property
     def events_missing(self) -> int | None:
-        """Return how many events an accepted stage lacks: requested less written,
-        else by its share of jobs.
+        """The number of events that an accepted stage lacks; None for other stages.
+
+        It is the requested events less the written ones, or else the share of the missing jobs.
         """
         asked = self.row.asked.events if self.row.asked else None
         taken = self.acceptance
@@ -81,11 +80,11 @@ class StageNow:
 class RequestNow:
     """The progress of a request.
 
-    `as_of` is that of finished jobs, `queue_as_of` that of queued and running ones.
+    `as_of` is the time of the data on finished jobs, `queue_as_of` that on queued and running ones.
 
-    `is_short`: the request is running and some of its jobs finished without completing;
-    `by_portal`: and the portal submits its jobs; `has_claims`: other jobs name it without proof.
-    `queue_unknown` names the clusters that have not answered. `points` are those of a parameter
+    `is_short`: the request is running, and some of its jobs finished without completing.
+    `by_portal`: in addition, the portal submits its jobs. `has_claims`: other jobs name it without
+    proof. `queue_unknown`: clusters that have not responded. `points`: the points of a parameter
     scan.
     """
 
@@ -101,12 +100,12 @@ class RequestNow:
 
     @property
     def wanted(self) -> int:
-        """Return how many jobs are requested, of the stages that say so."""
+        """The number of requested jobs, over the stages that state one."""
         return sum(stage.row.wanted or 0 for stage in self.stages)
 
     @property
     def completed(self) -> int:
-        """Return how many of the requested jobs have completed; a surplus does not count."""
+        """The number of requested jobs that have completed. Surplus jobs do not count."""
         return sum(min(stage.row.completed, stage.row.wanted or 0) for stage in self.stages)
 
     @property
@@ -115,7 +114,7 @@ class RequestNow:
 
     @property
     def part_done(self) -> float | None:
-        """Return the part of the requested jobs that have completed; None if none are requested."""
+        """The fraction of the requested jobs that have completed; None if none are requested."""
         return self.completed / self.wanted if self.wanted else None
 
     @property
@@ -124,9 +123,7 @@ class RequestNow:
 
     @property
     def expected(self) -> Expected:
-        """Return when the last stage is expected to end,
-        or which stage prevents an estimate and why.
-        """
+        """When the last stage is expected to end, or which stage prevents an estimate and why."""
         ends = []
         for stage in self.stages:
             if not stage.row.asked or is_done(stage.row, stage.acceptance):
@@ -144,8 +141,9 @@ class RequestNow:
 
     @property
     def forecast(self) -> Forecast:
-        """Return the stored forecast, which all pages show;
-        a worker computes it after each move of the request.
+        """The stored forecast, which all pages show.
+
+        A worker computes it after each move of the request.
         """
         return forecast_of(self.request) or Forecast(
             basis="it is being computed", part_done=self.part_done
@@ -157,7 +155,7 @@ def _latest(moments: Iterable[datetime | None]) -> datetime | None:
 
 
 def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
-    """Return the forecast of a running request by its progress."""
+    """Return the forecast of a running request, based on its progress."""
     expected = now.expected
     stages = {stage.row.stage: stage.expected for stage in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
@@ -169,8 +167,8 @@ def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:
     """Return the progress of a request, in a fixed number of queries.
 
-    The ends of its stages are those of the stored forecast, which all pages show, unless they are
-    to be `computed`.
+    Unless `computed`, the ends of its stages are taken from the stored forecast, which all pages
+    show.
     """
     as_of = totals_as_of()
     rows = progress_of(request)
@@ -224,7 +222,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
 def _stored_end(
     request: Request, row: StageProgress, acceptance: StageAcceptance | None
 ) -> Expected:
-    """Return the end of a stage by the stored forecast; a stage that has ended since has none."""
+    """Return the end of a stage in the stored forecast, unless the stage has ended since."""
     if why := why_no_end(request, row, acceptance):
         return Expected(None, why)
     stored = forecast_of(request)

@@ -1,6 +1,4 @@
-"""Recent use of each experiment, from the hourly totals,
-for the shares in the queue of production.
-"""
+"""Recent use of each experiment, from the hourly totals, for fair shares of production."""
 
 from datetime import datetime, timedelta
 
@@ -16,8 +14,9 @@ DAYS = 30
 
 @transaction.atomic
 def count_share_use(*, at: datetime) -> int:
-    """Sum the core time of requests' jobs in the last `DAYS` days by experiment;
-    return how many have any.
+    """Sum the core time of requests' jobs in the last `DAYS` days by experiment.
+
+    Return how many experiments have used any.
     """
     since = hour_of(at - timedelta(days=DAYS))
     totals = (

@@ -1,6 +1,6 @@
 """Progress of the stages of requests, from the hourly totals and the portal's submissions.
 
-Never counts jobs.
+It never counts jobs.
 """
 
 from dataclasses import dataclass, field
@@ -19,16 +19,15 @@ from apps.submission.domain.submissions import sent_again
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 12
-#: What it shows of each.
+#: The fields that it shows for each request.
 _SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
 
 
 @dataclass
 class StageProgress:
-    """The progress of one stage; `wanted` is None if the request does not say how many jobs it
-    takes.
+    """The progress of a stage. `wanted` is None if the request does not state its number of jobs.
 
-    `sums` count the attempts of all its jobs; `completed` and `ended` count each production job
+    `sums` count the attempts of all its jobs. `completed` and `ended` count each production job
     once.
     """
 
@@ -49,8 +48,8 @@ class StageProgress:
 
 
 def progress_of(request: Request) -> list[StageProgress]:
-    """Return the progress of each stage in order, then of stages named only by jobs."""
-    # A request that was read with its stages keeps those.
+    """Return the progress of each stage in order, then of stages that only jobs name."""
+    # A request that was read with its stages keeps them.
     prefetch_related_objects(
         [request], Prefetch("stages", Stage.objects.order_by("position").select_related("location"))
     )
@@ -58,8 +57,9 @@ def progress_of(request: Request) -> list[StageProgress]:
 
 
 def production_now(user: User) -> list[StageProgress]:
-    """Return the progress by stage of requests that a user can see: those in production,
-    then the queue.
+    """Return the progress by stage of requests that a user can see.
+
+    Requests in production come first, then the queue.
     """
     visible = Request.objects.visible_to(user)
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
@@ -73,10 +73,9 @@ def production_now(user: User) -> list[StageProgress]:
 def progress_of_many(
     requests: list[Request], stages: QuerySet[Stage] | None = None
 ) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by primary key, stage by stage,
-    in a fixed number of queries.
+    """Return the progress of each request by primary key, in a fixed number of queries.
 
-    `stages` limits what is read of them.
+    `stages` limits the fields to read of the stages.
     """
     stages_by_request: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     rows = Stage.objects.all() if stages is None else stages

@@ -1,4 +1,4 @@
-"""Time and memory that the jobs of each stage took, for the estimates of production."""
+"""Time and memory used by the jobs of each stage, for estimates."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,13 +13,13 @@ from apps.production.domain.priority.rescoring import forget_sizes
 from apps.production.models import Request, Stage, StageHistory
 from apps.progress.domain.forecast import keep_forecasts
 
-#: Only requests with jobs finished in this period are checked; older ones no longer change.
+#: Only requests with jobs that finished in this period are checked. Older ones no longer change.
 LOOK_BACK = timedelta(days=40)
 
 _QUANTILES = f"ARRAY{list(QUANTILES)}"
 #: All figures of one request, in one pass over its jobs and one over its days. A day lasts from the
-#: start of its first job to the end of its last, at least an hour, so that short stages get their
-#: real pace.
+#: start of its first job to the end of its last job, at least an hour, so that short stages get
+#: their real pace.
 _COUNT = f"""
 WITH ended AS (
     SELECT lower(stage) AS name, state = %(completed)s AS good,
@@ -49,8 +49,9 @@ FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
 
 
 def count_changed(*, at: datetime) -> int:
-    """Recount the requests whose totals have changed, and store their forecasts;
-    return how many.
+    """Recount the requests whose totals have changed, and store their forecasts.
+
+    Return the number of requests.
     """
     recent = (
         HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK)
@@ -66,9 +67,8 @@ def count_changed(*, at: datetime) -> int:
     now = {}
     for row in totals.order_by():
         now[(row["request_key"], row["experiment_id"])] = (row["jobs"], row["last"], row["core"])
-    lately = StageHistory.objects.filter(
-        last_ended_at__gte=at - LOOK_BACK
-    )  # its jobs may be gone from the totals
+    # The jobs of these stages may be gone from the totals.
+    lately = StageHistory.objects.filter(last_ended_at__gte=at - LOOK_BACK)
     requests = Request.objects.filter(
         Q(key__in={key for key, _ in now}) | Q(pk__in=lately.values("request"))
     )
@@ -95,7 +95,7 @@ def count_changed(*, at: datetime) -> int:
 
 @transaction.atomic
 def count_request(*, request: Request) -> None:
-    """Count the jobs of a request by stage and store the figures along with its present stages."""
+    """Count the jobs of a request by stage, and store the figures with its current stages."""
     Request.objects.select_for_update().get(pk=request.pk)
     stages = {stage.name.lower(): stage for stage in Stage.objects.filter(request=request)}
     rows = [_history(request, row, stages.get(row["name"])) for row in _count(request)]
@@ -117,7 +117,7 @@ def _count(request: Request) -> list[dict[str, Any]]:
 
 
 def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
-    """Return the row of one stage; it is None for a stage named only by jobs."""
+    """Return the row of a stage. `stage` is None for a stage that only jobs name."""
     for name in ("wall_seconds", "memory_bytes", "per_day"):
         row[name] = [value for value in row[name] or () if value is not None]
     history = StageHistory(request=request, experiment_id=request.experiment_id, **row)

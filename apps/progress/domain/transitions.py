@@ -1,5 +1,6 @@
-"""Moves of requests that follow from their jobs: the first job starts a request,
-the last one completes it.
+"""Moves of requests that follow from their jobs.
+
+The first job starts a request, and the last one completes it.
 """
 
 from collections.abc import Iterable
@@ -20,22 +21,21 @@ from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress, progress_of_many
 from apps.submission.domain.submissions import sent_here
 
-#: How long nothing must happen before failed jobs submitted by hand count as final.
+#: How long nothing must happen before failed jobs that were submitted by hand count as final.
 SETTLED = timedelta(hours=6)
 #: Older readings of the queue are ignored.
 FRESH = timedelta(minutes=15)
 
 
 def follow_requests(*, at: datetime) -> list[Request]:
-    """Start requests whose first job appeared and complete those whose last job finished;
-    return those moved.
-    """
+    """Move requests whose jobs appeared, finished or have located outputs, and return them."""
     return start_seen(at=at) + complete_ended(at=at) + examine_located(at=at)
 
 
 def start_seen(*, at: datetime) -> list[Request]:
-    """Start queued requests that have a job submitted after they entered the queue;
-    earlier jobs were tests.
+    """Start queued requests that have a job submitted after they entered the queue.
+
+    Earlier jobs were tests.
     """
     jobs = Job.objects.filter(request=OuterRef("pk"))
     waiting = QueueCount.objects.filter(request=OuterRef("pk"))
@@ -58,10 +58,11 @@ def start_seen(*, at: datetime) -> list[Request]:
 def complete_ended(*, at: datetime) -> list[Request]:
     """Complete running requests whose requested jobs are all done or will not come.
 
-    Failed jobs that the portal submitted wait for a decision; jobs submitted by hand end a stage
+    Failed jobs that the portal submitted wait for a decision. Jobs submitted by hand end a stage
     once it has settled.
     """
-    kept_up = Q(arguments__stop_on__isnull=False)  # the number of its jobs is not known in advance
+    # The number of jobs of keep-up processing is not known in advance.
+    kept_up = Q(arguments__stop_on__isnull=False)
     running = list(
         Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment")
     )
@@ -97,8 +98,9 @@ def examine_located(*, at: datetime) -> list[Request]:
 
 
 def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
-    """Whether a stage's requested jobs completed; or finished,
-    and nothing has happened for `SETTLED`.
+    """Whether the requested jobs of a stage completed, or all finished and the stage has settled.
+
+    A stage has settled if nothing has happened for `SETTLED`.
     """
     if row.wanted is None:
         return False
@@ -109,8 +111,9 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
 
 
 def all_queues_are_known(at: datetime) -> bool:
-    """Whether the queue and the jobs of every collected cluster were read recently,
-    and the totals are as fresh.
+    """Whether queue and jobs of every collected cluster were read recently.
+
+    The totals must be recent too.
     """
     as_of = totals_as_of()
     unknown = Collection.objects.filter(cluster__collects=True).exclude(
@@ -125,14 +128,14 @@ def all_queues_are_known(at: datetime) -> bool:
 
 
 def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
-    """Whether a person resumed the request after its last job: more jobs are expected."""
+    """Whether a user resumed the request after its last job, so that more jobs are expected."""
     at = events_of(request).filter(kind="request.resume").values_list("at", flat=True).last()
     last = max((row.sums.last_ended_at for row in rows if row.sums.last_ended_at), default=None)
     return at is not None and (last is None or last <= at)
 
 
 def _move(request: Request, verb: Verb, at: datetime) -> list[Request]:
-    """Make this move as the portal, unless someone else has moved the request first."""
+    """Make this move as the portal, unless the request was moved in the meantime."""
     try:
         with transaction.atomic():
             make_move(verb=verb, request=request, by=PORTAL, at=at)

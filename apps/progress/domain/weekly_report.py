@@ -1,5 +1,6 @@
-"""The weekly report of an experiment: its jobs, failures, outages and requests of a week,
-frozen on Monday morning.
+"""The weekly report of an experiment: its jobs, failures, outages and requests.
+
+It is frozen on Monday morning.
 """
 
 from collections.abc import Iterable
@@ -22,23 +23,23 @@ from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 WEEK = timedelta(days=7)
-#: Records of the jobs of Sunday may come late: the report is frozen so long after the end of the
-#: week.
+#: The time from the end of the week until the report is frozen, as records of Sunday's jobs may be
+#: late.
 WAIT = timedelta(hours=6)
-#: Rows in each table.
+#: Maximum number of rows in each table.
 MOST = 20
 
 
 def week_before(at: datetime) -> date:
-    """Return the Monday of the last week that was over, in UTC, `WAIT` before a time."""
+    """Return the Monday of the last complete week in UTC, which ended at least `WAIT` before."""
     day = (at - WAIT).astimezone(UTC).date()
     return day - timedelta(days=day.weekday()) - WEEK
 
 
 def freeze_weekly_reports(*, at: datetime) -> int:
-    """Freeze the missing reports of the last week; return how many.
+    """Freeze the missing reports of the last week, and return their number.
 
-    An experiment that had neither jobs nor requests gets none.
+    An experiment without jobs and requests gets no report.
     """
     monday = week_before(at)
     made = 0
@@ -64,11 +65,10 @@ def _freeze(experiment: Experiment, monday: date, at: datetime) -> bool:
 
 
 def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> dict[str, Any]:
-    """Return the report of the week that begins on a Monday, as plain JSON values,
-    in a fixed number of queries.
+    """Return the report of the week that starts on a Monday, as plain JSON values.
 
-    Times are UTC. `before` has the figures of the week before; wasted core-hours are those of
-    failed jobs.
+    The number of queries is fixed. Times are UTC. `before` has the figures of the previous week.
+    Wasted core-hours are those of failed jobs.
     """
     since = datetime.combine(monday, time(), UTC)
     until = since + WEEK
@@ -89,7 +89,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
 
 
 def sentence_of(content: dict[str, Any]) -> str:
-    """Return a report in one sentence."""
+    """Return a report as one sentence."""
     jobs = content["jobs"]
     before = content["before"]
     if not jobs["jobs"]:
@@ -142,8 +142,9 @@ def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
 
 
 def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any]]:
-    """Return the stages with the most wasted core-hours first;
-    those that had jobs only the week before are absent.
+    """Return the stages with the most wasted core-hours first.
+
+    Stages that had jobs only in the previous week are left out.
     """
     rows = sorted(now.values(), key=lambda row: (-row.wasted_core_seconds, -row.jobs, row.name))[
         :MOST
@@ -162,9 +163,7 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
 
 
 def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
-    """Return the failure groups with the most jobs of the week,
-    and how many they had the week before.
-    """
+    """Return the failure groups with the most jobs of the week, and their jobs a week before."""
     of_experiment = DailyCauseTotals.objects.filter(
         experiment=experiment, group__isnull=False
     ).order_by()
@@ -195,8 +194,9 @@ def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
 
 
 def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Return the incidents of the week that made most jobs fail;
-    an incident counts with all its jobs.
+    """Return the incidents of the week that made most jobs fail.
+
+    An incident counts with all its jobs.
     """
     of_week = ImpactGroup.objects.filter(
         experiment=experiment,

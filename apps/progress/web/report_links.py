@@ -13,7 +13,7 @@ from apps.production.models import Request
 
 
 def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]:
-    """Return the report with `links` in `total` and in each table row, by what they list."""
+    """Return the report with `links` in `total` and in each table row, by kind of list."""
     of_request = {"request": request.key, "experiment": request.experiment.key}
     stages = []
     for row in report["stages"]:

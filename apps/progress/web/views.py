@@ -1,6 +1,4 @@
-"""The progress of a request, and its production report: live while it is open,
-frozen afterwards.
-"""
+"""The progress of a request, and its production report, current or frozen."""
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,7 +15,7 @@ from apps.progress.web.report_links import with_links
 
 @require_safe
 def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Return the panel alone to htmx, else a whole page."""
+    """Render only the panel for htmx, else a whole page."""
     production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     context = {
         "object": production_request,
@@ -32,7 +30,7 @@ def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_safe
 def report_now(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Show the report as of now, or redirect to the frozen one."""
+    """Show the current report, or redirect to the frozen one."""
     visible = Request.objects.visible_to(request.user).select_related("experiment")
     production_request: Request = get_object_or_404(visible, key=key)
     kept = ProductionReport.objects.filter(request=production_request).first()

@@ -1,6 +1,4 @@
-"""Weekly reports of experiments: the list, and one report with links to what is behind its
-figures.
-"""
+"""Weekly reports of experiments: the list, and a report with links from its figures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +25,7 @@ _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 
 @require_safe
 def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
-    """List the reports, newest first; `?experiment=` those of one experiment."""
+    """List the reports, newest first. `?experiment=` lists those of one experiment."""
     experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
     reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
@@ -43,7 +41,7 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpResponse:
-    """Show the report of an experiment and a week as ISO 8601 writes it."""
+    """Show the report of an experiment for an ISO 8601 week."""
     mine = (
         WeeklyReport.objects.visible_to(request.user)
         .filter(experiment__key=key)
@@ -55,20 +53,19 @@ def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
         "after": mine.filter(monday__gt=report.monday).order_by("monday").first(),
     }
     content = report.content
+    # A frozen report: links state that they show current jobs.
     context = {
         "object": report,
         "report": _with_links(content),
         "sentence": sentence_of(content),
-        "digest": True,  # it is frozen: links say that they show jobs as of now
+        "digest": True,
         **near,
     }
     return render(request, "progress/weekly_report.html", context)
 
 
 def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with `links` in `jobs` and in each stage, by what they list,
-    and the `url` of other rows.
-    """
+    """Return the content with `links` to jobs by kind of list, and the `url` of other rows."""
     of_week = {
         "experiment": content["experiment"],
         "ended_from": content["since"],

@@ -63,7 +63,7 @@ def _results_of(
         judgements = []
         for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS):
             judgements.append(_checked(judgement))
-    except Exception as error:  # a third party's check may raise anything; the others still count
+    except Exception as error:  # A third-party check may raise anything.
         log.exception("quality check %s failed", name)
         judgements = [
             Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")

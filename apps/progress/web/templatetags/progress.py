@@ -1,6 +1,4 @@
-"""Rows of the table of requests on the home page,
-and figures of reports with links to their jobs.
-"""
+"""Rows of the table of requests on the home page, and linked figures of reports."""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
@@ -22,13 +20,13 @@ from apps.progress.domain.stage_counts import StageProgress
 
 register = template.Library()
 
-#: The most stages of a request that have a bar.
+#: How many stages of a request have a bar at most.
 MOST_BARS = 8
 
 
 @register.simple_tag
 def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
-    """A row for each request with a bar for each stage.
+    """Render a row for each request, with a bar for each stage.
 
     There may be a hundred bars, too many for a template loop.
     """
@@ -66,7 +64,7 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
 
 
 def _bar(row: StageProgress) -> SafeString:
-    """The jobs of a stage, completed and failed, with a link to those that have finished."""
+    """Render the completed and failed jobs of a stage, with a link to its finished jobs."""
     lost = max(0, row.ended - row.completed)
     whole = row.wanted or max(1, row.ended)
     parts = [
@@ -89,7 +87,7 @@ def _bar(row: StageProgress) -> SafeString:
 
 
 def _end(request: Request) -> SafeString:
-    """The expected end, and how far it is from the deadline."""
+    """Render the expected end, and its difference from the deadline."""
     if request.expected_end is None:
         return SafeString("–")
     slack = slack_until(request.deadline, request.expected_end, today=timezone.localdate())
@@ -108,7 +106,7 @@ def _end(request: Request) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def behind(context: Context, row: Mapping[str, Any], name: str, figure: float, shown: str) -> str:
-    """Link a figure of a row to its jobs; in a frozen report, say that the list is as of now."""
+    """Link a figure of a row to its jobs. In a frozen report, note that the list is current."""
     if not figure:
         return shown
     if context.get("digest"):
