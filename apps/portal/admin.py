@@ -1,4 +1,4 @@
-"""Experiments in the admin: adding one is a guided page that sets up all that belongs to it."""
+"""Experiments in the admin. A guided page sets up a new experiment with all its records."""
 
 import hashlib
 from itertools import chain
@@ -37,12 +37,12 @@ from apps.production.domain.priority.shares import share_rows
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentShare
 
-#: Empty rows for accounts and people at first, and added by *More rows*.
+#: Empty rows for accounts and people at the start, and added by *More rows*.
 ROWS = 3
 MOST_ROWS = 60
-#: Changed ranks that are listed.
+#: How many changed ranks are listed.
 SHOWN_RANKS = 10
-#: These belong to an experiment and do not show that it is in use.
+#: Records that belong to an experiment. They do not show that it is in use.
 _OWN = (Membership, AccountMap, ExperimentShare)
 
 
@@ -95,7 +95,7 @@ class PersonForm(forms.Form):
 
 
 class Rows(BaseFormSet):
-    """Rows of which the empty ones do not count; no row may be there twice."""
+    """Rows without duplicates. Empty rows do not count."""
 
     @property
     def given(self) -> list[dict[str, Any]]:
@@ -128,8 +128,9 @@ class ExperimentAdmin(PortalAdmin):
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show the guided page. *Check* shows the effect;
-        *Set up* does it if nothing has changed since.
+        """Show the guided page. *Check* shows the effect.
+
+        *Set up* performs it if nothing has changed since.
         """
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -178,18 +179,16 @@ class ExperimentAdmin(PortalAdmin):
         save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
 
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
-        """The key of an experiment in use is fixed: it is part of request keys and of job
-        environments.
-        """
+        """Fix the key of an experiment in use: request keys and job environments contain it."""
         return ["key"] if obj and _is_used(obj) else []
 
     def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
-        """An experiment in use cannot be deleted; Django would read all its jobs to find out."""
+        """Forbid deleting an experiment in use. Django would read all its jobs to check it."""
         return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
 
 
 def _with_more_rows(request: HttpRequest) -> QueryDict:
-    """Return what was sent, with more rows in the table whose *More rows* was pressed."""
+    """Return the submitted data, with more rows in the table whose *More rows* was pressed."""
     data = request.POST.copy()
     name = f"{request.POST.get('more', '')}-TOTAL_FORMS"
     if (rows := number_in(request.POST, name)) is not None:
@@ -211,7 +210,7 @@ def _setup(form: ExperimentForm, accounts: Rows, people: Rows) -> Setup:
 
 
 def _is_used(experiment: Experiment) -> bool:
-    """Return whether rows refer to the experiment, cached on the object for one page."""
+    """Whether rows refer to the experiment. Cached on the object for one page."""
     known = vars(experiment)
     if "_is_used" not in known:
         is_used: Any = Q()

@@ -13,7 +13,7 @@ class PortalConfig(AppConfig):
         checks.register(_check_proxy, checks.Tags.security, deploy=True)
 
 
-# The health page imports much of the portal, which processes that run no checks need not load.
+# The health page imports much of the portal. Processes that run no checks need not load it.
 def _check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
     from apps.portal.pages.health import check_plugins
 

@@ -1,6 +1,4 @@
-"""The health page of the portal itself, and the system checks of plugins and of the proxy
-in front.
-"""
+"""The health page of the portal, and the system checks of plugins and of the proxy."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +30,7 @@ from apps.quality.checks.registry import CHECKS
 from apps.statusboard.feeds.registry import FEEDS
 from capture.wire.report import CaptureReport
 
-#: All plugin registries; listed here so that each is loaded before it is checked.
+#: All plugin registries. They are listed here, so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
     *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS),
@@ -70,7 +68,7 @@ def loaded_plugins() -> tuple[Registry[Any], ...]:
 
 
 def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
-    """Warn about duplicate or broken plugins; the portal works without them."""
+    """Warn about duplicate or broken plugins. The portal works without them."""
     warnings: list[checks.CheckMessage] = []
     for kind in loaded_plugins():
         for name, problem in sorted(kind.problems.items()):
@@ -80,8 +78,9 @@ def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
 
 
 def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
-    """Remind of TRUST_PROXY: in production a proxy is in front,
-    and without it all users share the proxy's address.
+    """Warn about a missing TRUST_PROXY.
+
+    In production, the portal is behind a proxy. Without TRUST_PROXY, all users share its address.
     """
     if settings.DEBUG or settings.DEMO or settings.SECURE_PROXY_SSL_HEADER:
         return []
@@ -118,9 +117,7 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
 
 
 def _channel(channel: Channel) -> dict[str, Any]:
-    """Return how many messages of a channel wait, wait after a failure (`late`),
-    and were refused.
-    """
+    """Return how many messages of a channel wait, are `late` after a failure, or were refused."""
     messages = Message.objects.filter(channel=channel)
     waiting = messages.filter(state=MessageState.WAITING)
     failed = waiting.exclude(last_error="")

@@ -1,4 +1,4 @@
-"""The home page: everything it shows, from several apps; from roll-ups, without raw jobs."""
+"""The home page, with content from several apps. It reads roll-ups, not raw jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State
 from apps.submission.domain.retrying.offers import retry_offer
 
-#: Maximum number of causes on the home page; the others are one line.
+#: Maximum number of causes on the home page. The others are summed in one line.
 CAUSES = 6
 HOURS = 24
 
@@ -48,7 +48,7 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Cause:
-    """One line of "why jobs failed", with the URL of its list."""
+    """A line of "why jobs failed", with the URL of its list."""
 
     label: str
     jobs: int
@@ -59,9 +59,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ServiceRow:
-    """A service of the board, the number of today's failed jobs whose verdict names it,
-    and their list.
-    """
+    """A service of the board, and today's failed jobs whose verdict names it, with their list."""
 
     row: Row
     jobs_hit: int
@@ -117,7 +115,10 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
 
 
 def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
-    """Return the board, with the jobs that each service made fail since the first hour of today."""
+    """Return the board, with today's jobs that failed because of each service.
+
+    Today starts with the hour that contains midnight.
+    """
     zone = timezone.get_current_timezone()
     midnight = datetime.combine(at.astimezone(zone), time(), zone)
     start = hour_of(midnight)
@@ -145,8 +146,9 @@ def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
 
 
 def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the top causes of the last 24 whole hours including this one;
-    `names` of services are by slug.
+    """Return the top causes of the last 24 hours, including the current hour.
+
+    `names` has the names of services by slug.
     """
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
@@ -160,11 +162,11 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     causes = []
     for row in rows[:CAUSES]:
         causes.append(_cause(row, names, start, end, waits.get(row.service.lower(), "")))
-    if rest := sum(row.jobs for row in rows[CAUSES:]):
+    if other_jobs := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
             Cause(
                 "Other causes",
-                rest,
+                other_jobs,
                 f"{len(rows) - CAUSES} more",
                 "unknown",
                 reverse("diagnosis:failures"),

@@ -1,5 +1,7 @@
-"""The top of the home page: can we run, what broke since yesterday,
-failed jobs per hour beside outages.
+"""The top of the home page.
+
+It answers whether jobs can run and what broke since yesterday, and shows failed jobs per hour with
+outages.
 """
 
 from collections import defaultdict
@@ -23,12 +25,12 @@ from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, Reason, submit_advice
 from apps.statusboard.models import Incident
 
-#: Length of the jobs that the answer assumes, and the hours of the chart.
+#: Length of the jobs that the answer assumes, and the number of hours in the chart.
 USUAL_JOB = timedelta(hours=12)
 CHART_HOURS = 48
-#: Outages marked in the chart.
+#: Maximum number of outages marked in the chart.
 MOST_BANDS = 6
-#: Experiments and services named in the answer.
+#: Maximum number of experiments and services named in the answer.
 MOST_NAMED = 3
 
 SERIES = [
@@ -42,9 +44,7 @@ SERIES = [
 
 @dataclass(frozen=True)
 class RunAnswer:
-    """Whether jobs can be submitted: the sign of the answer, its words,
-    and the advice behind it.
-    """
+    """Whether jobs can be submitted: the sign and text of the answer, and the advice behind it."""
 
     sign: str
     words: str
@@ -53,8 +53,9 @@ class RunAnswer:
 
 @dataclass(frozen=True)
 class FailureChart:
-    """The chart of failed jobs, and how many outages of its time it does not mark:
-    those that began first.
+    """The chart of failed jobs.
+
+    `outages_left_out` counts the earliest outages of this time, which the chart does not mark.
     """
 
     svg: SafeString
@@ -63,10 +64,10 @@ class FailureChart:
 
 @dataclass(frozen=True)
 class Broken:
-    """Incidents since the evening before, also those that are over, and what they cost.
+    """Incidents since yesterday evening, including finished ones, and their cost.
 
-    It `is_counted` unless an incident was never counted, or is to be counted again because jobs or
-    verdicts came in. `to_retry` is the incident with most failed jobs of which some were not
+    `is_counted` is false if an incident was never counted, or must be counted again because of new
+    jobs or verdicts. `to_retry` is the incident with the most failed jobs, some of which were not
     retried.
     """
 
@@ -78,7 +79,7 @@ class Broken:
 
 
 def can_run(*, user: User, at: datetime) -> RunAnswer:
-    """Answer for jobs of any stage that run twelve hours."""
+    """Answer whether jobs of any stage that run twelve hours can be submitted."""
     advice = submit_advice(user=user, at=at, length=USUAL_JOB)
     against = [reason for reason in advice.reasons if reason.submit == "no"]
     if any(not (reason.service_names or reason.experiment_names) for reason in against):
@@ -95,7 +96,7 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
 
 
 def _exceptions(reasons: Sequence[Reason]) -> str:
-    """Return the jobs that these reasons are about, in words."""
+    """Return a text for the jobs that these reasons are about."""
     experiments: dict[str, None] = {}
     services: dict[str, None] = {}
     for reason in reasons:
@@ -118,9 +119,9 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
-    """Return the incidents since yesterday at 18:00, those that made most jobs fail first.
+    """Return the incidents since yesterday at 18:00, those with most failed jobs first.
 
-    Two queries.
+    It takes two queries.
     """
     today = timezone.localtime(at).date()
     since = datetime.combine(today - timedelta(days=1), time(18), timezone.get_current_timezone())
@@ -154,9 +155,9 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
 
 
 def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
-    """Return the chart of failed jobs by hour and verdict, with outages as bands on the same axis.
+    """Return the chart of failed jobs by hour and verdict, with outages as bands.
 
-    Three queries.
+    It takes three queries.
     """
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=CHART_HOURS)
@@ -168,7 +169,8 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
         counts[hour][verdict] = jobs
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).order_by()
     broken = ended.filter(state__in=FAILED_STATES).values_list("hour").annotate(Sum("jobs"))
-    for hour, jobs in broken:  # those without a verdict yet are unexplained
+    # Failed jobs without a verdict count as unexplained.
+    for hour, jobs in broken:
         counts[hour]["unknown"] += max(0, jobs - sum(counts[hour].values()))
 
     hours = [start + timedelta(hours=number) for number in range(CHART_HOURS)]

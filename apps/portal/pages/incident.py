@@ -1,6 +1,4 @@
-"""The page of an incident: what it cost, its course on one time axis,
-and what people wrote about it.
-"""
+"""The page of an incident: its cost, its course on a time axis, and notes of users."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ _HEIGHT = 96
 
 @dataclass(frozen=True)
 class Mark:
-    """Something at a place of the axis, in percent; `width` is 0 for a moment."""
+    """A mark on the axis: position and width in percent. `width` is 0 for a point in time."""
 
     x: float
     width: float = 0
@@ -43,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Bar:
-    """Failed jobs of one bin: place and width in percent, heights in pixels from the bottom."""
+    """Failed jobs of a bin: position and width in percent, heights in pixels from the bottom."""
 
     x: float
     width: float
@@ -177,7 +175,7 @@ def _course(
 
 
 def _label(row: StateInterval, axis: _Axis) -> str:
-    """Name the state in its bar where there is room for it."""
+    """Return the label of a state for its bar, if there is room for it."""
     start = max(row.started_at, axis.start)
     end = min(row.ended_at or axis.end, axis.end)
     share = (end - start) / (axis.end - axis.start)
@@ -191,8 +189,9 @@ def _label(row: StateInterval, axis: _Axis) -> str:
 def _bars(
     bins: Bins | None, figures: ImpactFigures, axis: _Axis, started_at: datetime, over: datetime
 ) -> tuple[list[Bar], int]:
-    """Return the failed jobs by time, split at what is usual for one bin while the incident
-    lasts.
+    """Return the failed jobs by time.
+
+    While the incident lasts, each bar is split at the usual number for a bin.
     """
     if bins is None or not bins.failed:
         return [], 0
@@ -241,7 +240,7 @@ def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
 
 
 def _ticks(axis: _Axis) -> list[Mark]:
-    """Return at most seven round times."""
+    """Return marks at round times, at most seven."""
     length = axis.end - axis.start
     step = next((step for step in _TICKS if length / step <= 7), _TICKS[-1])
     start = timezone.localtime(axis.start)

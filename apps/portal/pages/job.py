@@ -1,4 +1,4 @@
-"""The page of one job: everything it shows, from several apps."""
+"""The page of a job, with content from several apps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from apps.submission.domain.retrying.links import find_retried_job, find_retry
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An entry of the job's activity; `by` and `reason` only for actions of users."""
+    """An entry of the job's activity. Only actions of users have `by` and `reason`."""
 
     at: datetime
     text: str
@@ -39,8 +39,9 @@ class Step:
 
 
 def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the job page; `job_request` is None if unknown or not visible to the
-    user.
+    """Return the context of the job page.
+
+    `job_request` is None if it is unknown or the user cannot see it.
     """
     archived = archived_job_for(job)
     diagnosis = job_diagnosis(job, at)
@@ -85,9 +86,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
 
 
 def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
-    """Return for each required service whether it was out while the job ran;
-    nothing if it never ran.
-    """
+    """Return the outages of required services while the job ran; none if it never ran."""
     if job.started_at is None:
         return []
     ids = [service.pk for service in needed_services(job)]

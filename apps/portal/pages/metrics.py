@@ -1,4 +1,4 @@
-"""The figures of the health page in Prometheus' text format. No jobs are counted for it."""
+"""The figures of the health page in Prometheus' text format. Computing them counts no jobs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _OF_CAPTURE = {
 
 @dataclass(frozen=True)
 class _Health(Collector):
-    """The figures at a time."""
+    """A collector of the figures at a time."""
 
     at: datetime
 
@@ -97,7 +97,7 @@ def _collections(at: datetime) -> Iterator[Metric]:
 
 def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
     captures = [heart for heart in hearts if heart.name.startswith(CAPTURE)]
-    # By cluster and host.
+    # Pairs of cluster and host.
     places = [heart.name.removeprefix(CAPTURE).rpartition(" on ")[::2] for heart in captures]
     reports = list(
         zip(places, (CaptureReport.from_detail(heart.detail) for heart in captures), strict=True)
@@ -170,7 +170,7 @@ def _queues(at: datetime) -> Iterator[Metric]:
 
 
 def _deliveries(events: QueueFigures) -> Iterator[Metric]:
-    """Give the figures of events under the names that they had before all queues had theirs."""
+    """Yield the figures of events under the names from before all queues had figures."""
     yield GaugeMetricFamily(
         "opsportal_deliveries_waiting", "Events not delivered yet.", value=events.length
     )
@@ -182,7 +182,10 @@ def _deliveries(events: QueueFigures) -> Iterator[Metric]:
 
 
 def _services(at: datetime) -> Iterator[Metric]:
-    """Give each service's own state; one without a stored state is unknown. Three queries."""
+    """Yield the own state of each service, in three queries.
+
+    A service without a stored state is unknown.
+    """
     state = GaugeMetricFamily(
         "opsportal_service_state", "1 for the state of a service.", labels=["service", "state"]
     )

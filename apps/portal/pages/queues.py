@@ -22,5 +22,5 @@ QUEUES: tuple[Queue[Any], ...] = (
 
 
 def all_queues(*, at: datetime) -> list[QueueFigures]:
-    """Return how each queue does, in one query."""
+    """Return the figures of each queue, in one query."""
     return queue_figures(QUEUES, at=at)

@@ -1,4 +1,4 @@
-"""The page of one request: everything it shows, from several apps."""
+"""The page of a request, with content from several apps."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -56,9 +56,7 @@ from apps.statusboard.enums import State
 
 @dataclass(frozen=True)
 class Schedule:
-    """The deadline of a request against its expected end; lengths in days,
-    from when it was approved.
-    """
+    """The deadline of a request and its expected end. Lengths are days from its approval."""
 
     started_at: datetime
     forecast: Forecast
@@ -91,10 +89,10 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
 
 
 def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> dict[str, Any]:
-    """Return the schedule, and what needs attention:
-    no note that a request is late once its schedule denies it.
+    """Return the schedule, and the needs for attention.
 
-    The note follows a change within moments, the page at once.
+    A note that a request is late is left out if the schedule contradicts it: a worker updates the
+    note moments after a change, while the page shows the change at once.
     """
     schedule = schedule_of(request, progress, at)
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
@@ -106,7 +104,7 @@ def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> di
 
 
 def next_by(request: Request, approval: Approval) -> str:
-    """Return who has the next action on a request; empty once it is closed."""
+    """Return who must act next on a request. Empty once it is closed."""
     state = RequestState(request.state)
     if state in CLOSED:
         return ""
@@ -128,16 +126,16 @@ def next_by(request: Request, approval: Approval) -> str:
 LATEST = 3
 #: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
-#: The value of `?do=` that opens the form of a later deadline and a requested class.
+#: The value of `?do=` that opens the form for a later deadline and a requested class.
 RESCHEDULE = "reschedule"
 #: States in which data quality comes first on the page, and states with output.
 _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL})
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
-def _checks_now(request: Request, asked: bool) -> bool:
+def _checks_now(request: Request, requested: bool) -> bool:
     return request.state == RequestState.AWAITING_APPROVAL or (
-        asked and request.state not in CLOSED
+        requested and request.state not in CLOSED
     )
 
 
@@ -148,7 +146,7 @@ def _work(
     approval: Approval,
     at: datetime,
 ) -> dict[str, Any]:
-    """Return what a request needs, has used and has written, and what would end it earlier."""
+    """Return the needs, use and output of a request, and changes that would end it earlier."""
     needs = required_services(request, at)
     holds = holds_over(request)
     outputs = outputs_of(progress) if progress else []
@@ -172,14 +170,14 @@ def _work(
 
 
 def request_page(
-    *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
+    *, request: Request, user: User, at: datetime, open_form: str = "", checks: bool = False
 ) -> dict[str, Any]:
-    """Return the context of the page; `asked` is the verb of the move whose form is open,
-    `PRIORITY` or `RESCHEDULE`.
+    """Return the context of the page.
 
-    With `checks`, an open request is checked as of now; else only while it waits for approval.
-    `step` is that move, if the user can make it. `progress` is set once the request is approved,
-    `quality` once it has output. `level` and `feeds` say how the user follows it.
+    `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`; `step` is
+    that move, if the user can make it. With `checks`, an open request is checked now; otherwise
+    only while it waits for approval. `progress` is set once the request is approved, `quality` once
+    it has output. `level` and `feeds` describe how the user follows it.
     """
     prefetch_related_objects([request], "attention")
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
@@ -191,7 +189,7 @@ def request_page(
     line = line_of(request, user=user, at=at)
     written = content_of(request)
     start = line.start.days if line and line.start else None
-    sets_priority = asked == PRIORITY and prioritises
+    sets_priority = open_form == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
     progress = None
     if request.approved_at:
@@ -210,9 +208,9 @@ def request_page(
         "events": events,
         "latest": events[: -1 - LATEST : -1],
         "moves": moves,
-        "step": next((move for move in moves if move.verb == asked), None),
+        "step": next((move for move in moves if move.verb == open_form), None),
         "sets_priority": sets_priority,
-        "reschedules": asked == RESCHEDULE and reschedules,
+        "reschedules": open_form == RESCHEDULE and reschedules,
         "may_reschedule": reschedules,
         "class_request": open_class_request(events),
         "by_class": ranks_by_class(request, at=at) if sets_priority else [],
@@ -248,6 +246,6 @@ def request_page(
 def _estimate(
     request: Request, written: RequestContent, start: Days | None, at: datetime
 ) -> Estimate:
-    """Return the estimate of an open request, with its end if it starts on these days."""
+    """Return the estimate of an open request, with its end for this expected start."""
     estimate = estimate_for(written, request.experiment, at, without=request)
     return with_expected_end(estimate, request, start=start, at=at)

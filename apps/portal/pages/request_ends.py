@@ -1,6 +1,7 @@
-"""What would end a request earlier: from the stored forecast, the queue and what prevents its jobs.
+"""Changes that would end a request earlier.
 
-Asks no cluster.
+They follow from the stored forecast, the queue and the obstacles of its jobs. No cluster is
+queried.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +29,9 @@ from apps.statusboard.enums import State
 
 @dataclass(frozen=True)
 class Change:
-    """A change that would end a request earlier; `end` and `days` are the end then and the days
-    gained, if known.
+    """A change that would end a request earlier.
+
+    `end` is the new end and `days` the gained days, if known.
     """
 
     what: str
@@ -49,9 +51,7 @@ def earlier_end(
     progress: RequestNow | None,
     at: datetime,
 ) -> list[Change]:
-    """Return the changes that would end an open request earlier,
-    those that prevent its work first.
-    """
+    """Return the changes that would end an open request earlier, obstacles to its work first."""
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
         return [*_signatures(request, approval, estimate, at)]
@@ -77,8 +77,9 @@ def earlier_end(
 def _signatures(
     request: Request, approval: Approval, estimate: Estimate | None, at: datetime
 ) -> Iterator[Change]:
-    """Yield the missing signatures with the end if all signed now,
-    then the higher classes that would end earlier.
+    """Yield the missing signatures, then the higher classes that would end the request earlier.
+
+    The signatures have the end if all signed now.
     """
     if not approval.missing:
         return
@@ -101,7 +102,7 @@ def _signatures(
 def _classes(
     request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]
 ) -> Iterator[Change]:
-    """Yield the higher classes in which a request would end earlier than now."""
+    """Yield the higher classes in which a request would end earlier."""
     was, url = now[1].forecast.end, f"{request.get_absolute_url()}?do=priority#do"
     rank = now[1].rank
     for name, then in higher:
@@ -131,7 +132,7 @@ def _service(need: RequiredService) -> Change:
 
 
 def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
-    """Yield what jobs and stages wait for."""
+    """Yield the events for which jobs and stages wait."""
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:

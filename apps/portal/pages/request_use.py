@@ -1,6 +1,4 @@
-"""What a request was estimated to use and has used so far,
-and the datasets that its stages have written.
-"""
+"""Estimated and actual use of a request, and the datasets written by its stages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +9,18 @@ from apps.production.domain.outputs.datasets import Dataset, find_datasets
 from apps.production.models import QueueEntry, Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
-#: Of how many stages the page shows what a job uses.
+#: For how many stages the page shows the use per job.
 MOST_STAGES = 2
-#: The place of the median and the 90th percentile in the quantiles of past and present jobs.
+#: The positions of the median and the 90th percentile in the quantiles of jobs.
 _MEDIAN = 2
 _MOST = -1
-#: Above this part of the estimate, the use is marked.
+#: Use above this fraction of the estimate is marked.
 _OVER = 1.1
 
 
 @dataclass(frozen=True)
 class Use:
-    """One quantity, estimated and actual; None if unknown. `unit` is the filter that writes it."""
+    """A quantity, estimated and actual; None if unknown. `unit` is the filter that formats it."""
 
     title: str
     unit: str
@@ -36,8 +34,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a stage so far: files and events as reported, else by the catalogue;
-    the size by the catalogue.
+    """The output of a stage so far.
+
+    Files and events are those reported, or else those in the catalogue. The size is that in the
+    catalogue.
     """
 
     stage: StageNow
@@ -54,7 +54,7 @@ class Output:
 
 
 def outputs_of(progress: RequestNow) -> list[Output]:
-    """Return what each stage has written; empty if nothing is known of any."""
+    """Return the output of each stage. Empty if nothing is known about any."""
     named = []
     for stage in progress.stages:
         if stage.row.asked:
@@ -81,7 +81,7 @@ def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
 def uses_of(
     request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]
 ) -> list[Use]:
-    """Return the use of a request whose jobs have finished or that has output, else nothing."""
+    """Return the use of a request that has finished jobs or output, else an empty list."""
     requested = [stage for stage in progress.stages if stage.row.asked]
     used = sum(stage.core_hours_used for stage in requested) * 3600
     sizes = [output.size for output in outputs if output.size is not None]
@@ -108,7 +108,7 @@ def uses_of(
 
 
 def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | None) -> list[Use]:
-    """Return time and memory of a job, for the stages that exceed their estimates most."""
+    """Return time and memory per job, for the stages that exceed their estimates most."""
     names = [stage.name.casefold() for stage in stages]
     estimates = dict(zip(names, estimate.stages if estimate else (), strict=False))
     by_excess: list[tuple[float, list[Use]]] = []

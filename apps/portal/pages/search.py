@@ -1,6 +1,4 @@
-"""Search over jobs, arrays, requests, scripts, known errors, hosts, users,
-services and clusters.
-"""
+"""Search in jobs, arrays, requests, scripts, known errors, hosts, users, services, clusters."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -27,13 +25,13 @@ from apps.statusboard.models import Service
 SHOWN = 20
 #: Failures by known errors are counted over this time.
 ERRORS_SINCE = timedelta(days=30)
-#: Shorter words are part of the name of many known errors.
+#: Shorter texts are part of the names of many known errors.
 SHORTEST_ERROR = 3
 
 
 @dataclass(frozen=True)
 class Error:
-    """A known error, how many jobs failed with it lately, and the URL of their list."""
+    """A known error, its number of recently failed jobs, and the URL of their list."""
 
     name: str
     jobs: int
@@ -42,8 +40,9 @@ class Error:
 
 @dataclass(frozen=True)
 class Found:
-    """Results by kind; `jobs_url` is the list of all jobs found,
-    `scripts_url` that of all scripts with the words.
+    """Results by kind.
+
+    `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -86,9 +85,9 @@ class Found:
 def find(*, query: str, user: User, at: datetime) -> Found:
     """Search jobs, scripts, requests, known errors, services and clusters.
 
-    Jobs are found by ID, host and user. A request key, a job ID or the name of a service returns
-    only its own page; a host is found with or without its domain. Every query is limited and uses
-    an index.
+    Jobs match by ID, host and user. A request key, a job ID or the name of a service returns only
+    its own page; a host matches with or without its domain. Every query is limited and uses an
+    index.
     """
     query = query.strip()
     if not query:
@@ -119,18 +118,17 @@ def _jobs_url(**query: str) -> str:
 
 
 def _jobs(query: str, user: User) -> tuple[list[Job], str]:
-    """Return the jobs with this ID, else tasks of the array,
-    else the newest on the host or of the user.
+    """Return the jobs with this ID, and the URL of the list of all matches.
 
-    Also return the URL of the list of all of them; it is empty for jobs with this ID.
+    If there are none, return tasks of the array with this ID, else the newest jobs on the host or
+    of the user. The URL is empty for jobs with this ID.
     """
     jobs = jobs_for_list(user)
     if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
         return with_id, ""
 
-    if tasks := list(
-        jobs.filter(spool_id=query)[:SHOWN]
-    ):  # an array has any number of tasks: not sorted
+    # An array has any number of tasks, so they are not sorted.
+    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):
         return tasks, _jobs_url(job=query)
 
     newest = jobs.order_by("-ended_at", "-pk")
@@ -144,8 +142,9 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
 def _scripts(
     query: str, user: User, *, by_id: bool
 ) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
-    """Return the archived job with this id, else the newest with these words in their script;
-    and the URL of all.
+    """Return the archived jobs with this ID, else the newest with these words in their script.
+
+    Also return the URL of the list of all matches.
     """
     rows = archived_jobs(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
@@ -163,7 +162,7 @@ def _scripts(
 
 
 def _errors(query: str, user: User, at: datetime) -> list[Error]:
-    """Return the known errors with these words in their name, most failures first."""
+    """Return the known errors with these words in their name, those with most failures first."""
     if len(query) < SHORTEST_ERROR:
         return []
     since = day_of(at - ERRORS_SINCE)

@@ -1,4 +1,4 @@
-"""The page of a service: its state and history, whom it belongs to, and what needs it."""
+"""The page of a service: its state and history, related services, and what needs it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,10 +52,13 @@ def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) ->
 
 
 def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
-    """Return what needs a service in open requests that the user may see, most requests first."""
+    """Return the needs for a service in open requests that the user may see, largest first."""
     requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
     stages = Stage.objects.filter(services=service, request__in=requests)
     rows = stages.values_list("request__experiment__key", "kind").annotate(
-        found=Count("request", distinct=True)
+        request_count=Count("request", distinct=True)
     )
-    return [Need(*row) for row in rows.order_by("-found", "request__experiment__key", "kind")[:50]]
+    return [
+        Need(*row)
+        for row in rows.order_by("-request_count", "request__experiment__key", "kind")[:50]
+    ]

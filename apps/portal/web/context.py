@@ -1,6 +1,4 @@
-"""The context of every page: places, links across apps,
-and the strip shown when something is wrong.
-"""
+"""The context of every page: places, links across apps, and the warning strip."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +17,7 @@ from apps.production.permissions import may_create
 from apps.statusboard.domain.board import strip
 from apps.submission.domain.retrying.offers import retry_offer
 
-#: The six places: name, URL name, and the prefixes of the paths that belong to it.
+#: The six places: name, URL name, and prefixes of the paths that belong to it.
 PLACES = [
     ("Operations", "portal:home", ("/services/",)),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
@@ -28,7 +26,7 @@ PLACES = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
 ]
-#: Tabs over the lists of a place, by the name of its first page: name and URL name.
+#: Tabs above the lists of a place, by the URL name of its first page: name and URL name.
 SECTIONS = {
     "portal:home": [
         ("Overview", "portal:home"),
@@ -51,9 +49,9 @@ SECTIONS = {
         ("Weekly reports", "progress:weekly-reports"),
     ],
 }
-#: A page under a tab, by the first page of the tab.
+#: A page below a tab, by the first page of the tab.
 PART_OF = {"production:inbox": "production:desk"}
-#: What the search offers beside its results: names and URL names.
+#: Actions that the search offers besides its results: name and URL name.
 ACTIONS = [
     ("New request", "production:request-start"),
     ("Import a request", "production:request-import"),
@@ -72,13 +70,13 @@ ACTIONS = [
     ("Notification settings", "notifications:settings"),
     ("Your account", "accounts:settings"),
 ]
-#: Who is offered those that not everybody may open.
+#: Who is offered the actions that are not open to everybody.
 OFFERED_TO: dict[str, Callable[[Principal], bool]] = {
     "production:request-start": may_create,
     "production:request-import": may_create,
     "production:shares": is_opg,
 }
-#: The page of the documentation about a page, by the beginning of its path; the first that matches.
+#: The documentation of a page, by the beginning of its path. The first match counts.
 HELP = [
     ("/requests/queue/", "priority"),
     ("/requests/shares/", "priority"),
@@ -101,7 +99,7 @@ HELP = [
     ("/health/", "production"),
     ("/", "glossary"),
 ]
-#: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
+#: Links from a page of a lower app to pages of higher apps, by page: name and URL name.
 PAGE_LINKS = {
     "request": [
         ("Jobs", "submission:request"),
@@ -116,15 +114,16 @@ PAGE_LINKS = {
         ("Portal health", "portal:health"),
     ],
 }
-#: The same for users outside the OPG.
+#: The same links for users outside the OPG.
 _OUTSIDE_OPG = PAGE_LINKS | {
     "account": [link for link in PAGE_LINKS["account"] if link[1] != "portal:health"]
 }
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, queried only if a template uses them, links, strip, jobs whose logs
-    are being read, and unread notifications.
+    """Return the context of every page. Parts that need queries are lazy.
+
+    These are links, the strip, jobs whose logs are being read, and unread notifications.
     """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
@@ -164,8 +163,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, str]]]:
-    """Return the links to higher apps; that of a failure group says what its dry run would
-    retry.
+    """Return the links to higher apps.
+
+    The link of a failure group states what its dry run would retry.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     match = request.resolver_match

@@ -1,4 +1,4 @@
-"""The page of an incident, and what people do with it."""
+"""The page of an incident, and the actions of users on it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ from apps.statusboard.web.forms import (
     UpdateForm,
 )
 
-#: What can be done, by the last part of the URL: its heading and button, form and domain function.
+#: The actions, by the last part of the URL: heading and button, form, domain function.
 ACTIONS: dict[str, tuple[str, Callable[..., forms.Form], Callable[..., Any]]] = {
     "acknowledge": ("Acknowledge", NoForm, acknowledge_incident),
     "post": ("Post update", PostForm, post_update),
@@ -69,8 +69,9 @@ def incident_detail(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpResponse:
-    """Do one thing; problems show beside the form, a conflict as a message on the current
-    incident.
+    """Perform an action.
+
+    Problems are shown in the form, a conflict as a message on the current incident.
     """
     if verb not in ACTIONS:
         raise Http404
@@ -124,7 +125,8 @@ def _form(verb: str, incident: Incident, data: Any = None) -> forms.Form:
     if verb in ("update", "correct"):
         names = ("state", "title", "text", "url", "started_at", "ended_at")
         values = {name: getattr(incident, name) for name in names}
-    if verb == "correct":  # a control for local time cannot show a time before all zones
+    # A control for local time cannot show a time before `BEGINNING`.
+    if verb == "correct":
         values = {
             name: max(value, BEGINNING) if value else None
             for name, value in values.items()

@@ -31,14 +31,15 @@ from apps.production.web.lookup import request_or_404
 
 @require_safe
 def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """The page of a request; `?do=approve` opens the form of a move that the user can make now."""
-    return _page(request, request_or_404(request.user, key), asked=request.GET.get("do", ""))
+    """Show the page of a request. `?do=approve` opens the form of an available move."""
+    return _page(request, request_or_404(request.user, key), open_form=request.GET.get("do", ""))
 
 
 @require_POST
 def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
-    """Make one move; problems show beside the form,
-    a conflict as a message on the current request.
+    """Make a move.
+
+    Problems are shown in the form, a conflict as a message on the current request.
     """
     if verb not in SERVICES:
         raise Http404
@@ -48,7 +49,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     )
     form = _form_of(verb)(request.POST, reason_needed=needed)
     if not form.is_valid():
-        return _page(request, production_request, asked=verb, form=form)
+        return _page(request, production_request, open_form=verb, form=form)
 
     fields = dict(form.cleaned_data)
     if "successor" in fields:
@@ -61,8 +62,9 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
         )
         messages.success(request, move_message(production_request, verb))
     if form.errors.keys() & form.fields.keys():
-        return _page(request, production_request, asked=verb, form=form)
-    if form.errors:  # in the content of the request
+        return _page(request, production_request, open_form=verb, form=form)
+    # The errors are in the content of the request.
+    if form.errors:
         return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
     return redirect(production_request)
 
@@ -80,7 +82,7 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 request, f"{production_request} has priority {production_request.level}."
             )
     if form.errors:
-        return _page(request, production_request, asked=PRIORITY, form=form)
+        return _page(request, production_request, open_form=PRIORITY, form=form)
     return redirect(production_request)
 
 
@@ -99,17 +101,21 @@ def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 message += f" Class {requested} is requested."
             messages.success(request, message)
     if form.errors:
-        return _page(request, production_request, asked=RESCHEDULE, form=form)
+        return _page(request, production_request, open_form=RESCHEDULE, form=form)
     return redirect(production_request)
 
 
 def _page(
-    request: AuthenticatedRequest, production_request: Request, *, asked: str, form: Any = None
+    request: AuthenticatedRequest, production_request: Request, *, open_form: str, form: Any = None
 ) -> HttpResponse:
-    """Render the page with the open form; a submitted one with its problems."""
+    """Render the page with the open form. A submitted form is shown with its errors."""
     checks = request.GET.get("checks") == "now"
     page = request_page(
-        request=production_request, user=request.user, at=timezone.now(), asked=asked, checks=checks
+        request=production_request,
+        user=request.user,
+        at=timezone.now(),
+        open_form=open_form,
+        checks=checks,
     )
     if form is None:
         return render(request, "portal/request/request.html", {**page, "form": _empty_form(page)})

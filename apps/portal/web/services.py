@@ -29,7 +29,7 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
 
 
 def _day(text: str) -> date | None:
-    """Parse a date of the years that users may enter; None if invalid."""
+    """Parse a date in the range that users may enter; None if invalid."""
     try:
         day = date.fromisoformat(text)
     except ValueError:

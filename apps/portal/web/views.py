@@ -1,4 +1,4 @@
-"""Home, the page of a job, the search box, and the portal's own health."""
+"""Home, the page of a job, the search, and the health of the portal."""
 
 import hmac
 
@@ -34,7 +34,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         return archived_or_404(request, pk)
 
     context = job_page(job=job, user=request.user, at=timezone.now())
-    ending = job.state.replace("_", " ")  # "failed · exit 65", "failed · signal 11"
+    ending = job.state.replace("_", " ")  # Such as "failed · exit 65", "failed · signal 11"
     if job.signal:
         ending += f" · signal {job.signal}"
     elif job.exit_code:
@@ -44,7 +44,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def search(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the results; redirect to a single one."""
+    """Show the results, or redirect to a single result."""
     query = request.GET.get("q", "")[:200]
     results = find(query=query, user=request.user, at=timezone.now())
     if not request.headers.get("HX-Request") and (url := results.single_url()):
@@ -54,18 +54,20 @@ def search(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def health(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the health of the portal to the OPG only:
-    it contains paths and error messages of hosts.
+    """Show the health of the portal to the OPG only.
+
+    It contains paths and error messages of hosts.
     """
     if not is_opg(request.user):
         raise PermissionDenied
     return render(request, "portal/health.html", health_page(at=timezone.now()))
 
 
-@login_not_required  # a monitoring system has a token and no session
+# A monitoring system has a token and no session.
+@login_not_required
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the figures of the health page for Prometheus, with METRICS_TOKEN or to the OPG."""
+    """Return the figures of the health page for Prometheus, with METRICS_TOKEN or for the OPG."""
     token = bearer_token(request.headers.get("Authorization", ""))
     by_token = settings.METRICS_TOKEN and hmac.compare_digest(
         token.encode(), settings.METRICS_TOKEN.encode()

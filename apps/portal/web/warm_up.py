@@ -1,5 +1,6 @@
-"""What the web server loads before the first request, which would wait for it,
-and what it warns of at start.
+"""Code that the web server loads before the first request, and its warnings at start.
+
+Otherwise, the first request would wait for it.
 """
 
 import logging
@@ -19,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def load_ahead() -> None:
-    """Load plugins, subscribers, tasks, URLs and templates;
-    a broken template fails on its own page.
+    """Load plugins, subscribers, tasks, URLs and templates.
 
-    Other parts of the portal load numpy, Redis' client and single sign-on only where they use them.
+    A broken template is skipped here and fails on its own page. Other parts of the portal load
+    numpy, the Redis client and single sign-on only where they use them.
     """
     loaded_plugins()
     load_subscribers()

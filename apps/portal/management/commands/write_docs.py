@@ -1,4 +1,4 @@
-"""Write the tables of docs/ that come from code: states, rules of the checks, kinds of events."""
+"""Write the tables in docs/ that come from code: states, rules of checks, kinds of events."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def event_table() -> Iterator[str]:
 
 
 def _audiences(kind: EventKind) -> str:
-    """Write who is notified as what: `turn: signers; progress: requester, watchers`."""
+    """Return who is notified in which group: `turn: signers; progress: requester, watchers`."""
     return "; ".join(
         f"{group.value}: {', '.join(names)}" for group in Group if (names := _notified(kind, group))
     )
@@ -52,8 +52,9 @@ def group_table() -> Iterator[str]:
 
 
 def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
-    """Write what happened, with the audience where the requester is not among it:
-    `was submitted (liaisons)`.
+    """Yield the phrases of an event in a group.
+
+    The audience is added unless it includes the requester: `was submitted (liaisons)`.
     """
     names = [name for name in _notified(kind, group) if name != Audience.WATCHERS]
     if names:
@@ -62,8 +63,8 @@ def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
             yield phrase + only
 
 
-#: Writers of lines, by the page and the name in the markers `<!-- begin: NAME -->` and `<!-- end:
-#: NAME -->`.
+#: Functions that yield lines, by page and by the name in the markers `<!-- begin: NAME -->` and
+#: `<!-- end: NAME -->`.
 TABLES = {
     ("requests.md", "states"): state_diagram,
     ("checks.md", "rules"): rule_tables,
