@@ -109,7 +109,7 @@ class LinkRoutes(RequestRoutes):
             )
             keys = [part.key for part in made]
         parts = [(part.words, part.content) for part in planned.parts]
-        return _rearranged(parts, planned.notes, keys)
+        return _new_requests_response(parts, planned.notes, keys)
 
     @allowed_by(links.may_rearrange)
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
@@ -134,7 +134,7 @@ class LinkRoutes(RequestRoutes):
             versions = {production_request.key: version} if version else None
             keys = [links.combine_requests(requests=requests, versions=versions, **sent).key]
         note = f"from {', '.join(combined.key for combined in requests)}"
-        return _rearranged([(note, planned.content)], planned.notes, keys)
+        return _new_requests_response([(note, planned.content)], planned.notes, keys)
 
     def _named(self, keys: list[str]) -> list[Request]:
         requests = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
@@ -155,7 +155,7 @@ class LinkRoutes(RequestRoutes):
         return production_request
 
 
-def _rearranged(
+def _new_requests_response(
     parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None
 ) -> Response:
     """Return the note and content of each request, with its key if it was created."""
@@ -163,4 +163,4 @@ def _rearranged(
     for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
         requests.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
-    return Response(RearrangedReader({"requests": requests, "notes": notes}).data, status=code)
+    return Response(RearrangedReader({"requests": new_requests, "notes": notes}).data, status=code)
