@@ -98,18 +98,18 @@ class Rows(BaseFormSet):
     """Rows without duplicates. Empty rows do not count."""
 
     @property
-    def given(self) -> list[dict[str, Any]]:
+    def filled_rows(self) -> list[dict[str, Any]]:
         return [form.cleaned_data for form in self.forms if form.has_changed()]
 
     def clean(self) -> None:
         if any(self.errors):
             return
         rows = []
-        for row in self.given:
+        for row in self.filled_rows:
             rows.append([value for name, value in row.items() if name != "email"])
         for values in rows:
             if rows.count(values) > 1:
-                raise forms.ValidationError(f"“{values[0]}” is there twice.")
+                raise forms.ValidationError(f"“{values[0]}” is listed twice.")
 
 
 _ACCOUNTS, _PEOPLE = (
@@ -202,8 +202,10 @@ def _setup(form: ExperimentForm, accounts: Rows, people: Rows) -> Setup:
         key=cleaned["key"],
         name=cleaned["name"],
         weight=cleaned["weight"],
-        accounts=[Account(**row | {"kind": MappedName(row["kind"])}) for row in accounts.given],
-        people=[Person(**row | {"role": Role(row["role"])}) for row in people.given],
+        accounts=[
+            Account(**row | {"kind": MappedName(row["kind"])}) for row in accounts.filled_rows
+        ],
+        people=[Person(**row | {"role": Role(row["role"])}) for row in people.filled_rows],
         weights={row.experiment.pk: cleaned[f"weight-{row.experiment.pk}"] for row in form.rows},
         reason=cleaned["reason"],
     )

@@ -147,7 +147,7 @@ def test_experiment_is_set_up_as_a_whole(
         ({"reason": ""}, "This field is required"),
         ({"a-0-name": "novapool"}, "Account novapool belongs to NOvA"),
         ({"a-0-name": "", "a-0-kind": "user"}, "This field is required"),
-        ({"a-1-name": "sbndpool", "a-1-kind": "account"}, "“sbndpool” is there twice"),
+        ({"a-1-name": "sbndpool", "a-1-kind": "account"}, "“sbndpool” is listed twice"),
         ({"a-0-cluster": "999"}, "Select a valid choice"),
         ({"p-1-email": ""}, "There is no user new.person. Enter an e-mail address to add one."),
         ({"p-1-email": "nobody"}, "Enter a valid email address"),

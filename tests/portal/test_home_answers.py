@@ -39,14 +39,14 @@ def test_announcement_for_one_experiment_stops_only_that_one(at, shifter, dune, 
 def test_announcement_about_a_service_stops_what_needs_it(at, shifter, words):
     samweb = service("samweb", at)
     post_announcement(title="Stop", by=shifter, at=at, services=[samweb], do_not_submit=True)
-    assert words() == ["Yes, except what needs samweb"] * 3
+    assert words() == ["Yes, except jobs that need samweb"] * 3
 
 
 def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):
     for name in ("a", "b", "c", "d"):
         open_incident(service=service(name, at), state=State.DOWN, title="503", by=shifter, at=at)
     post_announcement(title="Stop", by=shifter, at=at, experiments=[dune], do_not_submit=True)
-    services = "what needs a, b, c and 1 more"
+    services = "jobs that need a, b, c and 1 more"
     assert words() == [
         f"Yes, except jobs of DUNE and {services}",
         f"Yes, except {services}",

@@ -56,7 +56,7 @@ def test_file_is_read_again_when_it_changes(tmp_path):
 def test_broken_file_is_a_clear_fault(tmp_path, text):
     path = tmp_path / "datasets.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(CatalogueError, match="no catalogue"):
+    with pytest.raises(CatalogueError, match="not a catalogue"):
         FileCatalogue(str(path)).find(["a"])
 
 

@@ -86,8 +86,7 @@ def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
         return []
     problem = (
         "TRUST_PROXY is not set: behind a proxy, all users share its address, so failed "
-        "logins of one lock out"
-        " others, and HTTPS is not recognised."
+        "logins of one user lock out the others, and HTTPS is not recognised."
     )
     hint = (
         "Set TRUST_PROXY=true, and let the proxy set X-Forwarded-For and X-Forwarded-Proto: see "

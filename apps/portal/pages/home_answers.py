@@ -67,8 +67,8 @@ class Broken:
     """Incidents since yesterday evening, including finished ones, and their cost.
 
     `is_counted` is false if an incident was never counted, or must be counted again because of new
-    jobs or verdicts. `to_retry` is the incident with the most failed jobs, some of which were not
-    retried.
+    jobs or verdicts. Of the incidents with jobs that were not retried,
+    `to_retry` is the one with the most failed jobs.
     """
 
     since: datetime
@@ -85,9 +85,9 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
     if any(not (reason.service_names or reason.experiment_names) for reason in against):
         return RunAnswer("down", "No: do not submit", advice)
     if against:
-        return RunAnswer("degraded", f"Yes, except {_exceptions(against)}", advice)
+        return RunAnswer("degraded", f"Yes, except {_describe_jobs(against)}", advice)
     if advice.submit == "wait":
-        return RunAnswer("degraded", "Yes, except what meets maintenance", advice)
+        return RunAnswer("degraded", "Yes, except jobs that run into maintenance", advice)
     return RunAnswer(
         "degraded" if advice.reasons else "up",
         "Yes, with care" if advice.reasons else "Yes",
@@ -95,7 +95,7 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
     )
 
 
-def _exceptions(reasons: Sequence[Reason]) -> str:
+def _describe_jobs(reasons: Sequence[Reason]) -> str:
     """Return a text for the jobs that these reasons are about."""
     experiments: dict[str, None] = {}
     services: dict[str, None] = {}
@@ -109,7 +109,7 @@ def _exceptions(reasons: Sequence[Reason]) -> str:
     if experiments:
         parts.append(f"jobs of {_name_some(list(experiments))}")
     if services:
-        parts.append(f"what needs {_name_some(list(services))}")
+        parts.append(f"jobs that need {_name_some(list(services))}")
     return " and ".join(parts)
 
 

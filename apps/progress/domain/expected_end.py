@@ -50,7 +50,7 @@ def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance
     if done := why_done(row, acceptance):
         return done
     if row.wanted is None:
-        return "the request does not say how many jobs it takes"
+        return "the request does not state its number of jobs"
     is_running = request.state == RequestState.RUNNING
     if is_running:
         return ""
@@ -134,16 +134,16 @@ class _Chain:
         if why := why_no_end(self.request, row, self.acceptance_of(row)):
             return Expected(None, why)
         if pace is not None and pace[1] < self.at:
-            return self._by_pace((row.wanted or 0) - row.completed, *pace)
+            return self._end_by_pace((row.wanted or 0) - row.completed, *pace)
         if row.completed or row.asked is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
             )
         if held := self.held.get(row.asked.pk):
             return Expected(None, f"{held.what} is on hold")
-        return self._by_past(self.past[row.asked.pk], self._start(previous))
+        return self._end_by_past_jobs(self.past[row.asked.pk], self._start(previous))
 
-    def _by_pace(self, left: int, done: int, since: datetime) -> Expected:
+    def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
         seconds = (self.at - since).total_seconds()
         if left * seconds / done > _FAR.total_seconds():
             return Expected(None, "not within ten years at its present pace")
@@ -175,7 +175,7 @@ class _Chain:
             basis = f"waits for {row.stage}, whose end is unknown"
         return Expected(end.at, basis, end.early, end.late)
 
-    def _by_past(self, past: StageEstimate, start: Expected) -> Expected:
+    def _end_by_past_jobs(self, past: StageEstimate, start: Expected) -> Expected:
         """Add the duration of past jobs to the start. An end in the past is not shown."""
         if past.days is None:
             return Expected(None, "no past jobs of this stage")

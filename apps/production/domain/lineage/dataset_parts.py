@@ -73,14 +73,14 @@ def define_parts(*, at: datetime) -> int:
 def _define(row: DatasetPart, at: datetime) -> bool:
     catalogue = defining_catalogue(settings.DATASET_CATALOGUE)
     if catalogue is None:
-        raise CatalogueError("the catalogue lets the portal define no datasets")
+        raise CatalogueError("the portal cannot define datasets in the catalogue")
     if row.files is not None:
         files = row.files
     else:
         files = _share_files(row, catalogue)
     if not files:
         raise CatalogueError(
-            f"the catalogue lists too few files of {row.whole} for every part to have one"
+            f"the catalogue lists too few files of {row.whole}: every part needs at least one"
         )
     catalogue.define(row.name, row.whole, files)
     with transaction.atomic():

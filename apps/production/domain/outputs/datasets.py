@@ -159,7 +159,7 @@ class FileCatalogue:
     def define(self, name: str, whole: str, files: Sequence[str]) -> None:
         path = self._definitions()
         if path is None:
-            raise CatalogueError(f"{self.path} names no file for definitions")
+            raise CatalogueError(f"{self.path} does not name a file for definitions")
         runs = {file.name: file.run for file in self.files_of(whole)}
         if missing := [file for file in files if file not in runs]:
             raise CatalogueError(f"{whole} has no file {missing[0]}")
@@ -186,15 +186,15 @@ class FileCatalogue:
 
     def _definitions(self) -> Path | None:
         """Return the path of the file for definitions by the portal, or None."""
-        beside = _read_now(self.path)[1]
+        beside = _read_current(self.path)[1]
         return self.path.with_name(beside) if beside else None
 
     def _known(self) -> _Known:
-        known = _read_now(self.path)[0]
+        known = _read_current(self.path)[0]
         path = self._definitions()
         if path is None or not path.exists():
             return known
-        return _read_now(path)[0] | known
+        return _read_current(path)[0] | known
 
 
 class _Content(BaseModel):
@@ -202,7 +202,7 @@ class _Content(BaseModel):
     definitions: Any = ""
 
 
-def _read_now(path: Path) -> tuple[_Known, str]:
+def _read_current(path: Path) -> tuple[_Known, str]:
     """Return `_read` of the current file. Raises `CatalogueError`."""
     try:
         file_status = path.stat()
@@ -222,7 +222,7 @@ def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise CatalogueError(f"{path} is no catalogue: {place}: {fault['msg']}") from None
+        raise CatalogueError(f"{path} is not a catalogue: {place}: {fault['msg']}") from None
     beside = content.definitions
     return {dataset.name: dataset for dataset in content.datasets}, beside if isinstance(
         beside, str

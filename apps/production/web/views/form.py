@@ -187,7 +187,7 @@ class FormPage:
         return self.check() if action == "check" else self._write(action)
 
     @cached_property
-    def _before(self) -> Workflow:
+    def _shown_workflow(self) -> Workflow:
         """The type whose fields the form shows. The user may have chosen another one."""
         current = None
         if self.production_request:
@@ -198,26 +198,27 @@ class FormPage:
     def _left_out(self) -> list[LeftOut]:
         """Return the input that has no place in the chosen type."""
         same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
-        if same or self._before.key == self.forms.workflow.key:
+        if same or self._shown_workflow.key == self.forms.workflow.key:
             return []
-        return self._fitted.left_out
+        return self._converted.left_out
 
     @cached_property
-    def _fitted(self) -> Refit:
+    def _converted(self) -> Refit:
         return fit(
-            RequestForms(self.forms.data, workflow=self._before).content, self.forms.workflow
+            RequestForms(self.forms.data, workflow=self._shown_workflow).content,
+            self.forms.workflow,
         )
 
     def _switch(self, action: str) -> HttpResponse:
         """Show the input under the chosen type, but ask first if the switch drops any of it."""
         data = self.forms.data
-        before = self._before
+        before = self._shown_workflow
         new = self.forms.workflow
         if action != CONFIRM and (left_out := self._left_out()):
             asking = FormPage(self.request, data, before, self.production_request)
             asking.switching = (new, left_out)
             return asking.show(touched=touched_in(self.request.POST))
-        for note in self._fitted.notes[:20]:
+        for note in self._converted.notes[:20]:
             messages.warning(self.request, note)
         experiment = self._experiment()
         untouched = (blank(before), begun_with(before, experiment))
@@ -318,7 +319,7 @@ class FormPage:
                 status=400, touched=touched_in(self.request.POST) if may_be_incomplete else None
             )
         if saved.state not in EDITABLE:
-            return self._changed(saved, version)
+            return self._report_change(saved, version)
         if action == "submit":
             return self._submit(saved)
         edit = reverse("production:request-edit", args=[saved.key])
@@ -364,7 +365,7 @@ class FormPage:
         """
         if self._left_out():
             return JsonResponse(
-                {"problem": "Not saved yet. Switch the type first, or choose the one before."}
+                {"problem": "Not saved yet. Switch the type first, or choose the previous one."}
             )
         saved = self._save("autosave")
         if self.conflict:
@@ -440,7 +441,7 @@ class FormPage:
     def _experiment(self) -> Experiment | None:
         return chosen_experiment(self.forms, self.production_request)
 
-    def _changed(self, saved: Request, version: int) -> HttpResponse:
+    def _report_change(self, saved: Request, version: int) -> HttpResponse:
         """Report the effect of a change to a request that is no longer a draft.
 
         `version` is the version before the change.
