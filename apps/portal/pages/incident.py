@@ -151,8 +151,8 @@ def _course(
                 state=row.state,
                 label=_label(row, axis),
                 title=(
-                    f"{row.state} {_clock(row.started_at)} to "
-                    f"{_clock(row.ended_at) if row.ended_at else 'now'}"
+                    f"{row.state} {_format_time(row.started_at)} to "
+                    f"{_format_time(row.ended_at) if row.ended_at else 'now'}"
                 ),
             )
         )
@@ -214,7 +214,7 @@ def _bars(
                 max(mark.width - 0.25, 0.2),
                 round(_HEIGHT * below / highest, 1),
                 round(_HEIGHT * (failed - below) / highest, 1),
-                f"{_clock(start)}: {failed} failed",
+                f"{_format_time(start)}: {failed} failed",
             )
         )
     return bars, highest
@@ -227,12 +227,14 @@ def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
         letter = chr(ord("a") + number % 26)
         marks.append(
             Mark(
-                axis.place(started_at), label=letter, title=f"{_clock(started_at)} {incident.title}"
+                axis.place(started_at),
+                label=letter,
+                title=f"{_format_time(started_at)} {incident.title}",
             )
         )
         if incident.ended_at:
             title = (
-                f"{_clock(incident.ended_at)} {incident.title}: "
+                f"{_format_time(incident.ended_at)} {incident.title}: "
                 f"{incident.get_resolution_display().lower()}"
             )
             marks.append(Mark(axis.place(incident.ended_at), label="✓", title=title, state="up"))
@@ -256,5 +258,5 @@ def _ticks(axis: _Axis) -> list[Mark]:
     return marks
 
 
-def _clock(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{timezone.localtime(max(at, BEGINNING)):%H:%M}"

@@ -139,7 +139,7 @@ def _checks_now(request: Request, requested: bool) -> bool:
     )
 
 
-def _work(
+def _needs_and_use(
     request: Request,
     progress: RequestNow | None,
     estimate: Estimate | None,
@@ -223,7 +223,7 @@ def request_page(
         "stages": stage_arguments(request),
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
-        **_work(request, progress, estimate, approval, at),
+        **_needs_and_use(request, progress, estimate, approval, at),
         "advice": estimate
         and request_advice(content=written, experiment=request.experiment, user=user, at=at),
         "submission_warnings": warnings_now(request, written, at=at)

@@ -66,7 +66,7 @@ def earlier_end(
         if need.row.state == State.DOWN:
             changes.append(_service(need))
     if progress and state in IN_PRODUCTION:
-        changes += _work(request, progress)
+        changes += _jobs_and_stages(request, progress)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
         prospects = list(prospects_in_queue(request, at=at).items())
         if prospects:
@@ -131,8 +131,8 @@ def _service(need: RequiredService) -> Change:
     )
 
 
-def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
-    """Yield the events for which jobs and stages wait."""
+def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[Change]:
+    """Yield the changes that jobs and stages wait for."""
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:

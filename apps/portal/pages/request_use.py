@@ -115,7 +115,7 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
     for history in StageHistory.objects.filter(request=request):
         stage_estimate = estimates.get(history.name)
         if history.completed and stage_estimate is not None and stage_estimate.past_jobs:
-            rows = _of_stage(history, stage_estimate)
+            rows = _uses_per_job(history, stage_estimate)
             excess = max(
                 ((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0
             )
@@ -125,7 +125,7 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
     return list(chain.from_iterable(rows for _, rows in by_excess[:MOST_STAGES]))
 
 
-def _of_stage(row: StageHistory, guess: StageEstimate) -> list[Use]:
+def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
     rows = []
     if guess.wall_used and row.wall_seconds:
         rows.append(

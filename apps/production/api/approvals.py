@@ -192,8 +192,8 @@ class SignatureRoutes(RequestRoutes):
     @extend_schema(responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def signatures(self, request: ApiRequest, key: str) -> Response:
-        """Required signatures, possible signers, and changes since earlier signatures."""
-        return self._slots(self.get_object())
+        """List required signatures, possible signers, and changes since earlier signatures."""
+        return self._slots_response(self.get_object())
 
     @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["post"], url_path="withdraw-signature", pagination_class=None)
@@ -201,8 +201,10 @@ class SignatureRoutes(RequestRoutes):
         """Withdraw your own signature while others are missing. Requires a reason."""
         production_request = self.get_object()
         moves.withdraw_signature(request=production_request, **self.given(WithdrawWriter))
-        return self._slots(with_stages(Request.objects.filter(pk=production_request.pk)).get())
+        return self._slots_response(
+            with_stages(Request.objects.filter(pk=production_request.pk)).get()
+        )
 
-    def _slots(self, production_request: Request) -> Response:
+    def _slots_response(self, production_request: Request) -> Response:
         slots: Any = approval_of(production_request, self.request.user, timezone.now()).slots
         return Response(SlotReader(slots, many=True).data)

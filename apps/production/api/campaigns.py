@@ -35,6 +35,6 @@ class CampaignReader(serializers.Serializer[Any]):
 class CampaignsView(ApiView):
     @extend_schema(responses=CampaignReader(many=True))
     def get(self, request: ApiRequest) -> Response:
-        """Campaigns of the requests that you can see, with totals."""
+        """List the campaigns of the requests that you can see, with totals."""
         campaigns: Any = campaigns_for(request.user, Request.objects.visible_to(request.user))
         return Response(CampaignReader(campaigns, many=True).data)

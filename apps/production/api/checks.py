@@ -109,7 +109,7 @@ class CheckRequest(ApiView):
     )
     def post(self, request: ApiRequest) -> Response:
         """Check and estimate a request without saving it."""
-        return Response(CheckedReader(_checked(request)).data)
+        return Response(CheckedReader(_check_request(request)).data)
 
 
 class EstimateRequest(ApiView):
@@ -120,10 +120,10 @@ class EstimateRequest(ApiView):
     )
     def post(self, request: ApiRequest) -> Response:
         """Estimate a request from past jobs, without saving it."""
-        return Response(EstimateReader(_checked(request).estimate).data)
+        return Response(EstimateReader(_check_request(request).estimate).data)
 
 
-def _checked(request: ApiRequest) -> CheckReport:
+def _check_request(request: ApiRequest) -> CheckReport:
     sent = valid(NewRequestWriter(data=request.data, context={"request": request}))
     return check_report(
         sent.content(), experiment=sent.validated_data["experiment"], at=timezone.now()

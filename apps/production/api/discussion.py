@@ -52,7 +52,7 @@ class CommentText(serializers.Serializer[Any]):
 
 
 class CommentWriter(CommentText):
-    """A comment on the request, on a field (its path), or in a thread (id of any comment of it)."""
+    """A comment on the request, on a field (its path), or in a thread (id of a comment in it)."""
 
     field = serializers.CharField(required=False, allow_blank=True, default="", max_length=120)
     thread = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)

@@ -81,14 +81,14 @@ class HistoryRoutes(RequestRoutes):
     @extend_schema(responses=EventReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def events(self, request: ApiRequest, key: str) -> Response:
-        """Activity of the request, newest first."""
+        """List the activity of the request, newest first."""
         rows: Any = events_of(self.get_object()).order_by("-id")[:MAX_EVENTS]
         return Response(EventReader(rows, many=True).data)
 
     @extend_schema(responses=RevisionReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def revisions(self, request: ApiRequest, key: str) -> Response:
-        """Versions of the request, newest first."""
+        """List the versions of the request, newest first."""
         rows: Any = revisions_of(self.get_object())
         return Response(RevisionReader(rows, many=True).data)
 
@@ -103,7 +103,7 @@ class HistoryRoutes(RequestRoutes):
         pagination_class=None,
     )
     def revision(self, request: ApiRequest, key: str, number: str) -> Response:
-        """Content of the request at a version."""
+        """Return the content of the request at a version."""
         revision = (
             self.get_object()
             .revisions.select_related("request__workflow__type")
@@ -128,7 +128,7 @@ class HistoryRoutes(RequestRoutes):
     )
     @action(detail=True, methods=["get"], pagination_class=None)
     def changes(self, request: ApiRequest, key: str) -> Response:
-        """Differences between two versions, by field."""
+        """List the differences between two versions, by field."""
         production_request = self.get_object()
         kept = {str(revision.pk): revision for revision in revisions_of(production_request)}
         old = self._chosen(kept, "old")

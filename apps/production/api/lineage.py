@@ -85,7 +85,7 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(responses=RelatedReader(many=True))
     @action(detail=True, methods=["get"], pagination_class=None, filterset_class=None)
     def related(self, request: ApiRequest, key: str) -> Response:
-        """Requests that this one was made from, or that were made from it."""
+        """List the requests that this one was made from, and those made from it."""
         related: Any = links.related_to(self.get_object())
         return Response(RelatedReader(related, many=True).data)
 

@@ -133,7 +133,7 @@ class QueueViewSet(OfRequests):
         return Response(QueueReader(lines).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Score, rank and expected start of one request."""
+        """Return score, rank and expected start of a request."""
         return Response(LineReader(self._line(self.get_object())).data)
 
     @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
@@ -151,7 +151,7 @@ class QueueViewSet(OfRequests):
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
     @action(detail=True, methods=["get"], url_path="what-if")
     def what_if(self, request: ApiRequest, key: str) -> Response:
-        """Rank of a request with another priority. Changes nothing."""
+        """Return the rank of a request with another priority. Nothing is changed."""
         line = self._line(self.get_object())
         level = checked_data(LevelReader(data=request.query_params))
         then = shares.what_if_level(
@@ -218,17 +218,17 @@ class PreviewReader(serializers.Serializer[Any]):
     shifts = ShiftReader(many=True)
 
 
-class _OfTheOpg(ApiView):
+class _OpgView(ApiView):
     def initial(self, request: AnyRequest, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if not (is_opg(self.request.user) or may_set_shares(self.request.user)):
             raise NotAllowed("Only the OPG can see all shares.")
 
 
-class SharesView(_OfTheOpg):
+class SharesView(_OpgView):
     @extend_schema(responses=SharesReader)
     def get(self, request: ApiRequest) -> Response:
-        """Fair shares of the experiments. OPG only."""
+        """List the fair shares of the experiments. OPG only."""
         now = read_shares()
         fields = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
         return Response(SharesReader({**fields, "shares": shares.share_rows(now)}).data)
@@ -241,10 +241,10 @@ class SharesView(_OfTheOpg):
         return self.get(request)
 
 
-class SharesPreview(_OfTheOpg):
+class SharesPreview(_OpgView):
     @extend_schema(request=WeightsWriter, responses=PreviewReader)
     def post(self, request: ApiRequest) -> Response:
-        """Ranks that would change with other weights. Changes nothing."""
+        """List the ranks that would change with other weights. Nothing is changed."""
         weights = _by_experiment(checked_data(WeightsWriter(data=request.data))["weights"])
         rows, shifts = shares.what_if_shares(weights, at=timezone.now())
         return Response(PreviewReader({"shares": rows, "shifts": shifts}).data)

@@ -176,17 +176,17 @@ def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
     schema = argument.schema()
     if not argument.kind.is_text and "type" in schema and schema["type"] != "array":
         schema["oneOf"] = [{"type": schema.pop("type")}, {"type": "string"}]
-    return _as_sent({**schema, "nullable": True})
+    return _raw_field({**schema, "nullable": True})
 
 
-class _AsSent(serializers.JSONField):
+class _RawField(serializers.JSONField):
     def to_internal_value(self, data: Any) -> Any:
         value: Any = super().to_internal_value(data)
         return value.strip() if isinstance(value, str) else value
 
 
-def _as_sent(schema: dict[str, Any]) -> _AsSent:
-    field = _AsSent(required=False, allow_null=True)
+def _raw_field(schema: dict[str, Any]) -> _RawField:
+    field = _RawField(required=False, allow_null=True)
     set_override(field, "field", schema)
     return field
 
@@ -207,7 +207,7 @@ class StageWriter(serializers.Serializer[Any]):
             "type": "string",
             "description": "Key of a stage of the workflow type. Default: the first.",
         }
-        own = {"kind": _as_sent(kind), "arguments": _as_sent(_ARGUMENTS)}
+        own = {"kind": _raw_field(kind), "arguments": _raw_field(_ARGUMENTS)}
         return {**own, **{name: _field(argument) for name, argument in CORE.items()}}
 
 
@@ -217,7 +217,7 @@ class RequestWriter(serializers.Serializer[Any]):
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
 
     def get_fields(self) -> Any:
-        own = {**super().get_fields(), "arguments": _as_sent(_ARGUMENTS)}
+        own = {**super().get_fields(), "arguments": _raw_field(_ARGUMENTS)}
         return {**own, **{name: _field(argument) for name, argument in REQUEST.items()}}
 
     def content(self, base: RequestContent | None = None) -> RequestContent:

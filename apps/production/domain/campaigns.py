@@ -70,7 +70,7 @@ class Campaign:
         self.requests += row["count"]
         phase = PHASES[state][0]
         self.phases[phase] = self.phases.get(phase, 0) + row["count"]
-        self.jobs += row["wanted_jobs"]
+        self.jobs += row["requested_jobs"]
         self.completed += row["completed"]
         if state in _DONE:
             self.done += row["count"]
@@ -117,14 +117,14 @@ def _by_state(requests: QuerySet[Request]) -> Any:
     """Return sums by experiment, campaign and state."""
     stages = Stage.objects.filter(request=OuterRef("pk")).order_by().values("request")
     sized = requests.order_by().annotate(
-        wanted=Coalesce(Subquery(stages.annotate(sum=Sum("jobs")).values("sum")), 0),
+        jobs_of_request=Coalesce(Subquery(stages.annotate(sum=Sum("jobs")).values("sum")), 0),
         is_marked=Exists(Attention.objects.filter(request=OuterRef("pk"))),
     )
     return sized.values("experiment__key", "experiment__name", "campaign", "state").annotate(
         newest=Max("pk"),
         count=Count("pk"),
-        wanted_jobs=Sum("wanted"),
-        completed=Coalesce(Sum(F("wanted") * F("part_done")), 0.0),
+        requested_jobs=Sum("jobs_of_request"),
+        completed=Coalesce(Sum(F("jobs_of_request") * F("part_done")), 0.0),
         marked=Count("pk", filter=Q(is_marked=True)),
         due=Min("deadline"),
         end=Max("expected_end"),

@@ -112,7 +112,7 @@ def write_comment(
     The event names the mentioned users who can see the request. Raises `NotAllowed`,
     `InvalidFields`.
     """
-    _may_see(request, by)
+    _check_sees(request, by)
     label = dict(fields_of(request)).get(path)
     problems = _problems(text)
     if thread is not None:
@@ -158,7 +158,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if it is withdrawn.
     """
-    comment = _own(comment, by)
+    comment = _lock_own_comment(comment, by)
     if problems := _problems(text):
         raise InvalidFields(problems)
     before = mentions_in(comment.text)
@@ -181,7 +181,7 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
 
     Raises `NotAllowed`, `InvalidTransition`.
     """
-    comment = _own(comment, by)
+    comment = _lock_own_comment(comment, by)
     comment.text = ""
     comment.withdrawn_at = at
     comment.save(update_fields=["text", "withdrawn_at"])
@@ -193,7 +193,7 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
 def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool = True) -> Comment:
     """Resolve or reopen a thread. Raises `NotAllowed`, `InvalidTransition`."""
     first = Comment.objects.select_for_update(of=("self",)).get(pk=comment.thread_id or comment.pk)
-    _may_see(first.request, by)
+    _check_sees(first.request, by)
     if (first.resolved_at is not None) == resolved:
         raise InvalidTransition(f"This thread is already {'resolved' if resolved else 'open'}.")
     first.resolved_by, first.resolved_at = (by, at) if resolved else (None, None)
@@ -202,11 +202,11 @@ def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool =
     return first
 
 
-def _own(comment: Comment, by: User) -> Comment:
+def _lock_own_comment(comment: Comment, by: User) -> Comment:
     current: Comment = (
         Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
     )
-    _may_see(current.request, by)
+    _check_sees(current.request, by)
     if current.by_id != by.pk:
         raise NotAllowed("Only the author can change a comment.")
     if current.withdrawn_at is not None:
@@ -214,7 +214,7 @@ def _own(comment: Comment, by: User) -> Comment:
     return current
 
 
-def _may_see(request: Request, by: Any) -> None:
+def _check_sees(request: Request, by: Any) -> None:
     if not scope_of(by).sees(request.experiment_id):
         raise NotAllowed("You do not have access to this request.")
 

@@ -42,8 +42,8 @@ def hold_of(request: Request, stage: Stage | None = None) -> ActiveHold | None:
 
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[ActiveHold]:
     """Return the holds on a request and on these stages (default: all), widest first."""
-    holds = _over(request, request.stages.all() if stages is None else stages)
-    active = [_active(hold) for hold in holds]
+    holds = _active_holds(request, request.stages.all() if stages is None else stages)
+    active = [_as_active_hold(hold) for hold in holds]
     if request.state == RequestState.ON_HOLD:
         event = events_of(request).filter(kind="request.hold").last()
         reason, by, at = (event.reason, event.actor, event.at) if event else ("", "", None)
@@ -58,12 +58,12 @@ def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHo
     The state of the request is not considered.
     """
     stages = list(stages)
-    holds = _over(request, stages)
+    holds = _active_holds(request, stages)
     widest = {}
     for stage in stages:
         over_stage = [hold for hold in holds if hold.stage_id in (None, stage.pk)]
         if over_stage:
-            widest[stage.pk] = _active(over_stage[0])
+            widest[stage.pk] = _as_active_hold(over_stage[0])
     return widest
 
 
@@ -77,7 +77,7 @@ def open_holds() -> QuerySet[Hold]:
 
 def visible_holds(user: User) -> QuerySet[Hold]:
     """Return the active holds that a user can see: global ones and those of their experiments."""
-    return _visible(open_holds(), user)
+    return _filter_visible(open_holds(), user)
 
 
 def past_holds(user: User) -> QuerySet[Hold]:
@@ -85,7 +85,7 @@ def past_holds(user: User) -> QuerySet[Hold]:
     lifted = Hold.objects.exclude(lifted_at=None).select_related(
         "experiment", "stage__request", "by", "lifted_by"
     )
-    return _visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
+    return _filter_visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
 
 
 def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
@@ -111,7 +111,7 @@ def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
 
 def wide_holds(user: User) -> list[ActiveHold]:
     """Return the active holds on all production and on visible experiments, for banners."""
-    return [_active(hold) for hold in visible_holds(user).filter(stage=None)]
+    return [_as_active_hold(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
 def experiments_on_hold() -> set[int | None]:
@@ -228,7 +228,7 @@ def event_target(hold: Hold) -> Request | Hold:
     return hold.stage.request if hold.stage else hold
 
 
-def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
+def _active_holds(request: Request, stages: Iterable[Stage]) -> list[Hold]:
     """Return the active holds on a request or these stages, widest first."""
     of = (
         Q(experiment=None, stage=None)
@@ -240,11 +240,11 @@ def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
     )
 
 
-def _active(hold: Hold) -> ActiveHold:
+def _as_active_hold(hold: Hold) -> ActiveHold:
     return ActiveHold(hold_level(hold), hold_subject(hold), hold.reason, str(hold.by), hold.at)
 
 
-def _visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
+def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     scope = scope_of(user)
     if scope.sees_all:
         return holds

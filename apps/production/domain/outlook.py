@@ -43,7 +43,7 @@ class Outlook:
         announcement = self._announcement_against(request.experiment_id, needed)
         if announcement:
             return f"“{announcement.title}”: do not submit."
-        names = [disruption.service.name for disruption in self._down_among(needed)]
+        names = [disruption.service.name for disruption in self._find_down(needed)]
         if not names:
             return ""
         verb = "is" if len(names) == 1 else "are"
@@ -57,7 +57,7 @@ class Outlook:
         announcement = self._announcement_against(experiment, services)
         if announcement:
             return Obstacle(announcement=announcement)
-        down = self._down_among(services)
+        down = self._find_down(services)
         return Obstacle(disruption=down[0]) if down else None
 
     def _is_ignored_by(self, request: Request) -> bool:
@@ -79,7 +79,7 @@ class Outlook:
                 return announcement
         return None
 
-    def _down_among(self, services: Collection[int]) -> list[Disruption]:
+    def _find_down(self, services: Collection[int]) -> list[Disruption]:
         down = [disruption for pk, disruption in self.down.items() if pk in services]
         return sorted(down, key=lambda disruption: disruption.service.name)
 

@@ -22,7 +22,7 @@ MIN_PRIORITY = 1
 MAX_PRIORITY = 9
 
 
-def _pair(
+def _time_and_user_constraint(
     name: str, *, set_in: Collection[str], free_in: Collection[str]
 ) -> models.CheckConstraint:
     """Constrain `<name>_at` and `<name>_by` by state.
@@ -32,15 +32,15 @@ def _pair(
     """
     both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
     none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
-    rest = set(_S.values).difference(set_in)
+    other_states = set(_S.values).difference(set_in)
     return models.CheckConstraint(
         condition=(both & Q(state__in=sorted({*set_in, *free_in})))
-        | (none & Q(state__in=sorted(rest))),
+        | (none & Q(state__in=sorted(other_states))),
         name=f"request_{name}_pair",
     )
 
 
-def _words_of(field: str, name: str) -> GinIndex:
+def _trigram_index(field: str, name: str) -> GinIndex:
     """Index the trigrams of a text in upper case, as `icontains` and `iexact` compare it."""
     return GinIndex(OpClass(Upper(field), name="gin_trgm_ops"), name=name)
 
@@ -186,8 +186,10 @@ class Request(models.Model):
                 condition=Q(priority_class__in=["", *RequestedPriority.values]),
                 name="request_priority_class",
             ),
-            _pair("submitted", set_in={*_S} - {_S.DRAFT, *_ENDED_EARLY}, free_in=_ENDED_EARLY),
-            _pair("approved", set_in=SIGNED, free_in=_ENDED_EARLY),
+            _time_and_user_constraint(
+                "submitted", set_in={*_S} - {_S.DRAFT, *_ENDED_EARLY}, free_in=_ENDED_EARLY
+            ),
+            _time_and_user_constraint("approved", set_in=SIGNED, free_in=_ENDED_EARLY),
             models.CheckConstraint(
                 condition=Q(state__in=sorted(CLOSED), closed_at__isnull=False)
                 | (~Q(state__in=sorted(CLOSED)) & Q(closed_at=None, closed_by=None)),
@@ -216,8 +218,8 @@ class Request(models.Model):
             models.Index(fields=["-created_at", "-id"]),
             models.Index(fields=["experiment", "-created_at", "-id"]),
             models.Index(fields=["state", "-created_at", "-id"]),
-            _words_of("key", "request_words_of_key"),
-            _words_of("title", "request_words_of_title"),
+            _trigram_index("key", "request_words_of_key"),
+            _trigram_index("title", "request_words_of_title"),
             models.Index(
                 fields=["experiment", "campaign"],
                 condition=~Q(campaign=""),
@@ -301,7 +303,7 @@ class Stage(models.Model):
             models.Index(
                 fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes"
             ),
-            _words_of("output_dataset", "stage_words_of_output"),
+            _trigram_index("output_dataset", "stage_words_of_output"),
         ]
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ _MOST_QUEUED = 50
 
 
 def note_attention(*, at: datetime, request: int | None = None) -> int:
-    """Store and publish changes of what needs attention, and return how many requests changed.
+    """Store and publish changes of the needs for attention. Return how many requests changed.
 
     `request` is the primary key of the only request to update. List, inbox and pages read the
     stored rows.
@@ -142,7 +142,7 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
 
     needs = {}
     for pk, (failed_jobs, refused_jobs, since) in totals.items():
-        needs[pk] = Need(since, _decision(failed_jobs, refused_jobs))
+        needs[pk] = Need(since, _decision_text(failed_jobs, refused_jobs))
     return needs
 
 
@@ -159,7 +159,7 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
     return not set(failed_of(array)) <= decided
 
 
-def _decision(failed: int, refused: int) -> str:
+def _decision_text(failed: int, refused: int) -> str:
     parts = []
     for number, word in ((failed, "failed"), (refused, "refused")):
         if number:

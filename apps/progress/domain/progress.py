@@ -41,7 +41,7 @@ class StageNow:
 
     @property
     def failed_now(self) -> int:
-        """The number of requested jobs that failed and are not in the queue again."""
+        """The number of requested jobs that ended without completing and are not queued again."""
         failed = max(0, self.row.ended - self.row.completed)
         waiting = self.waiting.all if self.waiting else 0
         if self.row.wanted is None:
@@ -66,14 +66,14 @@ class StageNow:
 
         It is the requested events less the written ones, or else the share of the missing jobs.
         """
-        asked = self.row.asked.events if self.row.asked else None
+        requested = self.row.asked.events if self.row.asked else None
         taken = self.acceptance
-        if taken is None or not asked or not taken.jobs_asked:
+        if taken is None or not requested or not taken.jobs_asked:
             return None
         written = self.counted.events_out
         if written is not None:
-            return max(0, asked - written)
-        return round(asked * taken.jobs_missing / taken.jobs_asked)
+            return max(0, requested - written)
+        return round(requested * taken.jobs_missing / taken.jobs_asked)
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,13 @@ def count_request(*, request: Request) -> None:
     """Count the jobs of a request by stage, and store the figures with its current stages."""
     Request.objects.select_for_update().get(pk=request.pk)
     stages = {stage.name.lower(): stage for stage in Stage.objects.filter(request=request)}
-    rows = [_history(request, row, stages.get(row["name"])) for row in _count(request)]
+    rows = [_as_history(request, row, stages.get(row["name"])) for row in _count_jobs(request)]
     StageHistory.objects.filter(request=request).delete()
     StageHistory.objects.bulk_create(rows)
     forget_sizes(experiment_id=request.experiment_id)
 
 
-def _count(request: Request) -> list[dict[str, Any]]:
+def _count_jobs(request: Request) -> list[dict[str, Any]]:
     parameters: dict[str, str | int] = {
         "completed": JobState.COMPLETED.value,
         "key": request.key,
@@ -116,7 +116,7 @@ def _count(request: Request) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
+def _as_history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
     """Return the row of a stage. `stage` is None for a stage that only jobs name."""
     for name in ("wall_seconds", "memory_bytes", "per_day"):
         row[name] = [value for value in row[name] or () if value is not None]

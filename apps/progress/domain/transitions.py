@@ -51,7 +51,7 @@ def start_seen(*, at: datetime) -> list[Request]:
             Job.objects.filter(request=request, submitted_at__gte=since).exists()
             or QueueCount.objects.filter(request=request, newest_submitted_at__gte=since).exists()
         ):
-            moved += _move(request, Verb.START, at)
+            moved += _move_as_portal(request, Verb.START, at)
     return moved
 
 
@@ -81,7 +81,7 @@ def complete_ended(*, at: datetime) -> list[Request]:
                 (row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled)
             )
         if rows and all(ended) and not _was_resumed(request, rows):
-            moved += _move(request, Verb.COMPLETE, at)
+            moved += _move_as_portal(request, Verb.COMPLETE, at)
     return moved
 
 
@@ -93,7 +93,7 @@ def examine_located(*, at: datetime) -> list[Request]:
     moved = []
     for request in completing.select_related("experiment"):
         if all(is_located(stage) for stage in request.stages.all()):
-            moved += _move(request, Verb.REVIEW, at)
+            moved += _move_as_portal(request, Verb.REVIEW, at)
     return moved
 
 
@@ -134,7 +134,7 @@ def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
     return at is not None and (last is None or last <= at)
 
 
-def _move(request: Request, verb: Verb, at: datetime) -> list[Request]:
+def _move_as_portal(request: Request, verb: Verb, at: datetime) -> list[Request]:
     """Make this move as the portal, unless the request was moved in the meantime."""
     try:
         with transaction.atomic():

@@ -233,11 +233,11 @@ def _requests(
     idle = sorted({*CLOSED, RequestState.DRAFT})
     mine = Request.objects.filter(experiment=experiment).order_by("pk")
     return {
-        "submitted": _named(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
-        "closed": _named(mine.filter(closed_at__gte=since, closed_at__lt=until)),
-        "late": _named(mine.exclude(state__in=idle).filter(is_late_on(timezone.localdate(at)))),
+        "submitted": _as_rows(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
+        "closed": _as_rows(mine.filter(closed_at__gte=since, closed_at__lt=until)),
+        "late": _as_rows(mine.exclude(state__in=idle).filter(is_late_on(timezone.localdate(at)))),
     }
 
 
-def _named(requests: QuerySet[Request]) -> list[dict[str, Any]]:
+def _as_rows(requests: QuerySet[Request]) -> list[dict[str, Any]]:
     return [{"request": row.key, "title": row.title, "state": row.state} for row in requests[:MOST]]

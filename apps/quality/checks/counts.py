@@ -36,7 +36,7 @@ def expected_part(stage: StageFacts) -> float | None:
     return None if stage.kind == "skim" else 1.0
 
 
-def _off(value: int, expected: float) -> float:
+def _deviation(value: int, expected: float) -> float:
     """Return the relative deviation from an expected value.
 
     If a value is expected to be zero, return 1 for any other value.
@@ -74,7 +74,7 @@ def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterato
 
     expected = stage.events_asked * part
     why = f"{written:,} events were written, {expected:,.0f} expected."
-    judgement = fraction(_off(written, expected), why, numbers, fail=_limit(limits, part))
+    judgement = fraction(_deviation(written, expected), why, numbers, fail=_limit(limits, part))
     if judgement.outcome is Outcome.FAILED and written > expected:
         judgement = replace(judgement, outcome=Outcome.WARNED)
     yield judgement
@@ -108,7 +108,7 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
         return
     why = f"{read:,} events were read and {written:,} written"
     why += "." if part == 1 else f", {read * part:,.0f} expected."
-    yield fraction(_off(written, read * part), why, numbers, fail=_limit(limits, part))
+    yield fraction(_deviation(written, read * part), why, numbers, fail=_limit(limits, part))
 
 
 @stage_check(
@@ -138,5 +138,6 @@ def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
         else:
             why = f"{before.name} wrote {written:,} {what}, {read:,} were read."
             yield replace(
-                fraction(_off(read, written), why, numbers, fail=limits["most_off"]), subject=what
+                fraction(_deviation(read, written), why, numbers, fail=limits["most_off"]),
+                subject=what,
             )

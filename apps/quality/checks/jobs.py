@@ -25,24 +25,24 @@ _NO_JOBS = "Accounting has no job of this stage."
 def missing_jobs(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """The requested number of jobs of each stage has completed."""
     jobs = stage.jobs
-    asked = stage.jobs_asked
-    if not asked:
+    requested = stage.jobs_asked
+    if not requested:
         return
     numbers = (
-        Number("jobs requested", asked),
+        Number("jobs requested", requested),
         Number("completed", jobs.good, facts.link(stage, "completed")),
         *([Number("tests, not counted", jobs.tests)] if jobs.tests else []),
     )
     if not jobs.ended:
         yield undetermined(_NO_JOBS, numbers)
         return
-    why = f"All {asked:,} jobs completed."
-    if missing := max(0, asked - jobs.good):
-        why = f"{missing:,} of {asked:,} jobs did not complete."
+    why = f"All {requested:,} jobs completed."
+    if missing := max(0, requested - jobs.good):
+        why = f"{missing:,} of {requested:,} jobs did not complete."
         why += f" {jobs.tests:,} submitted as tests are not counted." if jobs.tests else ""
         why += f" {stage.accepted}" if stage.accepted else ""
     yield fraction(
-        missing / asked, why, numbers, warn=limits["warn_missing"], fail=limits["most_missing"]
+        missing / requested, why, numbers, warn=limits["warn_missing"], fail=limits["most_missing"]
     )
 
 

@@ -173,14 +173,14 @@ def waiting_for_quality(user: User) -> QuerySet[Request]:
             since=Subquery(since, output_field=DateTimeField()), run=Subquery(runs.values("pk")[:1])
         )
         .annotate(
-            open=_count(~Exists(waivers), blocks=True),
-            warned=_count(blocks=False, outcome=Outcome.WARNED),
+            open=_count_results(~Exists(waivers), blocks=True),
+            warned=_count_results(blocks=False, outcome=Outcome.WARNED),
         )
         .order_by(F("since").asc(nulls_last=True), "pk")
     )
 
 
-def _count(*conditions: Combinable, **fields: object) -> Coalesce:
+def _count_results(*conditions: Combinable, **fields: object) -> Coalesce:
     """Return an expression for the number of results of a request's `run` under conditions."""
     results = QualityResult.objects.filter(*conditions, run=OuterRef("run"), **fields).order_by()
     counts = results.values("run").annotate(number=Count("pk")).values("number")

@@ -38,7 +38,7 @@ def evaluate(
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(results):
         row.place = place
-        row.subject = _once(seen, row.position, row.check_name, row.subject)
+        row.subject = _unique_subject(seen, row.position, row.check_name, row.subject)
         numbers = [[number["name"], number["value"]] for number in row.numbers]
         content = [
             row.position,
@@ -95,13 +95,15 @@ def _checked(judgement: Judgement) -> Judgement:
     return judgement
 
 
-def _once(seen: dict[tuple[Any, ...], int], position: int | None, check: str, subject: str) -> str:
+def _unique_subject(
+    seen: dict[tuple[Any, ...], int], position: int | None, check: str, subject: str
+) -> str:
     """Return the subject, with a number if the check has used it before."""
     key = (position, check, subject)
     seen[key] = seen.get(key, 0) + 1
     if seen[key] == 1:
         return subject
-    return _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
+    return _unique_subject(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
 
 
 def _number(number: Number) -> dict[str, Any]:

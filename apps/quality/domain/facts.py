@@ -69,11 +69,11 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
             if name in catalogued:
                 rows.append(catalogued[name])
         if len(rows) == len(names):
-            totals[output] = _together(output, rows)
+            totals[output] = _sum_datasets(output, rows)
     return totals, ""
 
 
-def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
+def _sum_datasets(name: str, rows: Sequence[Dataset]) -> Catalogued:
     """Return the totals of datasets, such as those of the points of a scan.
 
     A total is None if a part is unknown.
@@ -98,7 +98,7 @@ def gather(
     accepted = acceptances_of([request])
     histograms = _histograms(request)
     posted = _posted(request)
-    others = _also_written(request)
+    others = _other_writers(request)
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
@@ -191,7 +191,7 @@ def _files(request: Request) -> dict[int, Files]:
     ):
         twice[stage].append(name)
     extremes = _extremes(mine)
-    elsewhere = _elsewhere(request, mine)
+    elsewhere = _files_of_other_requests(request, mine)
     files = {}
     for row in sums:
         files[row["stage"]] = Files(
@@ -220,7 +220,9 @@ def _extremes(mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
     return extremes
 
 
-def _elsewhere(request: Request, mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, str]]]:
+def _files_of_other_requests(
+    request: Request, mine: QuerySet[OutputFile]
+) -> dict[int, list[tuple[str, str]]]:
     """Return the file names that another request of the experiment also has, with its key."""
     others = OutputFile.objects.filter(stage__request__experiment=request.experiment_id).exclude(
         stage__request=request
@@ -258,7 +260,7 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     return posted
 
 
-def _also_written(request: Request) -> Mapping[str, list[str]]:
+def _other_writers(request: Request) -> Mapping[str, list[str]]:
     """Return the other requests of the experiment that write to the same datasets."""
     mine = request.stages.exclude(output_dataset="").values("output_dataset")
     others = Stage.objects.filter(

@@ -31,12 +31,12 @@ def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
             "-ended_at", "-pk"
         )[: min(sample, MOST)]:
             if not hasattr(job, "quality_look"):
-                _look(job, request, at)
+                _read_log(job, request, at)
                 count += 1
     return count
 
 
-def _look(job: Job, request: Request, at: datetime) -> None:
+def _read_log(job: Job, request: Request, at: datetime) -> None:
     findings = scan_logs(job=job, at=at)
     patterns = list(dict.fromkeys(hit.pattern.id for hit in findings.hits))
     line = clean_text(findings.hits[0].text)[:500] if findings.hits else ""

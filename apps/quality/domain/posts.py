@@ -109,7 +109,7 @@ def post_histogram(
     )
     if problems:
         raise InvalidFields(problems)
-    _note_post(stage.request, by, at, stage, f"histogram {posted.name}")
+    _publish_post(stage.request, by, at, stage, f"histogram {posted.name}")
     if (
         HistogramPair.objects.filter(stage=stage).exclude(name=posted.name).count()
         >= HISTOGRAMS_A_STAGE
@@ -158,7 +158,7 @@ def post_result(
             problems[field] = ["Enter a number."]
     if problems:
         raise InvalidFields(problems)
-    _note_post(request, by, at, stage, f"{posted.name}: {posted.outcome}")
+    _publish_post(request, by, at, stage, f"{posted.name}: {posted.outcome}")
     if (
         ExternalResult.objects.filter(request=request)
         .exclude(stage=stage, name=posted.name)
@@ -193,7 +193,7 @@ def _count_post(request: Request) -> None:
         enqueue("quality.check_request", request_id=request.pk, countdown=2)
 
 
-def _note_post(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:
+def _publish_post(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:
     _count_post(request)
     data = {"stage": stage.position + 1 if stage else None, "what": what[:300]}
     publish(kind="request.quality_posted", target=request, by=by, at=at, data=data)

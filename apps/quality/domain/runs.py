@@ -52,7 +52,7 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
             "Only liaisons of the experiment, approvers and shifters can run the checks."
         )
     text = checked_reason(reason, needed=False)
-    request = _locked(request)
+    request = _lock_in_data_quality(request)
     run = QualityRun.objects.filter(request=request, state=RunState.WAITING).first()
     arrival = arrival_of(request)
     if run is None:
@@ -91,7 +91,7 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
     look_at_logs(request=request, sample=int((sample and sample.limits.get("sample")) or 0), at=at)
     catalogued, error = ask_catalogue(request)
     with transaction.atomic():
-        request = _locked(request)
+        request = _lock_in_data_quality(request)
         run = current_run(request)
         if run is None or run.state != RunState.WAITING:
             return None
@@ -135,7 +135,7 @@ def _publish_run(
         "run": run.number,
         "counts": counts,
         "open": len(opened),
-        "failed": [_named(result) for result in opened[:20]],
+        "failed": [_finding_label(result) for result in opened[:20]],
     }
     kind = "request.quality_failed" if opened else "request.quality_passed"
     publish(
@@ -143,7 +143,7 @@ def _publish_run(
     )
 
 
-def _named(finding: Finding) -> str:
+def _finding_label(finding: Finding) -> str:
     parts = [finding.stage_name, finding.title, finding.subject]
     return ": ".join(part for part in parts if part)[:300]
 
@@ -192,7 +192,7 @@ def waive_result(
         ) from None
     data = {
         "waiver": waiver.pk,
-        "check": _named(waiver),
+        "check": _finding_label(waiver),
         "said": waiver.why[:500],
         "in_part": in_part,
     }
@@ -211,7 +211,7 @@ def withdraw_waiver(
     """
     check_may_waive(request, by)
     text = checked_reason(reason)
-    request = _locked(request)
+    request = _lock_in_data_quality(request)
     row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
     if row is None:
         raise InvalidTransition(f"{request}: waiver not found, or already withdrawn.")
@@ -219,7 +219,7 @@ def withdraw_waiver(
     row.withdrawn_by = str(by)
     row.withdrawn_reason = text
     row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
-    data = {"waiver": row.pk, "check": _named(row)}
+    data = {"waiver": row.pk, "check": _finding_label(row)}
     publish(kind="request.withdraw_waiver", target=request, by=by, at=at, reason=text, data=data)
     return row
 
@@ -275,7 +275,7 @@ def check_may_waive(request: Request, by: User) -> None:
     raise NotAllowed("Only approvers can waive results.")
 
 
-def _locked(request: Request) -> Request:
+def _lock_in_data_quality(request: Request) -> Request:
     """Lock and re-read the request. Raises `InvalidTransition` if it is not in data quality."""
     current: Request = (
         Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)

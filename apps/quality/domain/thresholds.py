@@ -96,7 +96,7 @@ def save_thresholds(
     effects = {"effect": effect, "unknown": unknown, "limits": dict(limits)}
     before = Thresholds.objects.filter(**scope).first()
     row = Thresholds.objects.create(**scope, **effects, reason=reason.strip(), at=at, by=str(by))
-    data = {"check": check, "old": _words(before), "new": _words(row)}
+    data = {"check": check, "old": _as_event_data(before), "new": _as_event_data(row)}
     publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
     enqueue("quality.check_all")
     return row
@@ -134,7 +134,7 @@ def _is_limit(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and abs(value) <= _MOST
 
 
-def _words(row: Thresholds | None) -> dict[str, Any] | None:
+def _as_event_data(row: Thresholds | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}

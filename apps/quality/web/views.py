@@ -68,17 +68,19 @@ def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def waive(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _sign(request, key, WaiveForm(request.POST), runs.waive_result, "Result waived.")
+    return _act_on_result(
+        request, key, WaiveForm(request.POST), runs.waive_result, "Result waived."
+    )
 
 
 @require_POST
 def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _sign(
+    return _act_on_result(
         request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "Waiver withdrawn."
     )
 
 
-def _sign(
+def _act_on_result(
     request: AuthenticatedRequest,
     key: str,
     form: Form,

@@ -88,8 +88,8 @@ class Command(BaseCommand):
             begin = f"<!-- begin: {mark} -->"
             end = f"<!-- end: {mark} -->"
             old = page.read_text()
-            before, _, rest = old.partition(begin)
-            new = before + "\n".join([begin, *lines(), end]) + rest.partition(end)[2]
+            before, _, following = old.partition(begin)
+            new = before + "\n".join([begin, *lines(), end]) + following.partition(end)[2]
             if check and old != new:
                 raise CommandError(f"docs/{name} is stale: run `python manage.py write_docs`.")
             if old != new:

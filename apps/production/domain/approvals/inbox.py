@@ -30,7 +30,7 @@ from apps.production.permissions import may_prioritise, may_reschedule
 _LIAISONS = (Role.LIAISON,)
 _OPG = (Role.APPROVER, Role.SHIFTER)
 #: The roles responsible for the next step, by state and by kind of attention, most urgent first.
-#: Drafts belong to their authors. Signatures are given by the required groups.
+#: Drafts belong to their authors. The required groups give the signatures.
 RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
     AttentionKind.STUCK: _OPG,
     AttentionKind.TEST_FAILED: _OPG,

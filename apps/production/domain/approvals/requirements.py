@@ -319,7 +319,7 @@ def approval_of(
 
     slots = slots_of(request, user, at) if slots is None else list(slots)
     people = possible_signers([slot.group for slot in slots], approval_facts(request), at)
-    slots = [_filled(request, slot, people, signatures) for slot in slots]
+    slots = [_with_people_and_changes(request, slot, people, signatures) for slot in slots]
     if request.state != RequestState.AWAITING_APPROVAL:
         return Approval(slots)
 
@@ -339,7 +339,7 @@ def move_message(request: Request, verb: str) -> str:
     return f"{request} is now “{request.get_state_display()}”."
 
 
-def _filled(
+def _with_people_and_changes(
     request: Request, slot: Slot, people: dict[int | None, list[Right]], signatures: list[Signature]
 ) -> Slot:
     group = slot.group.pk if slot.group else None

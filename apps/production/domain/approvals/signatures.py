@@ -90,15 +90,15 @@ def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> in
 
 def withdraw_of_requester(*, request: Request, by: User, at: datetime, reason: str) -> int:
     """Withdraw signatures by or for this user, who is a requester now, and return their number."""
-    return _withdraw(Q(request=request) & _of(by), by=by, at=at, reason=reason)
+    return _withdraw(Q(request=request) & _by_or_for(by), by=by, at=at, reason=reason)
 
 
 def has_signed(request: Request, user: User) -> bool:
     """Whether a signature by or for this user is in force."""
-    return Signature.objects.filter(_of(user), request=request, withdrawn_at=None).exists()
+    return Signature.objects.filter(_by_or_for(user), request=request, withdrawn_at=None).exists()
 
 
-def _of(user: User) -> Q:
+def _by_or_for(user: User) -> Q:
     return Q(by=user) | Q(for_user=user)
 
 

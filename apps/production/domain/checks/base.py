@@ -31,7 +31,7 @@ class Fix:
     def applied_to(self, content: RequestContent) -> RequestContent:
         """Return the content with this change. Raises `LookupError` if the stage does not exist."""
         for path, value in self.values.items():
-            content = _put(content, path.split("."), value)
+            content = _replace_at(content, path.split("."), value)
         return content
 
 
@@ -249,7 +249,7 @@ def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
         yield f"stages.{position}", stage
 
 
-def _put(place: Any, parts: Sequence[str], value: Any) -> Any:
+def _replace_at(place: Any, parts: Sequence[str], value: Any) -> Any:
     """Return a copy of a request, a stage or arguments with the value at a path.
 
     An empty argument is removed.
@@ -257,8 +257,10 @@ def _put(place: Any, parts: Sequence[str], value: Any) -> Any:
     name, *rest = parts
     if isinstance(place, tuple):
         here = int(name)
-        return (*place[:here], _put(place[here], rest, value), *place[here + 1 :])
+        return (*place[:here], _replace_at(place[here], rest, value), *place[here + 1 :])
     if isinstance(place, Mapping):
         others = {other: old for other, old in place.items() if other != name}
         return others if value in (None, "") else {**others, name: value}
-    return replace(place, **{name: _put(getattr(place, name), rest, value) if rest else value})
+    return replace(
+        place, **{name: _replace_at(getattr(place, name), rest, value) if rest else value}
+    )

@@ -106,7 +106,7 @@ def facts_for(
         "name", "max_memory_bytes", "max_wall_seconds"
     )
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
-    earlier_stages, earlier_blocks = _sizes(earlier)
+    earlier_stages, earlier_blocks = _earlier_sizes(earlier)
     undefined = DatasetPart.objects.filter(request=request, defined_at=None)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
@@ -114,7 +114,7 @@ def facts_for(
         services=basic.services,
         service_states=_service_states(content, at),
         offers=tuple(offers),
-        others=_others(content, earlier),
+        others=_similar_requests(content, earlier),
         written_by=written_by,
         datasets=datasets,
         defining=dict(undefined.values_list("name", "error")),
@@ -179,7 +179,7 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     return states
 
 
-def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
     """Return other requests with the same title, or with runs or seeds that may overlap."""
     runs = []
     for argument in content.workflow.arguments:
@@ -191,7 +191,7 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     alike = Q()
     for name in runs:
         if mine := runs_in(content, name):
-            rows = rows.alias(**_ends(name))
+            rows = rows.alias(**_run_bounds(name))
             ends = {f"{name}_first__lte": mine[-1][1], f"{name}_last__gte": mine[0][0]}
             alike |= Q(arguments__has_key=name, **ends)
     if content.arguments.get("first_seed") and content.stages:
@@ -227,7 +227,7 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     return tuple(others)
 
 
-def _ends(name: str) -> dict[str, Case]:
+def _run_bounds(name: str) -> dict[str, Case]:
     """Return expressions for the first and last run of an argument that is a single range.
 
     Any other value spans all runs.
@@ -326,7 +326,9 @@ def _stages_before(
     return {name: StageBefore(count, needed[name]) for name, count in times.items()}
 
 
-def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[EarlierBlock, ...]]:
+def _earlier_sizes(
+    earlier: QuerySet[Request],
+) -> tuple[tuple[EarlierStage, ...], tuple[EarlierBlock, ...]]:
     """Return the sizes of stages and run blocks of the newest earlier requests, in one query."""
     latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
     rows: Any = Stage.objects.filter(request__in=latest).order_by("request", "position")

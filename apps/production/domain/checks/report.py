@@ -52,9 +52,8 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
                 findings.append(
                     Finding(name, rule.severity, problem.path, problem.message, problem.fix)
                 )
-        except (
-            Exception
-        ) as error:  # a third-party rule may raise anything; the other rules still run
+        # A third-party rule may raise anything. The other rules still run.
+        except Exception as error:
             log.exception("check %s failed", name)
             message = f"The check “{name}” failed to run ({type(error).__name__})."
             findings.append(Finding(name, Severity.WARNING, "", message))

@@ -59,11 +59,12 @@ def with_past_values(content: RequestContent, last: Request) -> RequestContent:
     """Fill release, configuration and services of stages from stages of their kind in `last`."""
     before = {stage.kind: stage for stage in reversed(content_of(last).stages)}
     return replace(
-        content, stages=tuple(_filled(stage, before.get(stage.kind)) for stage in content.stages)
+        content,
+        stages=tuple(_fill_empty(stage, before.get(stage.kind)) for stage in content.stages),
     )
 
 
-def _filled(stage: StageContent, before: StageContent | None) -> StageContent:
+def _fill_empty(stage: StageContent, before: StageContent | None) -> StageContent:
     if before is None:
         return stage
     return replace(

@@ -78,9 +78,9 @@ def read_scan(text: str) -> Scan:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        name, _, rest = (part.strip() for part in line.partition("="))
-        values = [value.strip() for value in rest.split(",")]
-        if not _PARAMETER.fullmatch(name) or not rest:
+        name, _, value_list = (part.strip() for part in line.partition("="))
+        values = [value.strip() for value in value_list.split(",")]
+        if not _PARAMETER.fullmatch(name) or not value_list:
             faults.append(
                 f"Line {number}: write a parameter and its values, such as energy = 1, 2, 5."
             )

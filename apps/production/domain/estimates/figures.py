@@ -91,7 +91,7 @@ class StageEstimate:
 
     @property
     def days_basis(self) -> str:
-        """Return the basis of `days` as text."""
+        """The basis of `days` as text."""
         if self.past_jobs:
             return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}: {self.alike}"
         return (
@@ -136,9 +136,9 @@ class Estimate:
 
     @property
     def finish(self) -> tuple[date, date, date] | None:
-        """Return the earliest, likeliest and latest day of the end.
+        """The earliest, likeliest and latest day of the end.
 
-        Count from the expected start, or from today if the start is unknown.
+        It counts from the expected start, or from today if the start is unknown.
         """
         if self.ends is not None:
             return self.ends
@@ -208,7 +208,7 @@ def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
         days_of_job = row.completed_wall_seconds / row.completed / DAY
         return [jobs_per_day * days_of_job for jobs_per_day in row.per_day]
 
-    return _range(_points(timed_rows, concurrency))
+    return _range(_weighted_values(timed_rows, concurrency))
 
 
 def _stage(
@@ -218,7 +218,7 @@ def _stage(
     datasets: Mapping[str, Dataset],
     at_once: Range | None,
 ) -> StageEstimate:
-    rows, alike = _alike(stage, [row for row in past if row.completed])
+    rows, alike = _most_similar(stage, [row for row in past if row.completed])
     name = stage.name or f"stage {position}"
     disk, disk_basis = _disk(stage, rows, datasets)
     if not rows:
@@ -227,8 +227,10 @@ def _stage(
         return StageEstimate(
             name=name, at_once=at_once_mid, days=days, disk_bytes=disk, disk_basis=disk_basis
         )
-    walls = _points(rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds])
-    memories = _points(rows, lambda row: row.memory_bytes)
+    walls = _weighted_values(
+        rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds]
+    )
+    memories = _weighted_values(rows, lambda row: row.memory_bytes)
     days = _days(stage, rows, walls, at_once)
     return StageEstimate(
         name=name,
@@ -253,7 +255,9 @@ def _stage(
     )
 
 
-def _alike(stage: StageContent, past: Sequence[PastStage]) -> tuple[Sequence[PastStage], str]:
+def _most_similar(
+    stage: StageContent, past: Sequence[PastStage]
+) -> tuple[Sequence[PastStage], str]:
     """Return the most similar past stages with enough jobs, and a description of their similarity.
 
     If no choice has enough jobs, return the one with the most.
@@ -304,7 +308,7 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
             cores = 0.0
         return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
 
-    spread = _range(_points(rows, by_job))
+    spread = _range(_weighted_values(rows, by_job))
     if spread is None:
         return None
     return Range(min(spread.low, mean), mean, max(spread.high, mean))
@@ -321,7 +325,7 @@ def _days(
     A past stage of few jobs is slow because it has few jobs, not because few can run. Therefore the
     pace is at least that of `at_once` jobs running at the same time.
     """
-    paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
+    paces = _weighted_values(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
     pace = _range(paces)
     least = (quantile(walls, 0.5) or 0) / DAY
     if pace is not None and at_once is not None and least:
@@ -374,7 +378,7 @@ def _disk(
     ), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
 
 
-def _points(
+def _weighted_values(
     rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]
 ) -> list[tuple[float, float]]:
     """Return values with their weights, smallest first.

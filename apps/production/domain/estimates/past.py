@@ -94,7 +94,7 @@ def estimates_of(
     written: set[str] = set()
     for experiment, rows in _newest_of_each(experiments, _READ, name__in=names).items():
         for row in rows:
-            past_stage = _past(row)
+            past_stage = _as_past_stage(row)
             past[experiment][row.name].append(past_stage)
             written.add(past_stage.output_dataset)
     datasets = find_datasets(written - {""})[0] or {}
@@ -150,7 +150,7 @@ def past_stages(
         rows = rows.exclude(request=without)
     if names:
         for row in rows.values_list(*_READ, named=True)[:MOST_PAST]:
-            stages[row.name].append(_past(row))
+            stages[row.name].append(_as_past_stage(row))
     return stages
 
 
@@ -179,7 +179,7 @@ def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
     return StageHistory.objects.filter(experiment=experiment).order_by("-last_ended_at")
 
 
-def _past(row: Any) -> PastStage:
+def _as_past_stage(row: Any) -> PastStage:
     return PastStage(
         request=row.key,
         release=row.release,

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def held_from_there(step: Transition, request: "Request") -> str:
-    """A released request returns to the state in which it was put on hold."""
+    """Require that a released request returns to the state in which it was put on hold."""
     if request.held_from == step.new:
         return ""
     return f"it was put on hold while {request.held_from or 'not held'}."
 
 
 def has_successor(step: Transition, request: "Request") -> str:
-    """A superseded request names its successor."""
+    """Require that a superseded request names its successor."""
     if request.superseded_by_id:
         return ""
     return "choose the request that replaces it."
@@ -41,7 +41,7 @@ CLOSING_CHECKS: Registry[ClosingCheck] = Registry(
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
-    """No closing check objects to closing the request. A check that cannot be loaded objects."""
+    """Require that no closing check objects. A check that cannot be loaded objects."""
     for name in CLOSING_CHECKS.names():
         try:
             why = CLOSING_CHECKS.get(name)(step, request)

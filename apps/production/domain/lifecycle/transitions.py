@@ -22,7 +22,7 @@ class Transition:
     guard: str = ""
 
 
-def _open() -> list[RequestState]:
+def _open_states() -> list[RequestState]:
     return [state for state in _S if state not in CLOSED and state != _S.DRAFT]
 
 
@@ -74,7 +74,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER),
     *(
         Transition(old, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER, reason_needed=True)
-        for old in _open()
+        for old in _open_states()
     ),
     *(
         Transition(
@@ -85,7 +85,7 @@ TRANSITIONS: tuple[Transition, ...] = (
             reason_needed=True,
             guard="has_successor",
         )
-        for old in [*_open(), _S.DONE, _S.DONE_PARTIAL]
+        for old in [*_open_states(), _S.DONE, _S.DONE_PARTIAL]
     ),
 )
 

@@ -62,7 +62,7 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
     plain = name.replace("_", ".")
-    within = _places_of(now, plain)
+    within = _find_releases(now, plain)
     renamed = name
     for start, end in reversed(within):
         old = plain[start:end]
@@ -83,7 +83,7 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
     return f"{name[: last.start(2)]}{number}{name[last.end(2) :]}"
 
 
-def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
+def _find_releases(releases: Collection[str], text: str) -> list[tuple[int, int]]:
     """Return start and end of each release in a text.
 
     At the same start, the longest release counts. A release must stand between characters that are
@@ -213,7 +213,7 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
     changed: list[str] = []
     lost: list[LeftOut] = []
     old = content.workflow
-    arguments = _fitting(content.arguments, old, new, "The request", lost)
+    arguments = _keep_declared(content.arguments, old, new, "The request", lost)
     stages = []
     for number, stage in enumerate(content.stages, start=1):
         place = f"Stage {number}{f' {stage.name}' if stage.name else ''}"
@@ -223,14 +223,14 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
                 f"{place}: the kind “{stage.kind}” no longer exists. This stage is now "
                 f"{kind.title}."
             )
-        kept = _fitting(stage.arguments, old.stage(stage.kind), kind, place, lost)
+        kept = _keep_declared(stage.arguments, old.stage(stage.kind), kind, place, lost)
         stages.append(replace(stage, kind=kind.key, arguments=kept))
     return Refit(
         replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), changed, lost
     )
 
 
-def _fitting(
+def _keep_declared(
     arguments: Any,
     old: Workflow | StageType,
     declared: Workflow | StageType,

@@ -67,14 +67,14 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
         raise InvalidFields({"requests": problems[:20]})
 
     def output_of(alike: Sequence[StageContent]) -> str:
-        return _name([stage.output_dataset for stage in alike])
+        return _dataset_name([stage.output_dataset for stage in alike])
 
     first = contents[0]
     positions = list(zip(*(content.stages for content in contents), strict=True))
     outputs = list(map(output_of, positions))
     stages = []
     for alike, source, output in zip(positions, sources(first), outputs, strict=True):
-        read = _name([stage.input_dataset for stage in alike])
+        read = _dataset_name([stage.input_dataset for stage in alike])
         if alike[0].input_dataset and source is not None:
             read = outputs[source]
         stages.append(_stage(alike, read, output))
@@ -89,7 +89,7 @@ def _argument_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
         mine = a.arguments.get(argument.name)
         theirs = b.arguments.get(argument.name)
         if argument.type == "runs":
-            if common := _common(runs(a, argument.name), runs(b, argument.name)):
+            if common := _first_common_run(runs(a, argument.name), runs(b, argument.name)):
                 if argument.name == NEW_RUNS or mine != theirs:
                     yield f"Both have run {common} as “{argument.title}”."
             elif argument.name != NEW_RUNS and bool(mine) != bool(theirs):
@@ -119,7 +119,7 @@ def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
         return [name for _, name in outside(content)]
 
     for names in zip(*map(inputs, contents), strict=True):
-        if _whole(names) is None:
+        if _whole_dataset(names) is None:
             yield (
                 f"{', '.join(names[:5])} are not all parts of their dataset. Add the other "
                 "requests."
@@ -145,7 +145,9 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
         if argument.type == "runs" and argument.name != NEW_RUNS:
             names.append(argument.name)
     both = [(runs(a, name), runs(b, name)) for name in names]
-    is_disjoint = any(mine and theirs and not _common(mine, theirs) for mine, theirs in both)
+    is_disjoint = any(
+        mine and theirs and not _first_common_run(mine, theirs) for mine, theirs in both
+    )
     pairs = zip(a.stages, b.stages, sources(a), strict=True)
     for position, (mine, theirs, source) in enumerate(pairs, start=1):
         if source is not None or not (mine.input_dataset or theirs.input_dataset):
@@ -171,7 +173,7 @@ def _are_parts(names: Sequence[str]) -> bool:
     return len(parts) == len(names) and len(wholes) == 1 and len(numbers) == len(parts)
 
 
-def _whole(names: Sequence[str]) -> str | None:
+def _whole_dataset(names: Sequence[str]) -> str | None:
     """Return the common name, or that of the dataset if these are all of its parts; else None."""
     if len(set(names)) == 1:
         return names[0]
@@ -181,8 +183,8 @@ def _whole(names: Sequence[str]) -> str | None:
     return None
 
 
-def _name(names: Sequence[str]) -> str:
-    return _whole(names) or names[0]
+def _dataset_name(names: Sequence[str]) -> str:
+    return _whole_dataset(names) or names[0]
 
 
 def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageContent:
@@ -234,7 +236,7 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
     return combined | ({SEED: min(seeds)} if seeds else {})
 
 
-def _common(mine: Runs, theirs: Runs) -> int | None:
+def _first_common_run(mine: Runs, theirs: Runs) -> int | None:
     return min((first for first, _ in overlaps(mine, theirs)), default=None)
 
 

@@ -98,8 +98,8 @@ def split_request(
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
     """
-    _allowed(by, [request])
-    whole = _locked({request: version})[0]
+    _check_allowed(by, [request])
+    whole = _lock_requests({request: version})[0]
     planned = plan_split(request=whole, by_what=by_what, size=size)
     made = []
     for part in planned.parts:
@@ -114,11 +114,13 @@ def split_request(
                 editor_ids=whole.editor_ids,
             )
         )
-        _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
-        _hand_on_priority(whole, made[-1], at)
+        _create_link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
+        _copy_priority(whole, made[-1], at)
     if planned.defines:
         order_parts(whole=whole, parts=made, planned=planned, at=at)
-    _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
+    _supersede_or_cancel(
+        whole, made[0], by, at, reason, {"split_into": [part.key for part in made]}
+    )
     return made
 
 
@@ -154,9 +156,9 @@ def combine_requests(
     """
     if len({request.pk for request in requests}) != len(requests) or len(requests) > MAX_COMBINED:
         raise InvalidFields({"requests": [f"Choose at most {MAX_COMBINED} requests, each once."]})
-    _allowed(by, requests)
+    _check_allowed(by, requests)
     seen = versions or {}
-    old = _locked({request: seen.get(request.key) for request in requests})
+    old = _lock_requests({request: seen.get(request.key) for request in requests})
     content = plan_combined(requests=old).content
     origin = {"combined_from": [request.key for request in old]}
     editors = list(chain.from_iterable(request.editor_ids for request in old))
@@ -169,12 +171,12 @@ def combine_requests(
         editor_ids=editors,
     )
     for request in old:
-        _link(LinkKind.COMBINED, request, made, by, at)
-        _give_way(request, made, by, at, reason, {"combined_into": made.key})
+        _create_link(LinkKind.COMBINED, request, made, by, at)
+        _supersede_or_cancel(request, made, by, at, reason, {"combined_into": made.key})
     return made
 
 
-def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
+def _copy_priority(whole: Request, part: Request, at: datetime) -> None:
     """Copy the priority that the OPG set for the whole to a part, so that its approvers see it."""
     level = whole.level
     if not level:
@@ -195,13 +197,13 @@ def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
     )
 
 
-def _allowed(by: User, requests: Sequence[Request]) -> None:
+def _check_allowed(by: User, requests: Sequence[Request]) -> None:
     for request in requests:
         if not may_rearrange(by, request):
             raise NotAllowed(f"Only liaisons of {request.experiment} and approvers can do this.")
 
 
-def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
+def _lock_requests(versions: Mapping[Request, int | None]) -> list[Request]:
     """Lock the rows in the order of their keys, and return them in the order of `versions`.
 
     Raises `StaleState` if a request has changed.
@@ -219,7 +221,7 @@ def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
     return [current[request.pk] for request in versions]
 
 
-def _link(
+def _create_link(
     kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = ""
 ) -> None:
     RequestLink.objects.create(
@@ -227,7 +229,7 @@ def _link(
     )
 
 
-def _give_way(
+def _supersede_or_cancel(
     old: Request, new: Request, by: User, at: datetime, reason: str, data: dict[str, Any]
 ) -> None:
     if old.state == RequestState.DRAFT:

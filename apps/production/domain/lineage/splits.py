@@ -102,7 +102,7 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
     total = split_counts(content)[by]
     cut = Cut(total, tuple(min(end, total) for end in range(size, total + size, size)))
     count = len(cut.ends)
-    if short := list(_too_few(content, count)):
+    if short := list(_find_too_few(content, count)):
         raise InvalidFields({"size": short})
 
     lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
@@ -118,7 +118,7 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
             own[name] = runs_text(runs_of_parts[i])
         if seed := number(content, SEED):
             own[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:i])
-        named = _with_names(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
+        named = _rename_datasets(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
         suffix = f" (part {i + 1} of {count})"
         title = content.title and content.title[: REQUEST["title"].most - len(suffix)] + suffix
         part = replace(content, title=title, arguments={**content.arguments, **own}, stages=named)
@@ -164,7 +164,7 @@ def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
         )
 
 
-def _too_few(content: RequestContent, parts: int) -> Iterator[str]:
+def _find_too_few(content: RequestContent, parts: int) -> Iterator[str]:
     for position, stage in enumerate(content.stages, start=1):
         counts = {"events": stage.events, "jobs": stage.jobs, "files": number(stage, FILES)}
         for what, count in counts.items():
@@ -223,7 +223,7 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
     return parts
 
 
-def _with_names(
+def _rename_datasets(
     stages: tuple[StageContent, ...], suffix: str, by: SplitUnit
 ) -> tuple[StageContent, ...]:
     """Rename the outputs of a part and the inputs that differ between parts.

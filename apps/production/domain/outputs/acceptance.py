@@ -57,7 +57,7 @@ def record_acceptance(
 def withdraw_acceptance(
     *, request: Request, position: int, by: User, at: datetime, reason: str
 ) -> None:
-    """Wait for the missing jobs of a stage again. Jobs of later stages continue.
+    """Withdraw the acceptance of a stage: the request waits for its missing jobs again.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if it is not running or not accepted.
     """

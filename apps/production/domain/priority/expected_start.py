@@ -86,7 +86,7 @@ def expected_start(
     if starts < FEWEST_STARTS or days <= 0:
         lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
         return Start(basis=f"Unknown: only {_count(starts)} started {lately}.")
-    turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
+    turns = [_intervals_until_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
         return Start(basis="Unknown: more than 1,000 days away at the current pace.", is_far=True)
     dates = [timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns]
@@ -98,7 +98,7 @@ def expected_start(
     return Start(early, likely, late, basis)
 
 
-def _turn(turn: int, starts: int, z: float) -> float:
+def _intervals_until_turn(turn: int, starts: int, z: float) -> float:
     """Return the number of mean intervals until a turn.
 
     It is a quantile of F(2 turn, 2 starts), by Paulson's formula. Starts are random, at a rate that

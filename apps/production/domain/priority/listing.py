@@ -135,7 +135,7 @@ def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None:
         return None
-    rank, start = _place(request, entry, at)
+    rank, start = _rank_and_start(request, entry, at)
     return _line(request, entry, rank, start, user, at)
 
 
@@ -147,7 +147,7 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
     entry = None
     if is_in_line(request):
         entry = QueueEntry.objects.filter(request=request).first()
-    return None if entry is None else _place(request, entry, at)[1]
+    return None if entry is None else _rank_and_start(request, entry, at)[1]
 
 
 def starts_in_line(*, at: datetime) -> dict[int, Start]:
@@ -191,7 +191,9 @@ def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[
     return starts
 
 
-def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
+def _rank_and_start(
+    request: Request, entry: QueueEntry, at: datetime
+) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and is_in_line(request)):
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))

@@ -66,7 +66,7 @@ def move_request(
     below = entries[to_rank - 1] if to_rank <= len(entries) else None
     release_neighbours(entry.request)
     old_key = entry.sort_key
-    entry.sort_key, entry.tie = _between(entry, above, below, entries)
+    entry.sort_key, entry.tie = _key_between(entry, above, below, entries)
     entry.hand_points += entry.sort_key - old_key
     entry.ahead_of_id = below.pk if to_rank < old and below else None
     entry.behind_id = above.pk if to_rank > old and above else None
@@ -142,7 +142,7 @@ def _lock(request: Request, by: User, version: int | None) -> QueueState:
     return state
 
 
-def _between(
+def _key_between(
     entry: QueueEntry, above: QueueEntry | None, below: QueueEntry | None, others: list[QueueEntry]
 ) -> tuple[float, float]:
     """Return a sort key and tie between those of two adjacent entries."""

@@ -47,7 +47,7 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
     if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
     if entry.sized_version is None or _is_stale(entry, at):
-        _size(entry, request, at)
+        _estimate_size(entry, request, at)
     score_entry(entry, read_shares(), at)
     entry.save()
     return entry
@@ -113,7 +113,7 @@ def rescore_entries(*, at: datetime) -> int:
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
     requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in stale])).in_bulk()
     for entry in stale:
-        _size(entry, requests[entry.pk], at)
+        _estimate_size(entry, requests[entry.pk], at)
     score_of = attrgetter(*_SCORE_FIELDS)
     before = {entry.pk: score_of(entry) for entry in entries}
     for entry in entries:
@@ -200,7 +200,7 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
     return entry.sized_version != entry.request.version or at - entry.sized_at >= SIZE_LIFETIME
 
 
-def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
+def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
     """Set the size from the estimate, or else from requested jobs and wall time.
 
     The second way assumes one core per job.

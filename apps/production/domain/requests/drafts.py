@@ -118,7 +118,7 @@ def save_draft(
         _check_editable(request, old, typing)
     _check_shape(content, at)
     review = postponement or review_changes(request.state, old, content)
-    placed = _placed(request, content, experiment or request.experiment, by, at)
+    placed = _change_experiment_and_type(request, content, experiment or request.experiment, by, at)
     changes = [*placed, *review.changes]
     if not changes:
         return request
@@ -215,7 +215,7 @@ def _next_key(experiment: Experiment) -> str:
     return f"{experiment.key}-{counter.last:04d}"
 
 
-def _placed(
+def _change_experiment_and_type(
     request: Request, content: RequestContent, experiment: Experiment, by: User, at: datetime
 ) -> list[dict[str, str]]:
     """Apply a new experiment, with a new key, and a new type to a draft; return the changes.

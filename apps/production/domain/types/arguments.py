@@ -37,13 +37,13 @@ MAX_TEXT = 10_000
 MAX_NUMBER = 10**15
 
 
-def _storable(text: str) -> str:
+def _check_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("Remove the NUL character.")
     return text
 
 
-Text = Annotated[str, AfterValidator(_storable)]
+Text = Annotated[str, AfterValidator(_check_nul)]
 _Day = Annotated[Text, Field(json_schema_extra={"format": "date"})]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 

@@ -66,13 +66,13 @@ class DeclarationError(ValueError):
         super().__init__("; ".join(f"{place}: {what}" for place, what in problems))
 
 
-def _few(arguments: Any) -> Any:
+def _check_number(arguments: Any) -> Any:
     if isinstance(arguments, list) and len(arguments) > MAX_ARGUMENTS:
         raise ValueError(f"Declare at most {MAX_ARGUMENTS} arguments.")
     return arguments
 
 
-def _of_request(argument: Any) -> Any:
+def _check_request_argument(argument: Any) -> Any:
     name = argument.get("name") if isinstance(argument, dict) else argument
     if isinstance(argument, str):
         raise ValueError(  # noqa: TRY004
@@ -84,7 +84,7 @@ def _of_request(argument: Any) -> Any:
     return argument
 
 
-def _of_stage(argument: Any) -> Any:
+def _complete_stage_argument(argument: Any) -> Any:
     """Complete the name of a built-in argument to the whole argument.
 
     The name stands alone or with other labels.
@@ -92,11 +92,11 @@ def _of_stage(argument: Any) -> Any:
     name = argument.get("name") if isinstance(argument, dict) else argument
     core = CORE.get(name) if isinstance(name, str) else None
     if isinstance(argument, str):
-        return core or _of_request(argument)
+        return core or _check_request_argument(argument)
     return {**asdict(core), **argument} if core else argument
 
 
-def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+def _check_arguments(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
     """Reject duplicate names, and types and limits that a built-in argument does not allow.
 
     Built-in arguments are stored in columns.
@@ -151,7 +151,8 @@ class StageType(_Declared):
     title: Annotated[str, Field(min_length=1)]
     help: str = ""
     arguments: Annotated[
-        tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...], BeforeValidator(_few)
+        tuple[Annotated[Argument, BeforeValidator(_complete_stage_argument)], ...],
+        BeforeValidator(_check_number),
     ] = ()
     command: Command = ()
 
@@ -208,9 +209,9 @@ class Workflow(_Declared):
     title: Annotated[str, Field(min_length=1)] = field(compare=False)
     help: str = field(default="", compare=False)
     arguments: Annotated[
-        tuple[Annotated[Argument, BeforeValidator(_of_request)], ...],
-        BeforeValidator(_few),
-        AfterValidator(_distinct),
+        tuple[Annotated[Argument, BeforeValidator(_check_request_argument)], ...],
+        BeforeValidator(_check_number),
+        AfterValidator(_check_arguments),
     ] = ()
     stages: Annotated[tuple[StageType, ...], Field(validate_default=True)] = ()
     begins_with: Annotated[tuple[str, ...], Field(validate_default=True, max_length=MAX_KINDS)] = ()

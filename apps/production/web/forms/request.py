@@ -249,10 +249,10 @@ class RequestForms:
         stages = []
         for form in self.stages.forms:
             stages.append(
-                {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)}
+                {"kind": form.type.key, **_read_input(form, CORE, form.type.arguments, shared)}
             )
         whole = {
-            **_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}),
+            **_read_input(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}),
             "stages": stages,
         }
         #: The content of the form, without values that cannot be read.
@@ -384,11 +384,13 @@ class RequestForms:
         shared, new = gather(_typed_stages(begun), self.workflow)
         for content in untouched:
             _, old = gather(_typed_stages(content), content.workflow)
-            if [_filled(row) for row in self._rows()] == [_filled(row) for row in old]:
+            if [_without_empty(row) for row in self._rows()] == [
+                _without_empty(row) for row in old
+            ]:
                 rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
-        data = self._with(_typed_arguments(begun) | shared, rows)
+        data = self._with_rows(_typed_arguments(begun) | shared, rows)
         data["shown_workflow"] = self.workflow.key
         return data
 
@@ -413,7 +415,7 @@ class RequestForms:
         elif to != position and 0 <= min(to, position) <= max(to, position) < len(rows):
             rows.insert(to, rows.pop(position))
             focus = to
-        return self._with({}, rows), focus
+        return self._with_rows({}, rows), focus
 
     def _rows(self) -> list[Row]:
         rows: list[Row] = [{} for _ in range(self.stages.total_form_count())]
@@ -423,7 +425,7 @@ class RequestForms:
                 rows[int(match[1])][match[2]] = self.data.getlist(key)
         return rows
 
-    def _with(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
+    def _with_rows(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
         """Return the input with these stages and the values of `new` for missing fields."""
         kept = {
             name: values for name, values in self.data.lists() if not name.startswith("stages-")
@@ -431,7 +433,7 @@ class RequestForms:
         return MultiValueDict(new | kept | _stage_data(rows))
 
 
-def _typed_in(
+def _read_input(
     form: forms.Form, own: Container[str], arguments: Iterable[Argument], shared: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the non-empty input as plain data, with shared values filled in.
@@ -462,7 +464,7 @@ def _typed_in(
     return {**own_values, "arguments": other_values}
 
 
-def _filled(row: Row) -> Row:
+def _without_empty(row: Row) -> Row:
     return {name: values for name, values in row.items() if any(values)}
 
 

@@ -82,7 +82,7 @@ def details(event: Event) -> str:
             missing = event.data.get("missing", 0)
             return f", {missing:,} job{'s' * (missing != 1)} missing"
         case _:
-            return _rearranged(event) or _signed_for(event)
+            return _split_details(event) or _signature_details(event)
 
 
 @register.filter
@@ -100,7 +100,7 @@ _REARRANGED = {
 }
 
 
-def _rearranged(event: Event) -> str:
+def _split_details(event: Event) -> str:
     for name, phrase in _REARRANGED.items():
         if keys := event.data.get(name):
             note = f", {event.data['note']}" if event.data.get("note") else ""
@@ -108,7 +108,7 @@ def _rearranged(event: Event) -> str:
     return ""
 
 
-def _signed_for(event: Event) -> str:
+def _signature_details(event: Event) -> str:
     """Return the groups signed for, and the absent users on whose behalf."""
     groups = event.data.get("groups", [])
     absent = event.data.get("for", [])

@@ -50,7 +50,7 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
             desk = ""
             if "desk" in sent:
                 desk = f"{reverse('production:desk')}?at={key}#sheet"
-            return _written(request, written, back=desk)
+            return _redirect_to_comment(request, written, back=desk)
     return _page(request, production_request, form, thread)
 
 
@@ -71,7 +71,7 @@ def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpRe
             edited = discussion.edit_comment(
                 comment=comment, text=text, by=request.user, at=timezone.now()
             )
-            return _written(request, edited)
+            return _redirect_to_comment(request, edited)
     return _page(request, production_request, form, comment, edited=True)
 
 
@@ -101,7 +101,9 @@ def _comment(production_request: Request, number: int) -> Comment:
     )
 
 
-def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") -> HttpResponse:
+def _redirect_to_comment(
+    request: AuthenticatedRequest, made: Comment, *, back: str = ""
+) -> HttpResponse:
     """Redirect to the comment or to `back`, and warn about mentioned users who are not notified.
 
     The warning does not reveal whether they exist.

@@ -79,7 +79,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = CombineForm(request.POST or None)
     context: dict[str, Any] = {"object": production_request, "refusal": refusal, "form": form}
     if not refusal:
-        context |= _offered(request, production_request)
+        context |= _candidates_context(request, production_request)
     if request.POST.get("do") in {"find", "older"} and not refusal:
         context["form"] = CombineForm(initial=request.POST.dict())
         return render(request, "production/request/combine.html", context)
@@ -118,7 +118,9 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return redirect(production_request)
 
 
-def _offered(request: AuthenticatedRequest, production_request: Request) -> dict[str, Any]:
+def _candidates_context(
+    request: AuthenticatedRequest, production_request: Request
+) -> dict[str, Any]:
     """Return the context with the ticked candidates and the search results."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]

@@ -1,4 +1,4 @@
-"""Rules for figures far above those of past jobs and earlier requests, such as typing errors."""
+"""Rules for figures far above those of past jobs and earlier requests: often an extra zero."""
 
 from collections import defaultdict
 from collections.abc import Iterator
