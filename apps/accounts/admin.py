@@ -1,4 +1,4 @@
-"""Users and memberships in the admin; experiments are in that of `portal`."""
+"""Users and memberships in the admin; experiments are in the admin of `portal`."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ admin.site.unregister(Group)
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return the user, who is always logged in here."""
+    """Return the user, who is always logged in in the admin."""
     return cast(User, request.user)
 
 
@@ -28,7 +28,7 @@ class ClusterLoginInline(admin.TabularInline):
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin):
-    """Accounts. Roles are memberships, which set staff and superuser."""
+    """Accounts. Roles are granted by memberships, which also set staff and superuser."""
 
     fieldsets = (
         (None, {"fields": ("username", "password")}),
@@ -62,7 +62,7 @@ class UserAdmin(DjangoUserAdmin):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
-    """Tokens of all users, which create their own; an admin can revoke them."""
+    """Tokens of all users. Users create them; an admin can only revoke them."""
 
     never = ("add", "change")
     list_display = ("name", "user", "scope", "token_key", "created", "expiry")
@@ -78,7 +78,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(PortalAdmin):
-    """Roles are granted and revoked, never changed, so that the events are complete."""
+    """Memberships are created and deleted, never changed, so that the events are complete."""
 
     never = ("change",)
     list_display = ["user", "role", "experiment"]

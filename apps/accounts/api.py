@@ -1,5 +1,6 @@
-"""Base views of the API: a call has a user, and one that changes something calls one domain
-function.
+"""Base views of the API for users.
+
+A call that changes something calls one domain function.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +32,15 @@ C = TypeVar("C", bound=Callable[..., Any])
 Serializer = type[BaseSerializer[Any]]
 Allowed = Callable[[User, Any], bool | None]
 
-#: Methods that have a route without `action`.
+#: Methods whose route does not need `action`.
 _STANDARD = frozenset({"create", "update", "partial_update", "destroy"})
 
 
 def allowed_by(check: Allowed) -> Callable[[C], C]:
-    """Declare who may make a call: users who may not get 403, whatever they send.
+    """Declare who may make a call; other users get 403 whatever they send.
 
-    The check takes the user and the target, if any, and returns False or raises `NotAllowed` for
-    them.
+    The check takes the user and the target, if any. It returns False or raises `NotAllowed` to deny
+    the call.
     """
 
     def declare(call: C) -> C:
@@ -55,18 +56,18 @@ def allowed_by(check: Allowed) -> Callable[[C], C]:
 
 
 class ApiRequest(Request):
-    """A call of an authenticated user."""
+    """A request of an authenticated user."""
 
     user: User
 
 
 class ApiView(StrictView):
-    """A view for users."""
+    """A view for authenticated users."""
 
     request: ApiRequest
 
     def given(self, writer: Serializer | None) -> dict[str, Any]:
-        """Return the checked body with `by` and `at`: the arguments of a domain function."""
+        """Return the validated body with `by` and `at`: the arguments of a domain function."""
         if writer:
             sent = checked_data(writer(data=self.request.data, context={"request": self.request}))
         else:
@@ -75,7 +76,7 @@ class ApiView(StrictView):
 
 
 class ApiViewSet(ApiView, GenericViewSet[M]):
-    """A viewset for users."""
+    """A viewset for authenticated users."""
 
     def about(self) -> Any:
         """Return the target of a command: the object of the URL, or None."""
@@ -86,7 +87,7 @@ class ApiViewSet(ApiView, GenericViewSet[M]):
         self.refuse_unless(getattr(getattr(self, self.action), "allowed", None), self.about())
 
     def refuse_unless(self, allowed: Allowed | None, about: Any) -> None:
-        """Raise if the user may not make a call for a target, by what the call declares."""
+        """Raise if the user may not make a call for a target, according to `allowed`."""
         if allowed and allowed(self.request.user, about) is False:
             self.permission_denied(self.request)
 
@@ -107,12 +108,12 @@ def command(
     allowed: Allowed | None = None,
     **route: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
-    """Declare a call that changes something: `create`, `update`, `destroy`,
-    or a POST with the method's name.
+    """Declare a call that changes something.
 
-    The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by`
-    and `at`. The response is its result, or else the target, as written by `reader`. `refused`
-    documents errors in the schema. `allowed` is that of `allowed_by`.
+    The method is `create`, `update` or `destroy`, or becomes a POST route of its name. It takes the
+    target (`about`), if any, and as keywords the body parsed by `writer`, `by` and `at`. The
+    response is its result, or else the target, as serialized by `reader`. `refused` documents
+    errors in the schema. `allowed` is that of `allowed_by`.
     """
     answers = {code: reader, **(refused or {})}
 
@@ -138,9 +139,7 @@ def command(
 
 
 class SavedViewReader(serializers.ModelSerializer[SavedView]):
-    """A list with its filters; `experiment` is the one it is shared with,
-    null if only the owner sees it.
-    """
+    """A list with its filters. `experiment` is the one it is shared with, null if it is private."""
 
     owner = serializers.CharField(source="owner.username", read_only=True)
     experiment = serializers.CharField(
@@ -154,9 +153,7 @@ class SavedViewReader(serializers.ModelSerializer[SavedView]):
 
 
 class _Shareable(serializers.SlugRelatedField[Experiment]):
-    """Key of an experiment with which the user can share views;
-    any other does not exist for them.
-    """
+    """The key of an experiment with which the user can share views; others are not found."""
 
     def get_queryset(self) -> QuerySet[Experiment]:
         request = self.context.get("request")
@@ -166,7 +163,7 @@ class _Shareable(serializers.SlugRelatedField[Experiment]):
 
 
 class SavedViewChange(serializers.Serializer[Any]):
-    """Fields not sent stay unchanged."""
+    """Omitted fields stay unchanged."""
 
     name = serializers.CharField(max_length=60, required=False)
     query = serializers.CharField(max_length=domain.MOST_QUERY, required=False, allow_blank=True)
@@ -179,7 +176,7 @@ class SavedViewChange(serializers.Serializer[Any]):
 
 
 class SavedViewWriter(SavedViewChange):
-    """A view of the list at `path`, such as `/requests/`. Your view of that name is replaced."""
+    """A view of the list at `path`, such as `/requests/`. It replaces your view of that name."""
 
     path = serializers.CharField(max_length=100, validators=[domain.is_list_path])
     name = serializers.CharField(max_length=60)
@@ -206,16 +203,16 @@ class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiView
 
     @command(SavedViewWriter, SavedViewReader, code=201)
     def create(self, *, by: User, at: Any, **fields: Any) -> SavedView:
-        """Save a view; with `experiment`, its members see it too."""
+        """Save a view. With `experiment`, its members see the view too."""
         return domain.save_view(owner=by, **fields)
 
     @command(SavedViewChange, SavedViewReader, allowed=domain.check_owner)
     def partial_update(self, view: SavedView, *, by: User, at: Any, **fields: Any) -> SavedView:
-        """Rename, change or share a view of your own."""
+        """Rename, change or share one of your views."""
         now = {"name": view.name, "query": view.query, "experiment": view.experiment}
         return domain.save_view(owner=by, view=view, path=view.path, **{**now, **fields})
 
     @command(code=204, allowed=domain.check_owner)
     def destroy(self, view: SavedView, *, by: User, at: Any) -> None:
-        """Delete a view of your own."""
+        """Delete one of your views."""
         domain.delete_view(view=view, by=by)

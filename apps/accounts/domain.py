@@ -32,15 +32,15 @@ from apps.core.errors import InvalidFields, NotAllowed
 
 logger = logging.getLogger(__name__)
 
-#: Minimum time between two mails with a link for a new password.
+#: Minimum time between two mails with a link to set a new password.
 RESET_PAUSE = timedelta(minutes=5)
-#: The actor of changes made by a login through a provider or proxy.
+#: The actor of changes caused by a login through a provider or proxy.
 SIGN_ON = "single sign-on"
 
 
 @transaction.atomic
 def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Experiment:
-    """Return the experiment of this key, in any case; create it if missing."""
+    """Return the experiment with this case-insensitive key, creating it if missing."""
     experiment, created = Experiment.objects.get_or_create(
         key__iexact=key, defaults={"key": key, "name": name}
     )
@@ -53,7 +53,7 @@ def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Ex
 def save_experiment(*, experiment: Experiment, by: Principal, at: datetime) -> None:
     """Store a new or changed experiment.
 
-    Raises `InvalidFields` if another user took its key meanwhile.
+    Raises `InvalidFields` if its key is taken.
     """
     created = experiment.pk is None
     try:
@@ -73,9 +73,7 @@ def save_experiment(*, experiment: Experiment, by: Principal, at: datetime) -> N
 def ensure_user(
     *, username: str, password_hash: str, by: Principal, at: datetime, **fields: Any
 ) -> User:
-    """Return the user of this name; create it with this hash of a password and other `fields` if
-    missing.
-    """
+    """Return the user of this name, creating it with this password hash and `fields` if missing."""
     user, created = User.objects.get_or_create(
         username=username, defaults={"password": password_hash, **fields}
     )
@@ -88,7 +86,10 @@ def ensure_user(
 def grant_role(
     *, user: User, role: Role, experiment: Experiment | None, by: Principal, at: datetime
 ) -> Membership:
-    """Grant a role for one experiment or for all; an admin of all gets access to `/admin/`."""
+    """Grant a role for one experiment or for all.
+
+    An admin of all experiments gets access to `/admin/`.
+    """
     membership, created = Membership.objects.get_or_create(
         user=user, role=role, experiment=experiment
     )
@@ -115,7 +116,7 @@ def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
 
 
 def _update_staff(membership: Membership) -> None:
-    """Grant or revoke access to `/admin/` if the role is that of an admin of all experiments."""
+    """Update access to `/admin/` if the role is admin of all experiments."""
     user = membership.user
     user.__dict__.pop("_scope", None)
     if membership.role != Role.ADMIN or membership.experiment_id is not None:
@@ -135,7 +136,7 @@ def create_token(
     at: datetime,
     scope: TokenScope = TokenScope.WRITE,
 ) -> str:
-    """Create and return an API token; only its hash is stored.
+    """Create and return an API token, of which only a hash is stored.
 
     Raises `InvalidFields` if the user has too many.
     """
@@ -174,7 +175,7 @@ def forget_expired(*, at: datetime) -> None:
 
 @transaction.atomic
 def choose_time_zone(*, user: User, time_zone: str) -> None:
-    """Set the user's time zone; empty is the portal's default. Raises `InvalidFields`."""
+    """Set the user's time zone, or the portal's default if empty. Raises `InvalidFields`."""
     if time_zone and time_zone not in available_timezones():
         raise InvalidFields({"time_zone": [UNKNOWN_ZONE.format(time_zone)]})
     User.objects.filter(pk=user.pk).update(time_zone=time_zone)
@@ -190,9 +191,7 @@ def publish_logins(*, user: User, by: Principal, at: datetime) -> None:
 
 @transaction.atomic
 def set_password(*, user: User, password: str, by: Principal, at: datetime) -> None:
-    """Store the hash of a new password; links for a new one that were mailed before it become
-    invalid.
-    """
+    """Store the hash of a new password. Links mailed before become invalid."""
     user.set_password(password)
     user.save(update_fields=["password"])
     publish(kind="account.password_changed", target=user, by=by, at=at)
@@ -200,7 +199,7 @@ def set_password(*, user: User, password: str, by: Principal, at: datetime) -> N
 
 @transaction.atomic
 def request_password_reset(*, user: User, at: datetime) -> None:
-    """Mail a link for a new password, unless one was mailed within `RESET_PAUSE`."""
+    """Mail a link to set a new password, unless one was mailed within `RESET_PAUSE`."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     if (
         events_of(user)
@@ -216,7 +215,7 @@ def request_password_reset(*, user: User, at: datetime) -> None:
 class Identity:
     """A user as described by a provider or proxy.
 
-    `subject` never changes at a provider; a proxy gives none.
+    `subject` never changes at a provider; a proxy has none.
     """
 
     username: str
@@ -229,10 +228,11 @@ class Identity:
 
 @transaction.atomic
 def sign_on(*, identity: Identity, at: datetime) -> User:
-    """Return the user of this identity, with name, address and roles updated from it.
+    """Return the user of this identity, updating name, address and roles.
 
-    The user is found by subject, else by name and then linked to the subject for good. Raises
-    `NotAllowed` if there is no account, if it cannot be taken by name, or if the name is not valid.
+    The user is looked up by subject, else by name and then linked to the subject permanently.
+    Raises `NotAllowed` if there is no such account, if it may not be claimed by name, or if the
+    name is invalid.
     """
     user = None
     if identity.subject:
@@ -258,15 +258,18 @@ def sign_on(*, identity: Identity, at: datetime) -> User:
 
 
 def _user_named(identity: Identity, at: datetime) -> User:
-    """Return the user of this name, linked to the subject; create it if the settings allow that."""
+    """Return the user of this name, linked to the subject.
+
+    Creates the user if the settings allow that.
+    """
     try:
         User._meta.get_field("username").clean(identity.username, None)
     except ValidationError as error:
         raise NotAllowed(f"{identity.username[:150]!r} cannot be a user name here.") from error
     users = User.objects.select_for_update(no_key=True)
     if settings.SSO_CREATE_USERS:
-        # Two first logins can come at the same moment: the second one takes the account of the
-        # first.
+        # If two first logins are simultaneous, the second one gets the account that the first
+        # created.
         unusable = {"password": make_password(None)}
         user, created = users.get_or_create(username=identity.username, defaults=unusable)
         if created:
@@ -277,7 +280,8 @@ def _user_named(identity: Identity, at: datetime) -> User:
         except User.DoesNotExist as error:
             raise NotAllowed(f"There is no account {identity.username!r} here.") from error
     if identity.subject and user.sign_on_subject == identity.subject:
-        return user  # linked by another login since this one looked
+        # Another login has linked the account since the look-up by subject.
+        return user
     if identity.subject and user.sign_on_subject:
         raise NotAllowed(f"The account {user.username} belongs to another identity.")
     if not _may_be_taken_by_name(user, identity):
@@ -293,11 +297,11 @@ def _user_named(identity: Identity, at: datetime) -> User:
 
 
 def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
-    """Return whether the first identity of this name may be the user.
+    """Return whether the first identity of this name may claim the account.
 
-    An account with a password may be that of someone else; an admin then has to allow the link.
-    Staff is never taken by name, except for admins without a password at a proxy: it knows nobody
-    by more than a name.
+    An account with a password may belong to someone else, so an admin has to allow the link. Staff
+    accounts cannot be claimed by name, except for admins without a password behind a proxy, which
+    identifies users only by name.
     """
     has_password = user.has_usable_password()
     if user.is_staff or user.is_superuser:
@@ -306,7 +310,7 @@ def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
 
 
 def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
-    """Grant and revoke the roles in `SSO_ROLES` by the groups of the user; other roles stay."""
+    """Grant and revoke the roles in `SSO_ROLES` by the user's groups; other roles are kept."""
     by_group: dict[str, list[str]] = settings.SSO_ROLES
     mapped = set().union(*by_group.values())
     granted = set().union(*(by_group.get(group, ()) for group in groups))
@@ -328,24 +332,22 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
             revoke_role(membership=held[text], by=SIGN_ON, at=at)
 
 
-#: The most views that a user saves of one list.
+#: Maximum views that a user can save per list.
 MAX_VIEWS = 30
 MOST_QUERY = 2_000
-#: What belongs to a page of a list or its format, not to the view.
+#: Parameters of the page or format of a list, which are not part of a view.
 _NOT_KEPT = {"after", "format"}
-#: Raises `ValidationError` for what is not the path of a page, such as the address of another host.
+#: Raises `ValidationError` unless the value is a path of a page, without a host.
 is_list_path = RegexValidator(r"\A/([\w-]+/)+\Z", "Enter the path of a list, such as /requests/.")
 
 
 def normal_query(query: str) -> str:
-    """Return a query in one order of its parameters, so that equal views have equal queries."""
+    """Return a query with sorted parameters, so that equal views have equal queries."""
     return urlencode(sorted(pair for pair in parse_qsl(query) if pair[0] not in _NOT_KEPT))
 
 
 def kept_query(query: str) -> str:
-    """Return the normal query; raises `ValidationError` if it is too long,
-    as encoded it is longer.
-    """
+    """Return the normal query. Raises `ValidationError` if it is too long once encoded."""
     normal = normal_query(query)
     if len(normal) > MOST_QUERY:
         raise ValidationError("These filters are too long to be kept.")
@@ -369,13 +371,13 @@ def views_for(user: User) -> QuerySet[SavedView]:
 
 
 def check_owner(user: User, view: SavedView) -> None:
-    """Raise `NotAllowed` unless the view is the user's own."""
+    """Raise `NotAllowed` unless the user owns the view."""
     if view.owner_id != user.pk:
         raise NotAllowed("Only the owner can change a view.")
 
 
 def delete_view(*, view: SavedView, by: User) -> None:
-    """Delete a view. Raises `NotAllowed` unless it is the user's own."""
+    """Delete a view. Raises `NotAllowed` unless the user owns it."""
     check_owner(by, view)
     view.delete()
 
@@ -390,9 +392,9 @@ def save_view(
     experiment: Experiment | None = None,
     view: SavedView | None = None,
 ) -> SavedView:
-    """Save a view of a list, or change the user's own `view`. One with the same name is replaced.
+    """Save a view of a list, or change the user's own `view`.
 
-    Raises `NotAllowed`, `InvalidFields`.
+    A view of the same name is replaced. Raises `NotAllowed`, `InvalidFields`.
     """
     if view is not None:
         check_owner(owner, view)

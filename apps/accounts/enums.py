@@ -1,10 +1,10 @@
-"""The roles of the portal."""
+"""Roles of users and scopes of tokens."""
 
 from django.db import models
 
 
 class Role(models.TextChoices):
-    """Role of a user for one experiment or for all."""
+    """The role of a user for one experiment or for all."""
 
     LIAISON = "liaison", "Liaison"
     APPROVER = "approver", "Approver"
@@ -13,11 +13,11 @@ class Role(models.TextChoices):
 
 
 class TokenScope(models.TextChoices):
-    """What a token allows, at most what its user may do."""
+    """What a token allows, within the permissions of its user."""
 
     READ = "read", "Read only"
     WRITE = "write", "Read and change"
 
 
-#: Roles of the Offline Production Group, which also see objects of no experiment.
+#: Roles of the Offline Production Group, which also see objects without an experiment.
 OPG_ROLES = frozenset({Role.APPROVER, Role.SHIFTER, Role.ADMIN})

@@ -19,7 +19,7 @@ UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin
 
 
 class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's tokens
-    """A person or a tool with a token."""
+    """A person, or a program with a token."""
 
     time_zone = models.CharField(
         max_length=64, blank=True, help_text="IANA name. Empty: the portal's default."
@@ -46,7 +46,7 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
     is_demo = models.BooleanField(
         default=False, editable=False, help_text="Its password is public."
     )
-    #: Cached by `permissions`.
+    #: Caches of `permissions`.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]
 
@@ -57,9 +57,10 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
     def from_db(
         cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any
     ) -> Self:
-        """Read a user.
+        """Load a user.
 
-        Without DEMO, users of the demo are inactive, so sessions, tokens and logins are refused.
+        Without DEMO, users of the demo are inactive, so their sessions, tokens and logins are
+        rejected.
         """
         user = super().from_db(db, field_names, values, **more)
         if "is_demo" in field_names and user.is_demo and not settings.DEMO:
@@ -72,7 +73,7 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
             raise ValidationError({"time_zone": UNKNOWN_ZONE.format(self.time_zone)})
 
 
-#: The actor of a change: a user, or a part of the portal by name.
+#: The actor of a change: a user, or the name of a component of the portal.
 Principal: TypeAlias = User | str
 
 
@@ -85,7 +86,7 @@ class Experiment(models.Model):
     class Meta:
         ordering = ["key"]
         constraints = [
-            # Accounts and requests name it in any case.
+            # Accounts and requests refer to the key case-insensitively.
             models.UniqueConstraint(
                 Lower("key"),
                 name="experiment_key_once",
@@ -99,7 +100,7 @@ class Experiment(models.Model):
 
 
 class Membership(models.Model):
-    """A role of a user for one experiment or, without one, for all."""
+    """A role of a user for one experiment, or for all of them."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     experiment = models.ForeignKey(
@@ -130,7 +131,7 @@ class Membership(models.Model):
 
 
 class ApiToken(AbstractAuthToken):
-    """A token of the API, by its hash, with the name that its user gave it."""
+    """An API token, of which only a hash is stored, with a name given by its user."""
 
     name = models.CharField(max_length=64)
     scope = models.CharField(max_length=8, choices=TokenScope, default=TokenScope.WRITE.value)
@@ -148,7 +149,7 @@ class ApiToken(AbstractAuthToken):
 
 
 class ClusterLogin(models.Model):
-    """A login of a user on clusters: archived jobs of that login are the user's own.
+    """A login of a user on clusters; archived jobs of this login belong to the user.
 
     Only admins add logins, because they give access to scripts and environments. Several users can
     share a login.
@@ -170,9 +171,7 @@ class ClusterLogin(models.Model):
 
 
 class SavedView(models.Model):
-    """A list with its filters that a user named: the query of a page,
-    private or shared with an experiment.
-    """
+    """A named list with filters: the query of a page, private or shared with an experiment."""
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
     path = models.CharField(max_length=100, help_text="The address of the list.")
@@ -197,10 +196,10 @@ class SavedView(models.Model):
 
 
 class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
-    """Rows with a field `experiment`, null for none."""
+    """Rows with a nullable field `experiment`."""
 
     def visible_to(self, user: User) -> Self:
-        """Keep rows visible to the user: their experiments, or all for the OPG."""
+        """Return rows visible to the user: those of their experiments, or all for the OPG."""
         scope = scope_of(user)
         if scope.sees_all:
             return self

@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
     from apps.accounts.models import User
 
-#: Anonymous users have no roles, nor have parts of the portal, which are named by a text.
+#: Anonymous users and components of the portal, which are named by text, have no roles.
 Anyone: TypeAlias = "User | AnonymousUser | str | None"
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All roles of a user: pairs of role and experiment id, None for all experiments."""
+    """All roles of a user: pairs of role and experiment ID, None for all experiments."""
 
     roles: frozenset[tuple[str, int | None]]
 
     @property
     def sees_all(self) -> bool:
-        """Whether the user belongs to the OPG, which works for all experiments."""
+        """Return whether the user belongs to the OPG, which works for all experiments."""
         return any(role in OPG_ROLES and experiment is None for role, experiment in self.roles)
 
     @property
     def experiments(self) -> frozenset[int]:
-        """Ids of the experiments in which the user has any role."""
+        """The IDs of the experiments in which the user has a role."""
         return frozenset(experiment for _, experiment in self.roles if experiment is not None)
 
     def has(self, role: Role, experiment_id: int | None = None) -> bool:
@@ -49,8 +49,9 @@ NOBODY = Scope(frozenset())
 
 
 def scope_of(user: Anyone) -> Scope:
-    """Return the user's roles, read once per user object;
-    anonymous and inactive users have none.
+    """Return the user's roles, cached on the user object.
+
+    Anonymous and inactive users have none.
     """
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
@@ -62,8 +63,9 @@ def scope_of(user: Anyone) -> Scope:
 
 
 def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
-    """Return the user's cluster logins as pairs of login and cluster name,
-    empty for every cluster.
+    """Return the user's cluster logins as pairs of login and cluster name.
+
+    An empty name stands for all clusters.
     """
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return frozenset()

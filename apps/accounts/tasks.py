@@ -1,4 +1,4 @@
-"""Celery tasks: delete expired sessions and tokens, and mail links for new passwords."""
+"""Celery tasks: delete expired sessions and tokens, and mail links to set a password."""
 
 from celery import shared_task
 from django.conf import settings
@@ -23,7 +23,7 @@ def forget_expired() -> None:
     name="accounts.mail_password_link", autoretry_for=(OSError,), retry_backoff=10, max_retries=5
 )
 def mail_password_link(*, user_id: int) -> None:
-    """Mail the user a link to set a new password; errors of SMTP are `OSError`s."""
+    """Mail the user a link to set a new password. SMTP errors are `OSError`s."""
     user = User.objects.get(pk=user_id)
     uid = urlsafe_base64_encode(force_bytes(user.pk))
     token = default_token_generator.make_token(user)

@@ -1,1 +1,1 @@
-"""Router, version and schema of the API, and idempotency keys."""
+"""Router, version, schema and idempotency keys of the API."""

@@ -1,8 +1,7 @@
-"""`Idempotency-Key`: a call repeated with its key gets the same response and changes nothing a
-second time.
+"""`Idempotency-Key`: repeating a call with its key returns the same response and changes nothing.
 
-Follows draft-ietf-httpapi-idempotency-key-header. Key, change and response are one transaction, so
-a killed process leaves neither.
+Follows draft-ietf-httpapi-idempotency-key-header. Key, change and response are stored in one
+transaction, so a killed process leaves none of them.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ from apps.accounts.permissions import scope_of
 from apps.api.models import KeyedCall
 from apps.core.errors import DomainError, NotAllowed
 
-#: A string as in RFC 8941, or the same without quotes.
+#: A string as in RFC 8941, with or without quotes.
 _KEY = re.compile(
     r'"(?P<quoted>[\x20\x21\x23-\x5b\x5d-\x7e]{1,255})"|(?P<bare>[\x21\x23-\x7e]{1,255})'
 )
@@ -31,11 +30,11 @@ class KeyReused(DomainError):
 
 
 def earlier_call(call: KeyedCall) -> KeyedCall | None:
-    """Return the earlier call with this key; None for the first,
-    which locks the key until the transaction ends.
+    """Return the earlier call with this key; None if this is the first.
 
-    Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the
-    stored response may show what the user can no longer see.
+    The first call locks the key until the transaction ends. Raises `CallInProgress`, `KeyReused`,
+    and `NotAllowed` if the user has lost a role since: the stored response may contain what the
+    user may no longer see.
     """
     digest = hashlib.sha256(f"{call.user_id} {call.route} {call.key}".encode()).digest()
     with connection.cursor() as cursor:
@@ -69,7 +68,7 @@ def key_of(header: str) -> str | None:
 
 
 def drop_old_calls(*, at: datetime) -> int:
-    """Delete calls older than IDEMPOTENCY_HOURS; return how many."""
+    """Delete calls older than IDEMPOTENCY_HOURS; return their number."""
     return KeyedCall.objects.filter(
         at__lte=at - timedelta(hours=settings.IDEMPOTENCY_HOURS)
     ).delete()[0]

@@ -1,4 +1,4 @@
-"""What every call of the API has: `Idempotency-Key`, `ETag` and `If-None-Match`."""
+"""Middleware for all API calls: `Idempotency-Key`, `ETag` and `If-None-Match`."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from apps.core.errors import NotAllowed
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-#: Headers that make calls differ.
+#: Headers that distinguish calls.
 _OF_THE_CALL = ("Content-Type", "If-Match", "If-None-Match", "Accept")
 _KEPT_HEADERS = ("Content-Type", "ETag", "Location")
 _NOT_KEPT = "This change was made before. Its response contained a secret and is not repeated."
@@ -32,8 +32,9 @@ _NO_CONDITION = "This resource does not support If-Match. Nothing was changed."
 
 
 class ETagMiddleware(MiddlewareMixin):
-    """Add ETags to reads, answer 304 to a matching `If-None-Match`,
-    and refuse an `If-Match` that is not supported.
+    """Add ETags to reads, and return 304 for a matching `If-None-Match`.
+
+    Rejects an `If-Match` that the view does not support.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponseBase:
@@ -52,7 +53,7 @@ class ETagMiddleware(MiddlewareMixin):
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Refuse a condition that the view would ignore."""
+        """Reject a condition that the view would ignore."""
         cls = getattr(view, "cls", None)
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
@@ -62,9 +63,9 @@ class ETagMiddleware(MiddlewareMixin):
 
 
 class IdempotencyMiddleware(MiddlewareMixin):
-    """Makes a change once however often it is sent with its key.
+    """Applies a change once, however often it is sent with its key.
 
-    Last in the list because it calls the view.
+    Must be last in the list, because it calls the view.
     """
 
     def process_view(
@@ -96,11 +97,10 @@ class IdempotencyMiddleware(MiddlewareMixin):
 
 
 def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-    """Repeat the response of an earlier call with this key; else make the call,
-    and keep a successful response.
+    """Repeat the response of an earlier call with this key, or make the call.
 
-    409 while the same call is in progress, 422 if the key was used for another. A refused call is
-    not kept, so it can be retried with its key.
+    Returns 409 while the same call is in progress, and 422 if the key was used for another call.
+    Only successful responses are stored, so a rejected call can be retried with its key.
     """
     with transaction.atomic():
         try:
@@ -138,7 +138,7 @@ def _refuse(status: int, detail: str) -> HttpResponse:
 
 
 def _authenticated_user(request: HttpRequest, cls: type[APIView]) -> User | None:
-    """Return the user as the view will see it; None for machines, anonymous and refused users."""
+    """Return the user as the view will see it; None for machines and unauthenticated calls."""
     try:
         user = Request(request, authenticators=cls().get_authenticators()).user
     except APIException:

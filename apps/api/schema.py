@@ -1,4 +1,4 @@
-"""The OpenAPI schema: errors and headers of every route."""
+"""The OpenAPI schema with the errors and headers of every route."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _REFUSED = {
     "422": "The body cannot be processed.",
     "429": "A rate or storage limit is reached. `Retry-After` has the seconds to wait.",
 }
-#: Errors of every call, and more of calls with a body.
+#: Errors of every call, and additional errors of calls with a body.
 _ALWAYS = ("400", "401", "403", "404", "406")
 _SENDING = ("409", "413", "415", "422", "429")
 PROBLEM = {
@@ -63,7 +63,7 @@ _IF_NONE_MATCH = {
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Tokens of users."""
+    """Describes the tokens of users in the schema."""
 
     target_class = "apps.accounts.web.tokens.TokenAuthentication"
     name = "token"
@@ -78,7 +78,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
-    """A time without a zone. `format: time` of JSON Schema is one with a zone (RFC 3339)."""
+    """A time without a zone. `format: time` of JSON Schema would be one with a zone (RFC 3339)."""
 
     target_class = "rest_framework.serializers.TimeField"
 
@@ -88,11 +88,12 @@ class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-cal
 
 
 class AnyOfExtension(DjangoFilterExtension):
-    """Filters that take several values."""
+    """Describes filters that accept several values."""
 
     priority = 1
-    #: To find out, it would load GeoDjango and look for GDAL, a tenth of a second at each start of
-    #: the web server.
+    #: Detecting this would load GeoDjango and look for GDAL, which takes a tenth of a second at
+    #: every
+    #: start of the web server.
     _has_gis = False
 
     def resolve_filter_field(

@@ -1,4 +1,4 @@
-"""Celery tasks: deleting old idempotency keys."""
+"""Celery task: delete old idempotency keys."""
 
 from celery import shared_task
 from django.utils import timezone

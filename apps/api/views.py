@@ -20,8 +20,9 @@ from apps.core.api.views import StrictView
 
 
 class SchemaView(SpectacularAPIView):
-    """The schema, without login: it contains no data,
-    and tools read it before they have a token.
+    """The schema, without login.
+
+    It contains no data, and tools read it before they have a token.
     """
 
     permission_classes = [AllowAny]
@@ -47,13 +48,13 @@ class IndexSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class IndexView(StrictView):
-    """Where everything is, without login."""
+    """The entry point of the API, without login."""
 
     permission_classes = [AllowAny]
 
     @extend_schema(responses=IndexSerializer)
     def get(self, request: Request) -> Response:
-        """Versions, and the addresses of all collections."""
+        """Versions, and the URLs of all collections."""
         root = reverse("api:index")
         paths = sorted(path for path, method in operations() if method == "get" and "{" not in path)
         routes = {}
@@ -99,14 +100,15 @@ def _versions() -> dict[str, str]:
 
 
 def write_ahead() -> None:
-    """Write the schema in the default format before the first request."""
+    """Render the schema in the default format before the first request."""
     _written(SchemaView.renderer_classes[0].media_type)
 
 
 @lru_cache
 def _written(media_type: str) -> str | bytes:
-    """Return the schema in one of four formats, written once each:
-    it is long and does not depend on data.
+    """Return the schema in one of four formats.
+
+    Each format is rendered once: the schema is long and does not depend on data.
     """
     renderer = next(form() for form in SchemaView.renderer_classes if form.media_type == media_type)
     text: str | bytes = renderer.render(whole_schema(), media_type, {})

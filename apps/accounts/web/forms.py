@@ -9,7 +9,8 @@ from django.conf import settings
 from apps.accounts.enums import TokenScope
 
 
-@cache  # reading the list opens hundreds of files
+# Reading the list opens hundreds of files.
+@cache
 def _zones() -> tuple[tuple[str, str], ...]:
     return tuple((name, name) for name in sorted(available_timezones()))
 

@@ -1,4 +1,4 @@
-"""Requests of pages after login."""
+"""The type of requests after login."""
 
 from django.http import HttpRequest
 from django_htmx.middleware import HtmxDetails

@@ -1,5 +1,6 @@
-"""A form that was refused because its login ended or changed:
-its input is kept on a page that sends it again.
+"""Keep the input of a form that was rejected because the login ended or changed.
+
+The input is kept on a page that can send it again.
 """
 
 import re
@@ -7,7 +8,7 @@ import re
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-#: Fields that pages fill in by themselves: counts of rows, versions, buttons.
+#: Fields that pages fill in automatically: counts of rows, versions, buttons.
 _TECHNICAL = re.compile(
     r"(_FORMS|^(action|after|checked|do|form_key|next|older|only|seen|seen_rank|shown_workflow"
     r"|touched|until|version(-\d+)?))$"
@@ -15,7 +16,7 @@ _TECHNICAL = re.compile(
 
 
 def is_own(request: HttpRequest) -> bool:
-    """Whether a page of the portal sent this, as the browser says."""
+    """Return whether a page of the portal sent this request, according to the browser."""
     origin = f"{request.scheme}://{request.get_host()}"
     return (
         request.headers.get("Sec-Fetch-Site") == "same-origin"
@@ -24,8 +25,9 @@ def is_own(request: HttpRequest) -> bool:
 
 
 def label_of(name: str) -> str:
-    """Return the name of a field for people: `Stages 2:
-    output dataset` for `stages-1-output_dataset`.
+    """Return a readable label for a field name.
+
+    For example, `stages-1-output_dataset` becomes `Stages 2: output dataset`.
     """
     first, *more = (part.replace("_", " ") for part in name.split("-") if part)
     if more and more[0].isdigit():
@@ -35,9 +37,9 @@ def label_of(name: str) -> str:
 
 
 def keep_input(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Show what was sent from a page of the portal, with a button to send it again; 403.
+    """Show the input of a form with a button to send it again, with status 403.
 
-    Input that another site sent is not offered again, nor are passwords.
+    Input from another site is not offered again, nor are passwords.
     """
     kept = []
     typed = []

@@ -1,7 +1,7 @@
-"""Failed logins: refused after some by django-axes, also per address for all usernames,
-and logged in one line each.
+"""Reject and log failed logins.
 
-The line has the format that docs/production.md gives to fail2ban.
+django-axes rejects logins after some failures, also per address for all usernames. Each failure is
+logged in one line, whose format docs/production.md describes for fail2ban.
 """
 
 import json
@@ -21,26 +21,26 @@ from django.http import HttpRequest
 
 logger = logging.getLogger("opsportal.login")
 
-#: Failures of any usernames after which an address is locked; several people may share it.
+#: Failures with any usernames after which an address is locked. Several people may share it.
 MAX_FAILURES_OF_ADDRESS = 30
 
 
 def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
-    """Return the name for counting failed logins, cut to the maximum length of a username."""
+    """Return the username for counting failures, truncated to the maximum length."""
     name = (credentials or {}).get("username")
     return None if name is None else name[:150]
 
 
 class LoginGuard(AxesDatabaseHandler):
-    """Locks a username at an address after `AXES_FAILURE_LIMIT` failures,
-    and an address that tries many usernames.
+    """Locks a username at an address after `AXES_FAILURE_LIMIT` failures.
 
-    A username is never locked at other addresses, so no one can lock out others.
+    Also locks an address that tries many usernames. A username is never locked at other addresses,
+    so no one can lock out other users.
     """
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
         failures: int = super().get_failures(request, credentials)
-        # An IPv6 user usually has the whole /64.
+        # An IPv6 user usually has a whole /64 network.
         address = ip_address(getattr(request, "axes_ip_address", None) or "0.0.0.0")  # noqa: S104
         network = ip_network((address, 64 if address.version == 6 else 32), strict=False)
         recent = AccessAttempt.objects.filter(
@@ -58,8 +58,9 @@ class LoginGuard(AxesDatabaseHandler):
 def log_failed_login(
     credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
 ) -> None:
-    """Log the address, then the name, which is user input: last and quoted,
-    so that it cannot forge the rest.
+    """Log a failed login.
+
+    The name is user input, so it comes last and quoted, to prevent it from forging the rest.
     """
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     name = str(credentials.get("username", ""))[:150]

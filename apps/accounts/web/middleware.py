@@ -23,7 +23,7 @@ class LoginMiddleware(LoginRequiredMiddleware):
         return super().process_view(request, view, args, kwargs)
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
-        """Keep the input of a form; a script is redirected, like a page that is read."""
+        """Keep the input of a form; redirect scripts and GET requests to the login page."""
         is_page = (
             request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
             and "HX-Request" not in request.headers
@@ -34,7 +34,10 @@ class LoginMiddleware(LoginRequiredMiddleware):
 
 
 class TimeZoneMiddleware:
-    """Activate the user's zone or the portal's default, which views without login always use."""
+    """Activate the user's time zone, or the portal's default.
+
+    Views without login always use the default.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -50,7 +53,6 @@ class TimeZoneMiddleware:
         if getattr(view, "login_required", True):
             name = getattr(request.user, "time_zone", "")
         if name:
-            with suppress(
-                LookupError, OSError, ValueError
-            ):  # a zone removed from the list since it was chosen
+            with suppress(LookupError, OSError, ValueError):
+                # The zone was removed from the list after the user chose it.
                 timezone.activate(zoneinfo.ZoneInfo(name))

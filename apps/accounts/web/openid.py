@@ -1,8 +1,8 @@
-"""Login by OpenID Connect, with the authorization code flow and PKCE.
+"""Login with OpenID Connect, using the authorization code flow and PKCE.
 
-mozilla-django-oidc does the flow. This module adds the provider's addresses from its discovery
-document, the checks of issuer, audience and subject that the library lacks, and the mapping of
-claims to users.
+mozilla-django-oidc implements the flow. This module adds the provider's endpoints from its
+discovery document, the checks of issuer, audience and subject that the library lacks, and the
+mapping of claims to users.
 """
 
 import json
@@ -32,12 +32,11 @@ from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
 
-#: How long the discovery document of the provider is cached, in seconds.
+#: How long the provider's discovery document is cached, in seconds.
 KEPT = 3_600
-#: Accepted signatures of tokens: those with a key pair, because the client secret is not a signing
-#: key.
+#: Accepted signature algorithms. All use key pairs, because the client secret is not a signing key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
-#: The longest subject by the standard.
+#: Maximum length of a subject according to the standard.
 MOST_SUBJECT = 255
 
 _documents: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -61,7 +60,7 @@ def discovery() -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """The portal refuses the user of the provider; the message may be shown."""
+    """The portal rejects the user of the provider; the message may be shown."""
 
 
 _OF_PROVIDER = {
@@ -73,33 +72,31 @@ _OF_PROVIDER = {
 
 
 def setting(name: str, *default: Any) -> Any:
-    """Return a setting of mozilla-django-oidc, by its name there;
-    addresses come from the provider.
-    """
+    """Return a setting of mozilla-django-oidc by its name; endpoints come from the provider."""
     if name in _OF_PROVIDER:
         return discovery().get(_OF_PROVIDER[name], "")
     return getattr(settings, name, *default)
 
 
 class OpenIDBackend(OIDCAuthenticationBackend):
-    """Turns the provider's code into a user, or raises one of `REFUSALS`."""
+    """Exchanges the provider's code for a user, or raises one of `REFUSALS`."""
 
     get_settings = staticmethod(setting)
 
     def __init__(self) -> None:
-        self.UserModel = (
-            get_user_model()
-        )  # created for each page, so the provider is not queried here
+        # Django creates backends for every page, so this must not query the provider.
+        self.UserModel = get_user_model()
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
-        if "nonce" not in credentials:  # a login by password
+        # This is a login with a password.
+        if "nonce" not in credentials:
             return None
         super().__init__()
         user: User | None = super().authenticate(request, **credentials)
         return user
 
     def get_user(self, user_id: Any) -> User | None:
-        """Return the user of a session, None if inactive, which the library leaves out."""
+        """Return the user of a session; None if inactive, which the library does not check."""
         user: User | None = super().get_user(user_id)
         return user if user and self.user_can_authenticate(user) else None
 
@@ -107,8 +104,9 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         return call("POST", self.OIDC_OP_TOKEN_ENDPOINT, data=payload).json()
 
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
-        """Return the provider's key that signed the token;
-        key IDs (`kid`) are optional in the standard.
+        """Return the provider's key that signed the token.
+
+        The standard makes key IDs (`kid`) optional.
         """
         keys = call("GET", self.OIDC_OP_JWKS_ENDPOINT).json().get("keys")
         header = jwt.get_unverified_header(token)
@@ -121,7 +119,8 @@ class OpenIDBackend(OIDCAuthenticationBackend):
                 key.get("kid") == header.get("kid", key.get("kid"))
                 and key.get("alg", algorithm) == algorithm
             ):
-                with suppress(jwt.PyJWTError, TypeError, ValueError):  # a key of another kind
+                # The key may be of another kind.
+                with suppress(jwt.PyJWTError, TypeError, ValueError):
                     return jwt.PyJWK(key, algorithm)
         raise SuspiciousOperation("the provider has no key for the token")
 
@@ -136,7 +135,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
     def get_userinfo(
         self, access_token: str, id_token: str, payload: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the user's claims, which may be signed. Unlike a token, these have no expiry."""
+        """Return the user's claims, which may be signed but, unlike a token, do not expire."""
         answer = call(
             "GET", self.OIDC_OP_USER_ENDPOINT, headers={"Authorization": f"Bearer {access_token}"}
         )
@@ -154,14 +153,13 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             claims |= more | {"iss": payload["iss"]}
         try:
             return domain.sign_on(identity=identity_in(claims), at=timezone.now())
-        except (
-            DomainError
-        ) as refusal:  # as a DomainError, Django and django-axes would count a wrong password
+        except DomainError as refusal:
+            # Django and django-axes would count a DomainError as a wrong password.
             raise Refused(str(refusal)) from refusal
 
 
 def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
-    """Return the claims of a token that is signed by the provider for the portal.
+    """Return the claims of a token that the provider has signed for the portal.
 
     Raises `PyJWTError`.
     """
@@ -177,7 +175,7 @@ def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
 
 
 def identity_in(claims: dict[str, Any]) -> domain.Identity:
-    """Return the identity in the claims of a provider. Unverified mail addresses are ignored."""
+    """Return the identity in a provider's claims. Unverified mail addresses are ignored."""
     groups = claims.get(settings.OIDC_GROUPS_CLAIM) or []
     verified = claims.get("email_verified", True) is not False
     return domain.Identity(
@@ -195,7 +193,7 @@ def _text(claim: Any) -> str:
 
 
 def _address(claim: Any) -> str:
-    """Return the claim if it is a mail address, else nothing."""
+    """Return the claim if it is a mail address, else ""."""
     address = str(claim or "")
     with suppress(ValidationError):
         User._meta.get_field("email").clean(address, None)
@@ -203,13 +201,14 @@ def _address(claim: Any) -> str:
     return ""
 
 
-#: Reasons why a login fails: refused by the portal, invalid, or the provider is unavailable.
+#: Reasons for a failed login: rejected by the portal, invalid, or provider unavailable.
 REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, Denied, NoAnswer, KeyError, ValueError)
 
 
 class _View:
-    """Base of both views: 404 without a provider; errors lead back to the login page with a
-    message.
+    """Base of both views.
+
+    Returns 404 without a provider. Errors redirect to the login page with a message.
     """
 
     get_settings = staticmethod(setting)
@@ -243,7 +242,7 @@ class _View:
 
 
 class StartView(_View, OIDCAuthenticationRequestView):
-    """Send the browser to the provider."""
+    """Redirect the browser to the provider."""
 
     def __init__(self, **initial: Any) -> None:
         super(OIDCAuthenticationRequestView, self).__init__(**initial)
@@ -256,11 +255,12 @@ class StartView(_View, OIDCAuthenticationRequestView):
 
 
 class CallbackView(_View, OIDCAuthenticationCallbackView):
-    """Log in the user who comes back from the provider, or show why not."""
+    """Log in the user whom the provider redirects back, or show why that failed."""
 
     def login_success(self) -> HttpResponse:
-        """Log in the user for `OIDC_SESSION_HOURS`, however active;
-        then the provider is asked again.
+        """Log in the user for `OIDC_SESSION_HOURS`, however active.
+
+        After that the provider is queried again.
         """
         answer: HttpResponse = super().login_success()
         self.request.session.set_expiry(

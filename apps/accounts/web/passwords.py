@@ -1,4 +1,4 @@
-"""Change a password, reset it by mail, and the pages around login."""
+"""Change a password, reset it by mail, and pages around the login."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -20,9 +20,7 @@ from apps.accounts.models import User
 
 
 def login_help(request: HttpRequest) -> dict[str, Any]:
-    """Return what pages before the login show: the provider of single sign-on,
-    and where help is.
-    """
+    """Return the context of pages before the login: single sign-on and where to get help."""
     return {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "sends_mail": bool(settings.EMAIL_HOST),
@@ -33,13 +31,13 @@ def login_help(request: HttpRequest) -> dict[str, Any]:
 def locked(
     request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None
 ) -> HttpResponse:
-    """Return the page for a login that django-axes refuses after too many failures."""
+    """Return the page for a login that django-axes rejects after too many failures."""
     minutes = settings.AXES_COOLOFF_TIME // timedelta(minutes=1)
     return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
 
 
 class ChangePasswordView(auth.PasswordChangeView):
-    """Change the user's password; their other sessions end."""
+    """Change the user's password and end their other sessions."""
 
     template_name = "accounts/password.html"
     success_url = reverse_lazy("accounts:settings")
@@ -55,7 +53,10 @@ class ChangePasswordView(auth.PasswordChangeView):
 
 
 class ForgottenPasswordView(auth.PasswordResetView):
-    """Mail a link for a new password; the response does not reveal whether the address is known."""
+    """Mail a link to set a new password.
+
+    The response does not reveal whether the address is known.
+    """
 
     template_name = "accounts/forgotten.html"
     success_url = reverse_lazy("accounts:login")
@@ -84,6 +85,7 @@ class NewPasswordView(auth.PasswordResetConfirmView):
         password = form.cleaned_data["new_password1"]
         domain.set_password(user=form.user, password=password, by=form.user, at=timezone.now())
         unlock(username=form.user.username)
-        self.request.session.flush()  # it holds the link's token
+        # The session contains the link's token.
+        self.request.session.flush()
         messages.success(self.request, "Password changed. Log in with the new one.")
         return redirect(self.get_success_url())

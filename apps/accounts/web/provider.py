@@ -1,5 +1,6 @@
-"""Calls of the OpenID provider, limited in time, size and number,
-so that a slow provider does not stop the portal.
+"""Calls to the OpenID provider, limited in time, size and number.
+
+A slow provider must not block the portal.
 """
 
 import json
@@ -14,36 +15,34 @@ from urllib3.exceptions import HTTPError
 
 from apps.core.http.deadline import Deadline
 
-#: The largest answer of a provider.
+#: Maximum bytes of a response.
 MOST_BYTES = 1_000_000
-#: Calls at a time in this process, of whose four threads the others go on to serve the portal.
+#: Maximum concurrent calls in this process, so that some of its four threads keep serving pages.
 MOST_CALLS = 2
-#: How long a login waits while other logins call the provider, in seconds.
+#: How long a login waits for other logins that call the provider, in seconds.
 WAIT = 1.0
 
 _free_calls = threading.BoundedSemaphore(MOST_CALLS)
 
 
 class NoAnswer(Exception):
-    """The provider is unavailable, or its answer is not OpenID Connect."""
+    """The provider is unavailable, or its response is not OpenID Connect."""
 
 
 class Denied(Exception):
-    """The provider answered that the portal's call is not valid,
-    as it does for a code that was used before.
-    """
+    """The provider rejected the portal's call, for example because a code was used before."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with status 200."""
+    """A response with status 200."""
 
     url: str
     content_type: str
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """Return the object in the answer. Raises `NoAnswer`."""
+        """Return the JSON object in the response. Raises `NoAnswer`."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -54,15 +53,14 @@ class Answer:
 
 
 def call(method: str, url: str, **parameters: Any) -> Answer:
-    """Call the provider; all of the answer arrives within `OIDC_TIMEOUT`.
+    """Call the provider; the complete response must arrive within `OIDC_TIMEOUT`.
 
-    Raises `NoAnswer`, `Denied`.
-
-    Redirects are not followed: a call has the portal's secret or a user's token.
+    Raises `NoAnswer`, `Denied`. Redirects are not followed, because a call contains the portal's
+    secret or a user's token.
     """
     if not _free_calls.acquire(timeout=WAIT):
         raise NoAnswer(f"{url}: {MOST_CALLS} other logins wait for the provider")
-    # As a timeout of requests, it limits only each pause of the provider.
+    # The timeout of requests limits only each pause of the provider.
     limits: dict[str, Any] = {
         "timeout": settings.OIDC_TIMEOUT,
         "allow_redirects": False,
@@ -93,7 +91,7 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
 
 
 class _Connections(HTTPAdapter):
-    """Opens connections of requests, which knows proxies and CA bundles; a deadline cuts them."""
+    """Opens connections for requests, which handles proxies and CA bundles, with a deadline."""
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
@@ -106,7 +104,7 @@ class _Connections(HTTPAdapter):
 
 
 def _session(deadline: Deadline) -> requests.Session:
-    """Return a session that the deadline ends."""
+    """Return a session whose connections the deadline cuts."""
     session = requests.Session()
     session.headers["Accept-Encoding"] = "identity"
     session.mount("http://", _Connections(deadline))

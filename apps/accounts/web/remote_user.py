@@ -1,4 +1,4 @@
-"""Login by a proxy that authenticates users and names them in a header (REMOTE_USER)."""
+"""Login through a proxy that authenticates users and passes their name in a header."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
 
-#: Session key of the name with which the proxy began the session.
+#: Session key of the name for which the proxy started the session.
 SESSION_NAME = "remote_user"
 
 
@@ -27,10 +27,10 @@ def _key(header: str) -> str:
 
 
 class StripRemoteUserMiddleware(MiddlewareMixin):
-    """Drop the headers of requests that do not come from a proxy in `REMOTE_USER_PROXIES`.
+    """Remove the headers from requests that do not come from a proxy in `REMOTE_USER_PROXIES`.
 
-    Place it before any middleware that rewrites `REMOTE_ADDR`. Requests over a Unix socket have no
-    address and are trusted: the permissions of the socket decide who can connect.
+    Must come before any middleware that rewrites `REMOTE_ADDR`. Requests over a Unix socket have no
+    address and are trusted: the permissions of the socket control access.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -51,8 +51,9 @@ def _is_proxy(address: str) -> bool:
 
 
 class RemoteUserMiddleware(MiddlewareMixin):
-    """Log in the user named by the proxy, and log out its session once it names no one or
-    another user.
+    """Log in the user named by the proxy.
+
+    The session ends as soon as the proxy names another user or none.
     """
 
     def process_view(
@@ -61,7 +62,8 @@ class RemoteUserMiddleware(MiddlewareMixin):
         name = request.META.get(_key(settings.REMOTE_USER_HEADER), "").strip()
         if not getattr(view, "login_required", True):
             if hasattr(view, "cls") and settings.SESSION_COOKIE_NAME in request.COOKIES:
-                self._end_for_another(request, name)  # the API takes sessions, too
+                # The API accepts sessions too.
+                self._end_for_another(request, name)
             return None
         if request.session.get(SESSION_NAME, "") == name:
             return None
@@ -69,7 +71,7 @@ class RemoteUserMiddleware(MiddlewareMixin):
         return self._log_in(request, name) if name else None
 
     def _end_for_another(self, request: HttpRequest, name: str) -> None:
-        """End a session that the proxy began for another user than it names now."""
+        """End a session that the proxy started for another user than it names now."""
         begun_for = request.session.get(SESSION_NAME, "")
         if begun_for and begun_for != name:
             auth.logout(request)

@@ -15,7 +15,7 @@ from apps.core.web.errors import show_errors
 
 
 class ViewForm(forms.Form):
-    """Name and sharing of a view, and the list with its query."""
+    """The name and sharing of a view, and the list with its query."""
 
     path = forms.CharField(max_length=100, validators=[domain.is_list_path])
     name = forms.CharField(max_length=60)
@@ -29,14 +29,12 @@ class ViewForm(forms.Form):
         self.fields["experiment"].queryset = domain.shareable(user)  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
-        """Return the query in one order of its parameters,
-        so that equal views have equal queries.
-        """
+        """Return the query with sorted parameters, so that equal views have equal queries."""
         return domain.kept_query(self.cleaned_data["query"])
 
 
 def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
-    """Return what `accounts/_saved_views.html` shows on the list that is requested."""
+    """Return the context of `accounts/_saved_views.html` for the requested list."""
     shown = domain.normal_query(request.META.get("QUERY_STRING", ""))
     views = list(domain.views_for(request.user).filter(path=request.path))
     current = next((view for view in views if view.query == shown), None)
@@ -61,7 +59,7 @@ def save_view(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Rename or share a view of the user, or delete it (`do=delete`)."""
+    """Rename, share or delete (`do=delete`) a view of the user."""
     view = get_object_or_404(SavedView, pk=pk, owner=request.user)
     if request.POST.get("do") == "delete":
         view.delete()

@@ -1,4 +1,4 @@
-"""Authentication of API calls by token: `Authorization: Bearer TOKEN`, or `Token TOKEN`."""
+"""Authenticate API calls with a token: `Authorization: Bearer TOKEN` or `Token TOKEN`."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ _SCHEMES = {b"bearer": "Bearer", b"token": "Token"}
 
 
 class TokenAuthentication(KnoxAuthentication):
-    """Knox's tokens, with the scope of each."""
+    """Authenticates with Knox's tokens and checks their scope."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """Return user and token; None without one.
+        """Return user and token; None without a token.
 
         Raises `AuthenticationFailed` and `PermissionDenied`.
         """
@@ -32,6 +32,6 @@ class TokenAuthentication(KnoxAuthentication):
         return credentials
 
     def authenticate_header(self, request: Request) -> Any:
-        """Return the scheme of the call if it is one of ours, else that of the answer 401."""
+        """Return the scheme of the call if it is supported, else the scheme for a 401 response."""
         parts = get_authorization_header(request).lower().split()
         return _SCHEMES.get(parts[0], "Bearer") if parts else "Bearer"

@@ -16,11 +16,11 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 
 
-# The next two load what single sign-on needs only where it is used: cryptography takes a tenth of a
-# second.
+# The next two views import single sign-on on demand: cryptography takes a tenth of a second to
+# load.
 @login_not_required
 def start_openid(request: HttpRequest) -> HttpResponseBase:
-    """Send the browser to the provider of single sign-on."""
+    """Redirect the browser to the provider of single sign-on."""
     from apps.accounts.web.openid import StartView
 
     answer: HttpResponseBase = StartView.as_view()(request)
@@ -29,7 +29,7 @@ def start_openid(request: HttpRequest) -> HttpResponseBase:
 
 @login_not_required
 def finish_openid(request: HttpRequest) -> HttpResponseBase:
-    """Log in the user who comes back from the provider."""
+    """Log in the user whom the provider redirects back."""
     from apps.accounts.web.openid import CallbackView
 
     answer: HttpResponseBase = CallbackView.as_view()(request)
