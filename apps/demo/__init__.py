@@ -1,3 +1,4 @@
-"""The simulated cluster, and the people, requests and services of the demo;
-installed only with `DEMO=true`.
+"""The simulated cluster, and the people, requests and services of the demo.
+
+It is installed only with `DEMO=true`.
 """

@@ -1,3 +1,1 @@
-"""What the demo's portal holds beside the simulated cluster,
-made by the services of the apps alone.
-"""
+"""The demo's data besides the simulated cluster, created only through domain functions."""

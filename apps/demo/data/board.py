@@ -1,6 +1,4 @@
-"""The status board of the demo, from `board.yaml`: services, monitoring source,
-maintenance windows, announcements.
-"""
+"""The demo's status board from `board.yaml`: services, source, windows, announcements."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,9 +27,7 @@ _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 @transaction.atomic
 def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at: datetime) -> None:
-    """Create what is missing of the board, monitored since `since`,
-    and a token for the monitoring source.
-    """
+    """Create missing parts of the board, monitored since `since`, and a token for the source."""
     source = _load_source(token_file, since, at)
     services: dict[str, Service] = {}
     for row in _DATA["services"]:
@@ -43,14 +39,12 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
             "monitored_since": since,
         }
         services[row["slug"]] = ensure_service(**(row | values), by="demo", at=at)
-    if (
-        source.last_seen_at is None
-    ):  # it was heard all through the history that the simulated cluster begins with
+    if source.last_seen_at is None:
+        # Heartbeats cover the whole history of the simulated cluster.
         silence = source.heartbeat_timeout_seconds
         source.heartbeat_timeout_seconds = int((at - since).total_seconds())
-        record_heartbeat(
-            source=source, heartbeat=True, at=since
-        )  # in one go: a heartbeat per timeout took seconds
+        # A single long heartbeat: one per timeout would take seconds.
+        record_heartbeat(source=source, heartbeat=True, at=since)
         source.heartbeat_timeout_seconds = silence
         record_heartbeat(source=source, heartbeat=True, at=at)
         rebuild_services_of(source=source, since=since)

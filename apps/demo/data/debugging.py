@@ -1,4 +1,4 @@
-"""Debug profiles of the demo, from `debugging.yaml`."""
+"""The demo's debug profiles from `debugging.yaml`."""
 
 from collections.abc import Mapping
 from pathlib import Path

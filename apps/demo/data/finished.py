@@ -1,6 +1,4 @@
-"""Jobs of the demo's requests that the portal submitted before the simulated cluster's own
-history begins.
-"""
+"""Jobs that the portal submitted for the demo's requests before the simulation's history starts."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -22,15 +20,13 @@ from apps.submission.domain.submissions import publish_event
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
-#: Below the IDs that the simulated cluster gives.
+#: Lower than the IDs that the simulated cluster assigns.
 _FIRST_ID = 1_000
 _SPREAD = timedelta(hours=6)
 
 
 def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime) -> Submission:
-    """Store all jobs of a stage as one array that the cluster accepted, as dispatch does;
-    return it.
-    """
+    """Store and return a submission of all jobs of a stage, accepted by the cluster as an array."""
     stage = request.stages.get(name=name)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
@@ -56,9 +52,7 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
 
 
 def complete_stage(*, request: Request, name: str, at: datetime) -> None:
-    """Store one completed job for each submitted one of a stage;
-    the last of them ended a minute ago.
-    """
+    """Store a completed job for each submitted job of a stage; the last one ended a minute ago."""
     sent = Submission.objects.select_related("cluster", "request__experiment").get(
         request=request, stage_name=name
     )
@@ -73,7 +67,7 @@ def complete_stage(*, request: Request, name: str, at: datetime) -> None:
 
 
 def _records(sent: Submission, end: datetime) -> Iterator[JobRecord]:
-    """Yield a record for each job of an array, all ended in the last hours before `end`."""
+    """Yield a record for each job of an array, all ended in the hours before `end`."""
     account = sent.request.experiment.key.lower()
     array = int(sent.spool_id)
     begin = sent.sent_at or sent.created_at

@@ -1,6 +1,4 @@
-"""Two months before the simulated cluster's own history begins: the outages, and the jobs,
-a day at a time.
-"""
+"""Two months of outages and jobs before the history of the simulated cluster starts."""
 
 import json
 from collections.abc import Iterator
@@ -30,13 +28,14 @@ DAYS = 60
 _SEED = 1
 _FIRST_RATE, _LAST_RATE = 150, 500  # jobs a day
 _IDS_PER_HOUR = 100
-#: Private jobs: the requests of the campaigns are younger.
+#: Only private jobs: the requests of the other campaigns are younger.
 _CAMPAIGNS = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
 
 
 def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
-    """Return the outages of the days before `until` that fail jobs of the history,
-    those that were over by then.
+    """Return the outages of the `days` before `until` that were over by then.
+
+    Jobs of the history fail because of them.
     """
     end = int(until.timestamp())
     outages = Trouble(_SEED, end).outages(end - days * DAY, end)
@@ -48,10 +47,10 @@ def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
 
 
 def store_outages(*, until: datetime, days: int = DAYS) -> int:
-    """Have the board know the outages of the days before `until`, and that it was watched then;
-    return how many.
+    """Report the outages of the `days` before `until` to the board; return their number.
 
-    As its source would have told them; those that are known already change nothing.
+    They are reported as the source would have done, and the source counts as alive in that time.
+    Repeating the call changes nothing.
     """
     source = MonitoringSource.objects.get(slug=SOURCE)
     since = until - timedelta(days=days)
@@ -72,12 +71,13 @@ def store_outages(*, until: datetime, days: int = DAYS) -> int:
 def store_history(
     *, cluster: Cluster, directory: Path, until: datetime, at: datetime, days: int = DAYS
 ) -> Iterator[int]:
-    """Store the jobs of each day before `until` that has none yet, newest day first;
-    yield how many after each day.
+    """Store the jobs of each day before `until` that has none, newest day first.
 
-    Failed jobs have a log, in `directory`, that the portal reads as any other.
+    Yields the number of jobs after each day. Failed jobs have a log in `directory`, which the
+    portal reads like any other.
     """
     last_hour = int(until.timestamp()) // HOUR
+    # IDs are lower than those of the simulated cluster.
     workload = Workload(
         seed=_SEED,
         trouble=Trouble(_SEED, int(until.timestamp())),
@@ -86,7 +86,7 @@ def store_history(
         ),
         campaigns=lambda _: _CAMPAIGNS,
         ids_per_hour=_IDS_PER_HOUR,
-        first_hour=last_hour,  # IDs are lower than those of the simulated cluster
+        first_hour=last_hour,
     )
     mine = Job.objects.filter(
         cluster=cluster, raw_id__lt=FIRST_ID, raw_id__gte=FIRST_ID - 24 * days * _IDS_PER_HOUR

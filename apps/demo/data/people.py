@@ -1,4 +1,4 @@
-"""Experiments and people of the demo, read from `people.yaml`."""
+"""The demo's experiments and people from `people.yaml`."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,13 +13,13 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.production.models import ApprovalGroup, ApprovalRule
 
-#: Public: `manage.py demo` runs only where the setting DEMO allows it.
+#: Public: `manage.py demo` runs only if the setting DEMO allows it.
 PASSWORD = "demo"  # noqa: S105
 
 
 @dataclass(frozen=True)
 class Person:
-    """A user with one role; without an experiment, for all of them."""
+    """A user with one role, for one experiment or for all."""
 
     username: str
     first_name: str
@@ -42,11 +42,12 @@ LOGINS = _PEOPLE.validate_python(_DATA["logins"])
 
 
 def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
-    """Create missing experiments and people; return them by key and by name."""
+    """Create missing experiments and people; return them by key and by username."""
     experiments = {}
     for key, name in EXPERIMENTS.items():
         experiments[key] = ensure_experiment(key=key, name=name, by="demo", at=at)
-    password_hash = make_password(PASSWORD)  # once: it is slow on purpose
+    # Hash it once, because hashing is slow by design.
+    password_hash = make_password(PASSWORD)
     users = {}
     for person in LOGINS + _PEOPLE.validate_python(_DATA["others"]):
         user = ensure_user(
@@ -76,7 +77,7 @@ def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
 
 
 def _require_signature(experiment: Experiment, name: str, members: list[User]) -> None:
-    """Have requests of an experiment signed by an approver and by a group of these members."""
+    """Require an experiment's requests to be signed by an approver and by a group of members."""
     approvers, _ = ApprovalGroup.objects.get_or_create(
         name="Offline Production Group", role=Role.APPROVER
     )

@@ -1,6 +1,4 @@
-"""Data quality of the demo: reports and posts (see `quality.yaml`), runs of the checks,
-and waivers.
-"""
+"""The demo's data quality: output reports (see `quality.yaml`), runs of the checks, and waivers."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -22,9 +20,7 @@ _FAULTY = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def report_all_output(*, request: Request, by: User, at: datetime, reason: str) -> None:
-    """Report everything requested as produced, run the checks,
-    and waive what they cannot evaluate.
-    """
+    """Report all requested output as produced, run the checks, and waive unknown results."""
     for stage in _stages(request):
         _report(stage, by, at - timedelta(minutes=30))
     for result in _run(request, at - timedelta(minutes=20)):
@@ -32,7 +28,7 @@ def report_all_output(*, request: Request, by: User, at: datetime, reason: str) 
 
 
 def report_faulty_output(*, request: Request, users: Mapping[str, User], at: datetime) -> None:
-    """Report output of which some is good and some is not, and waive one part of it."""
+    """Report partly faulty output, and waive one of its results."""
     first, second = _stages(request)
     by = users["nova-second"]
     soon = at + timedelta(minutes=5)
@@ -79,7 +75,7 @@ def _report(stage: Stage, by: User, at: datetime, **changes: int) -> None:
 
 
 def _run(request: Request, at: datetime) -> list[QualityResult]:
-    """Run the checks, and return the results that block."""
+    """Run the checks and return the results that block the request."""
     runs.ask_for_run(request=request, by=PORTAL, at=at)
     runs.run_checks(request=request, at=at)
     return data_quality_of(request).open

@@ -1,6 +1,4 @@
-"""Creates the demo's requests and their history from `requests.yaml`,
-through the domain of production.
-"""
+"""The demo's requests and their history from `requests.yaml`, created through domain functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,8 +31,8 @@ from apps.submission.domain.assignment import assign_request
 class Step:
     """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
 
-    With `assign`, the portal submits the request from then on; `submits` and `completes` are stages
-    whose jobs are submitted or have all ended.
+    With `assign`, the portal submits the request's jobs from then on. `submits` names a stage whose
+    jobs are submitted, `completes` a stage whose jobs have all ended.
     """
 
     hours_ago: float
@@ -53,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """A request from its draft on.
+    """A request and its history, starting with the draft.
 
     `campaigns` is the `request` of the campaigns that run for it.
     """
@@ -79,8 +77,9 @@ _STORIES = TypeAdapter(tuple[Story, ...]).validate_python(_DATA["stories"])
 def load_requests(
     *, experiments: dict[str, Experiment], users: dict[str, User], cluster: Cluster, at: datetime
 ) -> tuple[Campaign, ...]:
-    """Create the requests, once, with every action in the order of time;
-    return the campaigns that run for them.
+    """Create the requests, once, with all their actions in order of time.
+
+    Return the campaigns that run for them.
     """
     requests: dict[str, Request] = {}
     for story in _STORIES:

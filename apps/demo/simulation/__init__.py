@@ -1,4 +1,4 @@
-"""The simulated cluster of the demo: jobs, outages and failing hosts from a seed.
+"""The simulated cluster of the demo: jobs, outages and failing hosts, generated from a seed.
 
-Knows nothing of Django.
+It does not depend on Django.
 """

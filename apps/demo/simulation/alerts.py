@@ -1,5 +1,6 @@
-"""Reports planted outages to the portal as Alertmanager does: version 4 payloads, in order,
-until they are accepted.
+"""Report planted outages to the portal as Alertmanager does.
+
+Version 4 payloads are sent in order and retried until they are accepted.
 """
 
 import json
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 60
 REPEAT_SECONDS = 15 * 60
-_NOTICE_SECONDS = 30  # from the start or end of an outage to the message
+# The delay between the start or end of an outage and its message.
+_NOTICE_SECONDS = 30
 _LONGEST_BACKOFF_SECONDS = 30
 _REASONS = {
     "heartbeat": "first notification",
@@ -34,8 +36,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Notification:
-    """A message due at `due`: an outage that starts, continues or ends; without an outage,
-    the heartbeat.
+    """A message to send at `due`: an outage starts, continues or ends, or a heartbeat.
+
+    A heartbeat has no outage.
     """
 
     due: int
@@ -44,8 +47,9 @@ class Notification:
 
 
 def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
-    """Yield the messages due in (since, until], in order:
-    of heartbeats and of repeats only the newest.
+    """Yield the messages due in (since, until], in order.
+
+    Of heartbeats and of repeats, only the newest one is included.
     """
     sent: list[Notification] = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
@@ -128,8 +132,9 @@ def _time(moment: int) -> str:
 
 
 class AlertSender(threading.Thread):
-    """A thread that posts notifications; the file `cursor` holds the time of the last one
-    accepted.
+    """A thread that posts notifications.
+
+    The file `cursor` has the time of the last accepted notification.
     """
 
     def __init__(
@@ -145,7 +150,7 @@ class AlertSender(threading.Thread):
         self._wait = 1.0
 
     def run(self) -> None:
-        """Send what is due every second until stopped."""
+        """Send due messages every second until stopped."""
         while not self.stopped.wait(self._wait):
             now = datetime.now(UTC).timestamp()
             if self.send_due(now):
@@ -154,8 +159,9 @@ class AlertSender(threading.Thread):
                 self._wait = min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
 
     def send_due(self, now: float) -> bool:
-        """Send what is due up to `now`, in order; stop and return False at the first that is not
-        accepted.
+        """Send the messages due up to `now`, in order.
+
+        Stops at the first message that is not accepted, and returns False.
         """
         waiting = list(notifications(self.trouble, self.done, now))
         for notification, following in zip_longest(waiting, waiting[1:]):

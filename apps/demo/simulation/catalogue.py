@@ -1,6 +1,4 @@
-"""The dataset catalogue of the demo, in the format of the portal's built-in one;
-some of its datasets grow.
-"""
+"""The demo's dataset catalogue in the format of the built-in catalogue; some datasets grow."""
 
 import json
 from pathlib import Path
@@ -12,7 +10,7 @@ from apps.demo.simulation.world import DAY, HOUR, replace_file
 
 #: How far back the files of a growing dataset go when the catalogue is first written.
 _HOURS_BEFORE = 12
-#: Older files leave the catalogue, so that it stays small in a demo that runs for years.
+#: Older files are removed, so that the catalogue of a long-running demo stays small.
 _LONGEST_DAYS = 30
 _HOURS_PER_RUN = 3
 _FILE_BYTES = 4_000_000_000
@@ -22,9 +20,9 @@ _DATASETS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".ya
 
 
 def write_catalogue(path: Path, now: float) -> None:
-    """Write the catalogue as it is at `now`, in seconds of the epoch.
+    """Write the catalogue as of `now`, in seconds since the epoch.
 
-    Files listed before stay, for a month.
+    Files that were listed before are kept for a month.
     """
     content = json.loads(path.read_text()) if path.exists() else {}
     since = content.get("since", int(now) - _HOURS_BEFORE * HOUR)
@@ -36,7 +34,7 @@ def write_catalogue(path: Path, now: float) -> None:
 
 
 def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:
-    """Return a dataset with the files that the detector has closed between two moments."""
+    """Return a dataset with the files written between two moments."""
     name = dataset["name"]
     seconds = HOUR // dataset["files_per_hour"]
     first = since // seconds + 1

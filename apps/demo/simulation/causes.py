@@ -1,6 +1,4 @@
-"""Why a simulated job ends as it does: each cause with its end in accounting,
-its log and the correct verdict.
-"""
+"""Causes of the end of a simulated job, with its end in accounting, log and correct verdict."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +11,7 @@ from apps.clusters.schedulers.base import JobState
 
 
 class Kind(StrEnum):
-    """What was planted."""
+    """The kind of a planted cause."""
 
     NONE = "none"
     OUTAGE = "outage"
@@ -33,9 +31,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How jobs of a kind end in accounting, the correct verdict,
-    and the last lines of the log as a template.
-    """
+    """How jobs of a kind end in accounting, the correct verdict, and a template of the log."""
 
     state: JobState
     exit_code: int = 0
@@ -47,17 +43,16 @@ class End:
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 ENDS = TypeAdapter(dict[Kind, End]).validate_python(_DATA["ends"])
-#: Templates of the last lines by service and phase; `payload` stands for the experiment's own
-#: program.
+#: Templates of the last lines by service and phase; `payload` stands for the experiment's program.
 SERVICE_LOGS: dict[str, dict[str, str]] = _DATA["services"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What ended an attempt: its kind, what is to blame (a service, a host, a release),
-    and in which phase.
+    """The cause of the end of an attempt: its kind, what is to blame, and the phase.
 
-    `outage` is when the service was out, in seconds since the epoch.
+    To blame is a service, a host or a release. `outage` has start and end in seconds since the
+    epoch.
     """
 
     kind: Kind
@@ -67,7 +62,7 @@ class Cause:
 
     @property
     def end(self) -> End:
-        """Return how accounting shows it."""
+        """The end as accounting shows it."""
         return ENDS[self.kind]
 
 

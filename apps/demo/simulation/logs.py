@@ -1,6 +1,4 @@
-"""The log of a simulated attempt: header, phases with events and reports,
-and the end that its cause leaves there.
-"""
+"""Generate the log of a simulated attempt: header, phases with events, and the end."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,13 +14,14 @@ from apps.demo.simulation.causes import SERVICE_LOGS, Kind
 from apps.demo.simulation.workload import Attempt, Submission
 from apps.demo.simulation.world import Campaign, cpu_of
 
-_LONG_LOG = 0.004  # share of the logs that run to thousands of lines
+# Share of the logs with thousands of lines.
+_LONG_LOG = 0.004
 _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 @dataclass(frozen=True)
 class _Computed:
-    """A value of a template that depends on a number in brackets."""
+    """A template value that depends on a number in brackets."""
 
     of: Callable[[int], object]
 
@@ -117,9 +116,7 @@ def _payload(
 def _events(
     total: int, modules: list[str], random: Random, began: int, ends: int, failed: bool
 ) -> Iterator[str]:
-    """One line for each of some records; the times in them run from the start of the phase to
-    its end.
-    """
+    """Yield a line for each of some records, with times spread over the phase."""
     if failed:
         count = random.randrange(40, 90)
     else:

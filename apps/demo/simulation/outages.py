@@ -1,5 +1,6 @@
-"""Planted outages of services and hosts that fail every job:
-a function of seed and origin alone.
+"""Planted outages of services, and hosts that fail every job.
+
+They depend only on seed and origin.
 """
 
 from collections.abc import Iterator
@@ -8,18 +9,18 @@ from functools import lru_cache
 
 from apps.demo.simulation.world import HOSTS, NODES, OUTAGES, RACKS, SAMWEB, random_of
 
-WINDOW_SECONDS = 8 * 3600  # one outage in each
+# There is one outage in each window.
+WINDOW_SECONDS = 8 * 3600
 MAX_OUTAGE_SECONDS = 3 * 3600
-BAD_HOST_SECONDS = 12 * 3600  # one failing host in each
+# There is one failing host in each window of this length.
+BAD_HOST_SECONDS = 12 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A service out from `started` to `ended`, in seconds since the epoch.
+    """An outage of a service from `started` to `ended`, in seconds since the epoch.
 
-    `rack` is set for lost worker nodes.
-
-    A minor one slows the service down and fails no job.
+    `rack` is set for lost worker nodes. A minor outage slows the service down but fails no job.
     """
 
     service: str
@@ -30,7 +31,7 @@ class Outage:
 
     @property
     def summary(self) -> str:
-        """Return the summary of its alert."""
+        """The summary of its alert."""
         if self.minor:
             return f"{self.service} is slow"
         summary = OUTAGES[self.service].summary
@@ -41,7 +42,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class BadHost:
-    """A host that fails every job within a minute, and so draws more of them."""
+    """A host that fails every job within a minute, and therefore attracts more jobs."""
 
     host: str
     started: int
@@ -50,17 +51,17 @@ class BadHost:
 
 @dataclass(frozen=True)
 class Trouble:
-    """All planted trouble of a simulation whose first start was at `origin`.
+    """All planted trouble of a simulation that was first started at `origin`.
 
-    One outage is planted right at the origin, and a loss of nodes half a day before, so that a
-    fresh demo shows both.
+    One outage is planted at the origin and a loss of nodes half a day before, so that a new demo
+    shows both.
     """
 
     seed: int
     origin: int
 
     def outages(self, since: float, until: float) -> Iterator[Outage]:
-        """Yield the outages that touch [since, until), in the order of their starts."""
+        """Yield the outages that overlap [since, until), ordered by start."""
         first = int((since - self.origin - MAX_OUTAGE_SECONDS) // WINDOW_SECONDS)
         for window in range(first, int((until - self.origin) // WINDOW_SECONDS) + 2):
             for outage in _outages_of(self.seed, self.origin, window):
@@ -68,7 +69,7 @@ class Trouble:
                     yield outage
 
     def outage_at(self, service: str, moment: float) -> Outage | None:
-        """Return the outage that fails jobs which need `service` at that moment."""
+        """Return the outage that fails jobs needing `service` at that moment."""
         for outage in self.outages(moment, moment + 1):
             if outage.service == service and not outage.minor:
                 return outage
@@ -120,6 +121,7 @@ def _bad_host_of(seed: int, origin: int, window: int) -> BadHost:
     random = random_of(seed, "hosts", window)
     start = origin + window * BAD_HOST_SECONDS + random.randrange(BAD_HOST_SECONDS - 3 * 3600)
     length = random.randrange(3600, 3 * 3600)
-    if window == -1:  # a fresh demo has just seen one
+    # A new demo has just had a failing host.
+    if window == -1:
         start = origin - length
     return BadHost(random.choice(HOSTS), start, start + length)

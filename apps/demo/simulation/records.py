@@ -1,4 +1,4 @@
-"""The accounting record and the truth about an attempt."""
+"""The accounting record of an attempt, and the truth about it."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The script and the environment of a simulated submission,
-in the bytes in which Slurm spools them.
-"""
+"""Generate the script and environment of a simulated submission as Slurm spools them."""
 
 import struct
 from pathlib import Path
@@ -36,11 +34,11 @@ def script_of(submission: Submission, output: Path) -> bytes:
 
 
 def variables_of(submission: Submission, random: Random) -> list[str]:
-    """Return the environment of the submission, each `NAME=value`; without a request,
-    none of the portal's names.
+    """Return the environment of the submission, one `NAME=value` per item.
 
-    Jobs of requests have their token in a file, so that they can run again from the archive; the
-    others have it in the environment, where it is masked.
+    Without a request it has none of the portal's variables. Jobs of requests have their token in a
+    file, so that they can run again from the archive. Other jobs have it in the environment, where
+    it is masked.
     """
     number = sum(map(ord, submission.campaign.user))
     values = submission.campaign.values | {
@@ -60,8 +58,9 @@ def variables_of(submission: Submission, random: Random) -> list[str]:
 
 
 def spooled_environment(variables: list[str]) -> list[bytes]:
-    """Return the chunks in which slurmctld writes the environment: the count,
-    then each variable with its NUL.
+    """Return the chunks in which slurmctld writes the environment.
+
+    The count is followed by each variable with its NUL.
     """
     return [
         struct.pack("=I", len(variables)),

@@ -1,7 +1,7 @@
-"""Jobs submitted by the portal to the simulated cluster: their attempts after holds,
-releases and cancellations.
+"""Jobs that the portal submitted to the simulated cluster.
 
-Everything follows from the seed and the accounting store, so that a restart resumes it.
+Their attempts depend on holds, releases and cancellations. Everything follows from the seed and the
+accounting store, so that a restart resumes it.
 """
 
 import heapq
@@ -32,7 +32,7 @@ _ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 
 @dataclass(frozen=True)
 class Sent:
-    """One submitted job or array with its planned attempts; `held` tasks wait without an end."""
+    """A submitted job or array with its planned attempts; `held` tasks wait without an end."""
 
     submission: Submission
     script: str = field(repr=False)
@@ -44,7 +44,7 @@ class Sent:
 class SentJobs:
     """The submitted jobs in the store.
 
-    `read` returns new ones; `note` belongs in the transaction of the same step.
+    Call `note` in the transaction of the step that used the result of `read`.
     """
 
     def __init__(
@@ -55,15 +55,16 @@ class SentJobs:
         self._noted: list[tuple[str, tuple[float, int]]] = []
 
     def taken(self) -> Iterator[Sent]:
-        """Yield the jobs that earlier runs have accepted."""
+        """Yield the jobs accepted in earlier runs."""
         for row in self.store.execute(
             f"{_ROWS} WHERE taken IS NOT NULL ORDER BY spool_id"
         ).fetchall():
             yield self._sent(row, None)
 
     def read(self, moment: float) -> list[Sent]:
-        """Return the jobs submitted, held, released or cancelled since the last step,
-        which ended at `moment`.
+        """Return the jobs submitted, held, released or cancelled since the last step.
+
+        The current step ends at `moment`.
         """
         new = self.store.execute("SELECT spool_id FROM sent WHERE taken IS NULL").fetchall()
         told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
@@ -83,7 +84,7 @@ class SentJobs:
         return jobs
 
     def note(self) -> None:
-        """Store when the jobs that `read` returned were accepted."""
+        """Store when the jobs returned by `read` were accepted."""
         for statement, values in self._noted:
             self.store.execute(statement, values)
         self._noted = []
@@ -95,8 +96,9 @@ class SentJobs:
         self.store.execute("DELETE FROM sent WHERE submitted < ?", (before,))
 
     def _sent(self, row: tuple[int, float, str, float | None], now: float | None) -> Sent:
-        """Plan the attempts of a job in the store; it and its new commands count as of `now`,
-        or are left out.
+        """Plan the attempts of a job in the store.
+
+        New jobs and commands are applied as of `now`. If `now` is None, new commands are ignored.
         """
         spool_id, submitted, job, taken = row
         values = json.loads(job)
@@ -143,8 +145,9 @@ class SentJobs:
 def _planned(
     planned: list[list[Attempt]], commands: Iterable[tuple[float, str]], most: int
 ) -> tuple[list[Attempt], int]:
-    """Apply the commands to the planned attempts of all tasks; return them,
-    and how many tasks are held.
+    """Apply the commands to the planned attempts of all tasks.
+
+    Return the attempts and the number of held tasks.
     """
     tasks = _at_once(planned, most)
     since: float | None = None
@@ -174,9 +177,7 @@ def _planned(
 
 
 def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
-    """Run at most `most` tasks at a time: one that is ready earlier waits for the end of
-    another.
-    """
+    """Delay tasks so that at most `most` run at a time."""
     if not most or most >= len(tasks):
         return tasks
     free = [0] * most
@@ -196,7 +197,7 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
 
 
 def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
-    """Start attempts that had not started before the hold after the release, in their order."""
+    """Move attempts that had not started before the hold after the release, in order."""
     started = []
     shift = 0
     for attempt in attempts:
@@ -216,7 +217,7 @@ def _later(attempt: Attempt, seconds: int) -> Attempt:
 
 
 def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float) -> list[Attempt]:
-    """Keep attempts that had ended, and end the one that was running or waiting."""
+    """Keep attempts that had ended, and end the one that was running or queued."""
     kept: list[Attempt] = []
     for attempt in attempts:
         waits = held_since is not None and (attempt.started or attempt.ended) > held_since
@@ -271,7 +272,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
 
 
 def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
-    """Return the environment of the submission: its own variables, and those that sbatch adds."""
+    """Return the environment of the submission: its own variables and those added by sbatch."""
     usual = {
         "USER": campaign.user,
         "HOME": f"/home/{campaign.user}",

@@ -1,8 +1,7 @@
-"""Brings the simulated cluster up to a moment: spool entries, logs,
-accounting records and the truth about failures.
+"""Advance the simulated cluster to a moment.
 
-Everything kept between two runs is in the accounting store, committed together with the records it
-belongs to.
+Writes spool entries, logs, accounting records and the truth about failures. All state between two
+runs is in the accounting store, committed together with the records it belongs to.
 """
 
 import heapq
@@ -34,10 +33,10 @@ from apps.demo.simulation.spool import SpoolWriter
 from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
 
-_LATE_SECONDS = (
-    1.0  # an entry written later than this after its submission carries its time with it
-)
-_STEP_SECONDS = HOUR  # how much of the past one step simulates
+# An entry written later than this after its submission gets the time of the submission.
+_LATE_SECONDS = 1.0
+# How much of the past one step simulates.
+_STEP_SECONDS = HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Config:
 class Simulator:
     """A simulated cluster on disk.
 
-    `advance(now)` does all that is due; `next_due()` says when more is.
+    `advance(now)` does everything that is due; `next_due()` returns when the next event is due.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Simulator:
         for sent in self.sent.taken():
             self._line_up(sent)
         if self.truth.exists() and self.truth.stat().st_size > self.state["truth_bytes"]:
-            # Lines of a step that was killed before its commit: it is done again.
+            # Drop the lines of a step that was killed before its commit; the step is repeated.
             os.truncate(self.truth, self.state["truth_bytes"])
 
     def close(self) -> None:
@@ -105,11 +104,11 @@ class Simulator:
 
     @property
     def origin(self) -> int:
-        """Return when the simulation was first started, in seconds of the epoch."""
+        """The first start of the simulation, in seconds since the epoch."""
         return int(self.state["origin"])
 
     def advance(self, now: float) -> Iterator[float]:
-        """Do everything due up to `now`, an hour at a time; each yield follows a commit."""
+        """Do everything due up to `now`, an hour at a time; every yield follows a commit."""
         while self.done < now:
             moment = min(now, self.done + _STEP_SECONDS)
             self._step(moment, now)
@@ -136,7 +135,7 @@ class Simulator:
             self._periods.append((period["first_hour"], in_period))
 
     def finished(self) -> int:
-        """Return how many attempts accounting holds."""
+        """Return the number of attempts in accounting."""
         return int(self.store.execute("SELECT count(*) FROM attempt").fetchone()[0])
 
     def next_due(self) -> float:
@@ -146,7 +145,7 @@ class Simulator:
         )
 
     def prune(self, now: float) -> None:
-        """Remove spool entries past MinJobAge, and records and logs older than `keep_days`."""
+        """Remove spool entries after MinJobAge, and records and logs older than `keep_days`."""
         purged = []
         for row in self.store.execute("SELECT spool_id FROM spooled WHERE purge <= ?", (now,)):
             purged.append(row[0])
@@ -165,7 +164,7 @@ class Simulator:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def _step(self, moment: float, now: float) -> None:
-        """Do everything due in (done, moment], in order of time, and commit it."""
+        """Do everything due in (done, moment], ordered by time, and commit it."""
         records: list[JobRecord] = []
         truths: list[str] = []
         spooled: dict[int, float] = {}
@@ -190,7 +189,7 @@ class Simulator:
         self._commit(moment, records, truths, spooled)
 
     def _submit(self, submission: Submission, now: float) -> dict[int, float]:
-        """Spool a submission and schedule its ends, unless an earlier run did."""
+        """Spool a submission and schedule its ends, unless an earlier run did so."""
         first, last_skipped = self.state["skipped"]
         if first < submission.submitted <= last_skipped:
             return {}
@@ -212,8 +211,9 @@ class Simulator:
         return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds}
 
     def _take(self, sent: Sent, now: float) -> dict[int, float]:
-        """Spool a job submitted by the portal, and schedule its ends; again after a hold,
-        release or cancellation.
+        """Spool a job submitted by the portal and schedule its ends.
+
+        Called again after a hold, release or cancellation.
         """
         submission = sent.submission
         self._line_up(sent)
@@ -230,7 +230,7 @@ class Simulator:
         }
 
     def _line_up(self, sent: Sent) -> None:
-        """Schedule the ends of a submitted job, in place of those scheduled before."""
+        """Schedule the ends of a submitted job, replacing those scheduled before."""
         spool_id = sent.submission.spool_id
         self._ends = [end for end in self._ends if end[3].spool_id != spool_id]
         attempts = [attempt for attempt in sent.submission.attempts if attempt.ended > self.done]
@@ -246,7 +246,8 @@ class Simulator:
         if attempt.started is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             random = random_of(self.state["seed"], "log", attempt.raw_id, attempt.number)
-            with log.open("w", encoding="utf-8") as file:  # a requeued job overwrites its output
+            # A requeued job overwrites its output.
+            with log.open("w", encoding="utf-8") as file:
                 file.writelines(log_of(submission, attempt, random))
         return record_of(submission, attempt, log)
 
@@ -314,9 +315,9 @@ class Simulator:
             )
 
     def _state(self, now: float) -> dict[str, Any]:
-        """Read the state, created at the first start.
+        """Return the state, creating it at the first start.
 
-        Of a longer gap, only as much is simulated.
+        After a long pause, only its last part is simulated.
         """
         state = {}
         for name, value in self.store.execute("SELECT name, value FROM state"):
@@ -339,7 +340,8 @@ class Simulator:
             with self._transaction():
                 for name, value in state.items():
                     self._put(name, value)
-        state.setdefault("done", state["first_hour"] * HOUR - 1)  # stored by the first step
+        # The first step stores this.
+        state.setdefault("done", state["first_hour"] * HOUR - 1)
         oldest = now - max((self.config.days + 1) * DAY, LONGEST_SECONDS)
         if state["done"] < oldest:
             state["skipped"] = [state["done"], oldest]
@@ -351,8 +353,9 @@ class Simulator:
         return next(campaigns for first, campaigns in reversed(self._periods) if first <= hour)
 
     def _rate(self, hour: int) -> float:
-        """Return how many jobs a day there are: from the first hour to the origin they grow
-        `speed` times as many.
+        """Return the number of jobs per day in an hour.
+
+        From the first hour to the origin it grows by the factor `speed`.
         """
         first = self.state["first_hour"]
         origin = self.state["origin"] // HOUR

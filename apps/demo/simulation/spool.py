@@ -1,4 +1,4 @@
-"""Writes and purges spool entries as slurmctld does; entries of the past are put in place whole."""
+"""Write and purge spool entries as slurmctld does; entries of the past appear complete."""
 
 import os
 import shutil
@@ -20,20 +20,17 @@ class SpoolWriter:
         return self.root / f"hash.{job_id % 10}" / f"job.{job_id}"
 
     def write(self, job_id: int, environment: list[bytes], script: bytes) -> None:
-        """Write an entry in place, in slurmctld's order: one write a variable,
-        the script in one with its NUL.
-        """
+        """Write an entry in slurmctld's order: variables one by one, then the script with its NUL."""
         path = self.path_of(job_id)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        shutil.rmtree(path, ignore_errors=True)  # left half-written by a kill
+        # A killed process may have left half of it.
+        shutil.rmtree(path, ignore_errors=True)
         _write_entry(path, environment, script)
 
     def backfill(
         self, job_id: int, environment: list[bytes], script: bytes, submitted: float
     ) -> None:
-        """Put an entry in place that was submitted in the past: with its times,
-        and whole from the first look.
-        """
+        """Add a complete entry that was submitted in the past, with its times."""
         path = self.path_of(job_id)
         staged = self.root / _STAGING / f"job.{job_id}"
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +43,7 @@ class SpoolWriter:
         staged.rename(path)
 
     def purge(self, job_id: int) -> None:
-        """Remove an entry, its files first, as slurmctld does."""
+        """Remove an entry, files first, as slurmctld does."""
         path = self.path_of(job_id)
         for name in ("environment", "script"):
             (path / name).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The jobs of the simulated cluster, hour by hour: who submits what, where it runs, how it ends.
+"""The jobs of the simulated cluster: who submits what, where it runs, how it ends.
 
-An hour is a function of the seed and its number alone, so that a restart can resume it.
+An hour depends only on the seed and its number, so that a restart can resume it.
 """
 
 import itertools
@@ -22,18 +22,23 @@ from apps.demo.simulation.world import (
     random_of,
 )
 
-LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
+# The longest time from submission to end.
+LONGEST_SECONDS = 24 * HOUR
 FIRST_ID = 8_400_000
-_GIVES_UP = 0.3  # share of the jobs whose retries do not outlast an outage
-_DRAWN = 0.12  # share of all jobs that a failing host draws: it is free again at once
-_QUICK_END = 40  # seconds a failing host lets a job live
+# Share of the jobs whose retries do not outlast an outage.
+_GIVES_UP = 0.3
+# Share of all jobs that a failing host attracts, because it is free again at once.
+_DRAWN = 0.12
+# Seconds after which a failing host ends a job.
+_QUICK_END = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job.
 
-    Times are whole seconds of the epoch; `started` is None for a job that never ran.
+    Times are whole seconds since the epoch; `started` is None for a job that never ran. `marks` has
+    the start of each phase that was reached.
     """
 
     raw_id: int
@@ -43,7 +48,7 @@ class Attempt:
     ended: int
     host: str
     cause: Cause
-    marks: tuple[int, ...]  # when each phase that was reached began
+    marks: tuple[int, ...]
     cpu_share: float
     memory_share: float
     phases: tuple[Phase, ...]
@@ -56,9 +61,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One sbatch: a script with one environment, and the attempts of its job or of each task of
-    its array.
-    """
+    """One sbatch: a script with an environment, and the attempts of its job or tasks."""
 
     spool_id: int
     submitted: int
@@ -72,7 +75,7 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """How jobs run among planted trouble: `pace` times as fast as usual; `calm` jobs never fail."""
+    """How jobs run: `pace` times as fast as usual; `calm` jobs never fail."""
 
     seed: int
     trouble: Trouble
@@ -82,7 +85,7 @@ class Runs:
     def attempts(
         self, random: Random, raw_id: int, job_id: str, queued: int, campaign: Campaign
     ) -> Iterator[Attempt]:
-        """Yield a job's attempts: a second one only after its node was lost."""
+        """Yield a job's attempts; another one follows only if a node was lost."""
         for number in (1, 2, 3):
             attempt = self._attempt(random, raw_id, job_id, number, queued, campaign)
             yield attempt
@@ -121,8 +124,9 @@ class Runs:
         )
 
     def _place(self, random: Random, queued: int) -> tuple[int, str]:
-        """Choose when and where a job starts: not on lost nodes,
-        and often on a host that fails everything at once.
+        """Choose when and where a job starts.
+
+        Lost nodes are avoided; a host that fails everything is chosen often.
         """
         bad = self.trouble.bad_host_at(queued)
         host = random.choice(HOSTS)
@@ -138,9 +142,7 @@ class Runs:
     def _run(
         self, random: Random, campaign: Campaign, host: str, started: int, phases: tuple[Phase, ...]
     ) -> tuple[Cause, list[int], int]:
-        """Walk through the phases until one fails; return the cause, when each phase began,
-        and the end.
-        """
+        """Run the phases until one fails; return the cause, the starts, and the end."""
         if self.calm:
             *times, end = itertools.accumulate((phase.seconds for phase in phases), initial=started)
             return DONE, times, end
@@ -168,11 +170,12 @@ class Runs:
     def _phase(
         self, random: Random, campaign: Campaign, index: int, phase: Phase, now: int, planned: Kind
     ) -> tuple[Cause, int]:
-        """Return what a phase does: `DONE` or the cause of its failure, and how long it takes."""
+        """Return the result of a phase, `DONE` or the cause of its failure, and its duration."""
         for service in phase.needs:
             outage = self.trouble.outage_at(service, now)
             if outage is not None and random.random() < _GIVES_UP:
-                wait = random.randrange(150, 420)  # the retries before it gives up
+                # The retries before it gives up.
+                wait = random.randrange(150, 420)
                 return Cause(Kind.OUTAGE, service, index, (outage.started, outage.ended)), wait
         if planned is Kind.TRANSIENT and index == len(STAGES[campaign.kind]) - 1:
             return Cause(Kind.TRANSIENT, SAMWEB, index), 240
@@ -189,9 +192,7 @@ class Runs:
         return Cause(planned, blame, index), int(phase.seconds * random.uniform(0.1, 0.95)) + 1
 
     def _own_fault(self, random: Random, campaign: Campaign) -> Kind:
-        """Draw what would go wrong with a job of this campaign even if every service and host
-        worked.
-        """
+        """Draw what would go wrong with a job of this campaign on healthy services and hosts."""
         draw = random.random()
         flaws = {"memory": Kind.MEMORY, "crash": Kind.CRASH, "slow": Kind.TIME_LIMIT}
         if draw < campaign.flaw_rate:
@@ -216,8 +217,8 @@ class Runs:
 class Workload(Runs):
     """Submissions of a simulated cluster.
 
-    `rate` returns how many jobs a day are submitted in an hour (by the hour's number), `campaigns`
-    the active ones.
+    `rate` returns the number of jobs submitted per day in an hour, given by its number. `campaigns`
+    returns the active campaigns.
     """
 
     rate: Callable[[int], float]
@@ -226,14 +227,12 @@ class Workload(Runs):
     first_hour: int
 
     def submissions(self, since: float) -> Iterator[Submission]:
-        """Yield submissions from the hour of `since` on, in the order of submission,
-        without end.
-        """
+        """Yield submissions from the hour of `since` on, ordered by time, without end."""
         for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
             yield from self.hour(hour)
 
     def hour(self, hour: int) -> Iterator[Submission]:
-        """Yield the submissions of one hour, in the order of submission."""
+        """Yield the submissions of one hour, ordered by time."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
         jobs_left = min(
@@ -277,5 +276,5 @@ class Workload(Runs):
 
 
 def raw_id_of(spool_id: int, task: int, tasks: int) -> int:
-    """Return the number of a task: Slurm gives the last task of an array the array's own number."""
+    """Return the number of a task. In Slurm, the last task has the number of the array."""
     return spool_id if task == tasks - 1 else spool_id + task + 1

@@ -1,6 +1,4 @@
-"""What the simulated cluster is made of, read from `world.yaml`: stages, campaigns, hosts;
-and its randomness.
-"""
+"""The simulated cluster's stages, campaigns and hosts from `world.yaml`, and its randomness."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -20,7 +18,7 @@ NODES = "farm"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a job: its name, its usual length, and the services that it fails without."""
+    """A part of a job: its name, usual duration, and the services that it needs."""
 
     name: str
     seconds: int
@@ -31,7 +29,7 @@ class Phase:
 class Campaign:
     """A stream of similar jobs: one stage of a request, or the private jobs of a user.
 
-    `flaw` is what is wrong with its release: `memory`, `crash`, `slow` or nothing.
+    `flaw` is the flaw of its release: `memory`, `crash`, `slow` or nothing.
     """
 
     experiment: str
@@ -55,7 +53,7 @@ class Campaign:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return what the templates of scripts and logs name."""
+        """The values for the templates of scripts and logs."""
         names = {
             "experiment": self.experiment.lower(),
             "experiment_key": self.experiment,
@@ -109,12 +107,12 @@ def rack_of(host: str) -> int:
 
 
 def cpu_of(host: str) -> str:
-    """Return the processor model of a host; a rack has one model."""
+    """Return the CPU model of a host; a rack has one model."""
     return _WORLD.cpu_models[rack_of(host) % len(_WORLD.cpu_models)]
 
 
 def random_of(seed: int, *names: object) -> Random:
-    """Return the source of randomness of one thing: always the same for the same seed and names."""
+    """Return a random generator that is always the same for the same seed and names."""
     return Random("/".join(map(str, (seed, *names))))  # noqa: S311
 
 
@@ -129,7 +127,7 @@ def write_campaigns(path: Path, campaigns: tuple[Campaign, ...]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file; a reader sees the old one or the new one, never a part."""
+    """Write a file atomically: readers see either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(content)

@@ -1,4 +1,4 @@
-"""`manage.py demo`: load people, board and requests, and the campaigns of the simulated cluster."""
+"""`manage.py demo`: load people, board, requests, and the campaigns of the simulated cluster."""
 
 import os
 from argparse import ArgumentParser
@@ -29,7 +29,7 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
 
 HISTORY = timedelta(days=3)
-#: Requests of Mu2e start automatically; the others wait, so that there is a queue to look at.
+#: Requests of Mu2e start automatically; the others wait, so that the queue is not empty.
 SUBMISSION = {
     "partition": PARTITION,
     "experiments": ["MU2E"],
@@ -39,9 +39,9 @@ SUBMISSION = {
 
 
 class Command(BaseCommand):
-    """Idempotent: existing rows stay as they are."""
+    """Loads the demo. Idempotent: existing rows are kept."""
 
-    # they load every page, which takes longer than a demo that is there already
+    # The checks load every page, which takes longer than loading an existing demo.
     requires_system_checks = ()
     help = (
         "Load the demo's people, services and requests. Works only with DEMO=true: the passwords "
@@ -91,7 +91,7 @@ def cluster_name() -> str:
 
 
 def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
-    """Create what is missing of the demo; `history` is how far back there are jobs."""
+    """Create missing data of the demo; `history` is how far back there are jobs."""
     begin = at - timedelta(days=40)
     since = at - history - timedelta(hours=1)
     experiments, users = load_people(begin)
@@ -107,7 +107,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
 def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
     is_new = not Cluster.objects.filter(name=cluster_name()).exists()
-    # The simulation writes the logs of all its users as the account that runs the demo.
+    # The simulation writes the logs of all users with the account that runs the demo.
     options = {"dir": str(directory), LOG_OWNERS: str(os.getuid()), "owners": "yes"}
     cluster = ensure_cluster(
         name=cluster_name(), scheduler="simulated", options=options, by="demo", at=at
@@ -115,7 +115,8 @@ def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
     if is_new:
         Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
         cluster.refresh_from_db()
-    elif not options.keys() <= cluster.options.keys():  # made by an earlier version
+    # An earlier version created the cluster with fewer options.
+    elif not options.keys() <= cluster.options.keys():
         Cluster.objects.filter(pk=cluster.pk).update(options={**cluster.options, **options})
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)

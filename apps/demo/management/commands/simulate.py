@@ -1,4 +1,4 @@
-"""Runs the simulated cluster of the demo: `manage.py simulate --cluster NAME --spool DIR`."""
+"""`manage.py simulate --cluster NAME --spool DIR`: run the simulated cluster of the demo."""
 
 import signal
 import threading
@@ -16,14 +16,13 @@ from apps.demo.simulation.catalogue import write_catalogue
 from apps.demo.simulation.simulator import Config, Simulator
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, read_campaigns
 
-_LOOK_SECONDS = 60  # how often old files are removed and campaigns are read again
+# How often old files are removed and campaigns are read again.
+_LOOK_SECONDS = 60
 _LONGEST_SLEEP_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """Writes a spool in Slurm's format, job logs, accounting records,
-    and the truth about every failure.
-    """
+    """Writes a spool in Slurm's format, logs, accounting, and the truth about every failure."""
 
     help = (
         "Simulate a cluster: some days of history first, then live. A restart resumes where it "
@@ -136,7 +135,8 @@ def _live(simulator: Simulator, directory: Path, stopped: threading.Event) -> No
                 return
         if now - looked > _LOOK_SECONDS:
             looked = now
-            if campaigns.exists():  # it may change at any time
+            # The file may change at any time.
+            if campaigns.exists():
                 simulator.use(read_campaigns(campaigns), now)
             write_catalogue(directory / "datasets.json", now)
             simulator.prune(now)
