@@ -1,18 +1,18 @@
-"""The project: settings, Celery, root URLs. What the portal does lives in `apps`."""
+"""The Django project: settings, Celery, root URLs. The functions of the portal are in `apps`."""
 
 import gc
 
 _USUAL_THRESHOLDS = gc.get_threshold()
-# Almost all that is loaded at a start stays. With the usual threshold of 700 objects, looking
-# through it for garbage again and again takes a seventh of the start of each process.
+# Almost everything that is loaded at the start is kept. With the default threshold of 700 objects,
+# repeated garbage collections take a seventh of the start of every process.
 gc.set_threshold(50_000)
 
 
 def finish_start() -> None:
-    """Keep all that is loaded out of later collections of garbage,
-    which become as frequent as usual again.
+    """Exclude everything loaded so far from garbage collection, and restore its usual frequency.
 
-    Web server and workers call it before they fork: what no collection looks at stays shared.
+    Web servers and workers call this before they fork: memory that no collection visits stays
+    shared.
     """
     gc.collect()
     gc.freeze()

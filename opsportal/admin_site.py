@@ -1,6 +1,4 @@
-"""The back office: models grouped by what an admin does with them;
-records of the portal itself are apart.
-"""
+"""The admin site, with models grouped by task and internal records listed separately."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -13,7 +11,7 @@ from django.core import checks
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-#: Models by task, most used first. All others are internal records: nobody adds or changes them.
+#: Models by task, most used first. All others are internal records, which nobody adds or changes.
 TASKS = {
     "Experiments and people": (
         "accounts.Experiment",
@@ -65,10 +63,10 @@ TASKS = {
 
 
 class AdminConfig(apps.SimpleAdminConfig):
-    """The admin.
+    """The configuration of the admin.
 
-    Its pages are loaded by `opsportal.urls` and its checks: they import much that others do not
-    need.
+    The admin pages are loaded by `opsportal.urls` and by the checks, because they import many
+    modules that other processes do not need.
     """
 
     default_site = "opsportal.admin_site.PortalSite"
@@ -87,7 +85,7 @@ def check_admin(
 
 
 class PortalSite(AdminSite):
-    """Django's site with its index by task, and internal records below it."""
+    """Django's admin site, with an index by task and internal records below it."""
 
     site_title = site_header = "opsportal admin"
     index_template = "admin/tasks.html"
@@ -95,7 +93,7 @@ class PortalSite(AdminSite):
     def get_app_list(
         self, request: HttpRequest, app_label: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return the tasks, as if each were an app; or the one app whose own page is shown."""
+        """Return the tasks in place of apps; on the page of one app, return that app."""
         listed = super().get_app_list(request, app_label)
         return listed if app_label else self._by_task(listed)
 

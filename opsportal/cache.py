@@ -7,11 +7,12 @@ from django.core.cache.backends.redis import RedisCacheClient
 
 
 class RedisCache(redis.RedisCache):
-    """Retries once, immediately: no request waits for the pauses that the client would make."""
+    """Retries once, immediately, so that no request waits for the pauses of the client."""
 
     @cached_property
     def _cache(self) -> RedisCacheClient:
-        from redis.backoff import NoBackoff  # here, as many commands never use the cache
+        # Imported here, because many commands never use the cache.
+        from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         one_retry = Retry(NoBackoff(), 1)

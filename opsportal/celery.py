@@ -9,12 +9,12 @@ from celery import Celery
 from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
-# Django's checks load every page. They are for `manage.py check`, not for each start of a worker.
+# Django's checks load every page. They belong to `manage.py check`, not to the start of a worker.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 
 class App(Celery):
-    """Celery with the portal's own worker, which is loaded only where it runs."""
+    """Celery with the portal's own worker, which is imported only by workers."""
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802 -- Celery's name

@@ -1,22 +1,22 @@
-"""Settings for `manage.py` in a checkout where `make run` has set up a portal,
-so that no shell has to source them.
+"""Settings for `manage.py` in a checkout where `make run` has created a portal.
+
+With them, shells need not source the settings.
 """
 
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-#: Settings that change how a process runs, not which portal it works on.
+#: Settings that do not select a portal.
 _HARMLESS = {"DEBUG", "LOG_LEVEL", "TIME_ZONE"}
 
 
 def adopt_settings(root: Path, environment: MutableMapping[str, str]) -> None:
-    """Fill the environment from `VAR/env` below `root`,
-    where that exists and the environment configures no portal.
+    """Load `VAR/env` below `root` into the environment, unless the environment configures a portal.
 
-    One setting of a portal is enough to leave the environment alone: an incomplete one is an error
-    to report, and must not be completed with the demo's database. `VAR` is that of `make run`,
-    `var` unless given.
+    A single setting of a portal prevents this: an incomplete environment is an error to report, and
+    must not be completed with the demo's database. `VAR` is that of `make run`; the default is
+    `var`.
     """
     exports = root / (environment.get("VAR") or "var") / "env"
     if not os.access(exports, os.R_OK):

@@ -1,7 +1,7 @@
-"""The only reader of the environment: every variable with type, default and description.
+"""The only module that reads the environment: every variable with type, default and description.
 
-Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that holds the value.
-`.env.example` and `docs/settings.md` are written from this class by `python -m opsportal.env`.
+Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that contains the value.
+`python -m opsportal.env` generates `.env.example` and `docs/settings.md` from this class.
 """
 
 import json
@@ -26,16 +26,17 @@ from pydantic import (
     ValidationError,
 )
 
+
 from apps.core.domain.masked_names import MASKED_NAMES
 
-#: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
+#: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
 #: Required by every process of the portal.
 REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
 
 class BadEnvironment(Exception):
-    """Variables are missing or invalid; the message names each."""
+    """Variables are missing or invalid; the message lists all of them."""
 
 
 def _split(value: Any) -> Any:
@@ -50,7 +51,8 @@ def _scheme(*schemes: str) -> Any:
             raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
         try:
             urlsplit(value.get_secret_value()).port  # noqa: B018 - parsed on access
-        except ValueError:  # its message contains a part of the value
+        except ValueError:
+            # The message of the error contains a part of the value.
             raise ValueError(
                 "is not a URL: encode special characters in user and password, such as %40 for @"
             ) from None
@@ -60,7 +62,8 @@ def _scheme(*schemes: str) -> Any:
 
 
 def _address(value: str) -> str:
-    parts = urlsplit(value)  # raises ValueError
+    # Raises ValueError for an invalid URL.
+    parts = urlsplit(value)
     if (
         not parts.hostname
         or (parts.port or 0) < 0
@@ -89,8 +92,9 @@ def _regex(value: str) -> str:
 
 
 def _strong_key(value: SecretStr) -> SecretStr:
-    """Refuse what is short, a placeholder, or made by repetition,
-    which compresses to almost nothing.
+    """Reject a key that is short, a placeholder, or repetitive.
+
+    A repetitive key compresses to almost nothing.
     """
     key = value.get_secret_value()
     placeholder = re.match("django-insecure|change.?me", key, re.IGNORECASE)
@@ -104,7 +108,8 @@ def _mail_server(value: SecretStr) -> SecretStr:
     try:
         parts = urlsplit(value.get_secret_value())
         well = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # its message contains a part of the value
+    except ValueError:
+        # The message of the error contains a part of the value.
         well = False
     if not well or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
         raise ValueError(
@@ -122,18 +127,19 @@ def _mail_address(value: str) -> str:
 
 def _networks(value: list[str]) -> list[str]:
     for network in value:
-        ip_network(network)  # raises ValueError
+        # Raises ValueError for an invalid network.
+        ip_network(network)
     return value
 
 
 def _roles(value: Any) -> Any:
-    """Read `SSO_ROLES`: JSON, each group with its roles."""
+    """Parse `SSO_ROLES`: JSON that maps groups to roles."""
     if not isinstance(value, str):
         return value
     try:
         by_group = json.loads(value or "{}")
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from error
     for roles in by_group.values() if isinstance(by_group, dict) else ():
         for role in roles:
             if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(role)):
@@ -408,8 +414,8 @@ class Environment(BaseModel):
     )
     SSO_CREATE_USERS: bool = Field(
         default=True,
-        description="Make an account at the first login by single sign-on. Else an admin makes "
-        "it before.",
+        description="Create an account at the first login by single sign-on. Otherwise an admin has "
+        "to create it before.",
     )
     OIDC_ISSUER: str = Field(
         default="",
@@ -546,16 +552,16 @@ class Environment(BaseModel):
 
     @classmethod
     def read(cls) -> Self:
-        """Read the process's environment.
+        """Read the environment of this process.
 
-        Raises `BadEnvironment`, which names every bad variable at once.
+        Raises `BadEnvironment`, which lists all invalid variables at once.
         """
         bad: dict[str, str] = {}
         try:
             environment = cls.model_validate(_values(cls.model_fields))
         except ValidationError as error:
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
-        missing = [name for name in REQUIRED if not (name in bad or _given(name))]
+        missing = [name for name in REQUIRED if not (name in bad or _is_set(name))]
         if bad or missing:
             problems = [f"{name} is not set." for name in missing]
             problems += [f"{name}: {why}." for name, why in bad.items()]
@@ -564,8 +570,9 @@ class Environment(BaseModel):
 
 
 def _values(names: Iterable[str]) -> dict[str, str]:
-    """Return the text of each setting that the environment has, or the file that it names,
-    without the line end.
+    """Return the text of each setting from the environment or from the file that it names.
+
+    The line end of a file is removed.
     """
     values: dict[str, str] = {}
     for name in names:
@@ -582,7 +589,7 @@ def _values(names: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def _given(name: str) -> bool:
+def _is_set(name: str) -> bool:
     return name in os.environ or bool(os.environ.get(f"{name}_FILE"))
 
 

@@ -1,6 +1,6 @@
 """Heartbeats of beat and of the workers, each from a thread of its own process.
 
-They need the database alone: so the health page can tell a dead worker from a queue that is away.
+They need only the database, so the health page can tell a dead worker from an unavailable queue.
 """
 
 import logging
@@ -12,12 +12,14 @@ from celery.signals import beat_embedded_init, beat_init, worker_ready, worker_s
 logger = logging.getLogger(__name__)
 
 SECONDS = 10.0
-STOP_SECONDS = 10.0  # what a stopping process waits for its last beat to be written
+# How long a stopping process waits for its last heartbeat to be written.
+STOP_SECONDS = 10.0
 
 
 class Heart:
-    """Beats every `SECONDS` in a thread, from `start` until `stop`,
-    which also forgets the process.
+    """Beats every `SECONDS` in a thread, from `start` until `stop`.
+
+    Stopping also deletes the heartbeat of the process.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,10 +49,12 @@ class Heart:
 
         try:
             write()
-        except DatabaseError as error:  # it is away: the process goes on without it
+        except DatabaseError as error:
+            # The database is unavailable; the process continues without heartbeats.
             logger.debug("no heartbeat: %s", error)
         finally:
-            connection.close()  # processes that the pool forks do not inherit it
+            # Processes that the pool forks must not inherit the connection.
+            connection.close()
 
 
 _hearts: list[Heart] = []

@@ -19,7 +19,7 @@ BASE_DIR = Path(__file__).resolve().parents[1]
 try:
     ENV = Environment.read()
 except BadEnvironment as error:
-    sys.exit(f"The environment is not as it should be (docs/settings.md lists all):\n{error}")
+    sys.exit(f"The environment is not valid (docs/settings.md lists all settings):\n{error}")
 
 
 def _secret(value: SecretStr | None) -> str:
@@ -124,10 +124,10 @@ CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
 JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts:marks_of"}
 
-# Dimensions of the statistics that other apps know: `opsportal.job_facts`, by name and dotted path.
+# Dimensions of statistics that other apps add: `opsportal.job_facts`, by name and dotted path.
 JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts:facts_of"}
 
-# Words for values of the statistics: `opsportal.statistics_words`, by name and dotted path.
+# Texts for statistics values: `opsportal.statistics_words`, by name and dotted path.
 STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.exit_codes:words_of"}
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
@@ -149,7 +149,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     *(["apps.accounts.web.remote_user.RemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
     "apps.accounts.web.middleware.LoginMiddleware",
-    # After the login: it parses forms to find its token, which strangers need not have done.
+    # After the login check: CSRF parses forms to find its token, which is not done for strangers.
     "django.middleware.csrf.CsrfViewMiddleware",
     "apps.accounts.web.middleware.TimeZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -193,8 +193,9 @@ TEMPLATES = [
         },
     }
 ]
-#: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to
-#: them by these.
+#: The pages of jobs, services, incidents and requests use many apps and belong to `portal`. Apps
+#: below
+#: it link to them with these functions.
 ABSOLUTE_URL_OVERRIDES = {
     "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
     "statusboard.service": lambda service: reverse("portal:service", args=[service.slug]),
@@ -246,7 +247,8 @@ OIDC_RP_SCOPES = ENV.OIDC_SCOPES
 OIDC_RP_SIGN_ALGO = "RS256"
 OIDC_AUTHENTICATION_CALLBACK_URL = "accounts:openid-callback"
 OIDC_USE_PKCE = True
-OIDC_TIMEOUT = 10  # seconds that one call of the provider may take
+# Maximum seconds of one call to the provider.
+OIDC_TIMEOUT = 10
 OIDC_USERNAME_CLAIM = ENV.OIDC_USERNAME_CLAIM
 OIDC_GROUPS_CLAIM = ENV.OIDC_GROUPS_CLAIM
 OIDC_SESSION_HOURS = ENV.OIDC_SESSION_HOURS
@@ -254,7 +256,7 @@ REMOTE_USER_HEADER = ENV.REMOTE_USER_HEADER
 REMOTE_USER_GROUPS_HEADER = ENV.REMOTE_USER_GROUPS_HEADER
 REMOTE_USER_PROXIES = ENV.REMOTE_USER_PROXIES
 
-# Five wrong passwords for one account from one address shut that pair out for ten minutes.
+# Five wrong passwords for an account from one address lock that pair for ten minutes.
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=10)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
@@ -317,7 +319,8 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "apps.core.api.errors.handle_error",
 }
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105 - a model
-MIGRATION_MODULES = {"knox": None}  # its own model is replaced
+# Knox's own model is replaced.
+MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": timedelta(days=365), "TOKEN_LIMIT_PER_USER": 20, "AUTO_REFRESH": False}
 SPECTACULAR_SETTINGS = {
     "TITLE": "opsportal",
@@ -345,7 +348,7 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# A task is acknowledged when it is done, so that one of a killed worker is done again by another.
+# A task is acknowledged when it is done, so that another worker repeats the task of a killed one.
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1).replace(
     "?db=", "?virtual_host=", 1
 )
@@ -356,8 +359,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
     "socket_connect_timeout": 5,
-    # Without a broker a sender gives up at once instead of after 6 s: beat sends again what was not
-    # sent.
+    # Without a broker, sending fails at once instead of after 6 s; beat repeats what was not sent.
     "max_retries": 0,
 }
 CELERY_TASK_ACKS_LATE = True
@@ -365,8 +367,7 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_TIME_LIMIT = 600
 CELERY_TASK_SOFT_TIME_LIMIT = 540
-# Reading logs and writing to sinks take their time, so each has its own queue: nothing waits behind
-# them.
+# Reading logs and writing to sinks take long, so each has its own queue and delays nothing else.
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {
     "archive.archive_batches": {"queue": "archive"},
@@ -380,8 +381,8 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
-# What is done every so many seconds. One that waits longer than its next turn is dropped, not done
-# twice in a row.
+# Periods of the scheduled tasks in seconds. A message that waits longer than its period is dropped
+# rather than run twice in a row.
 _EVERY_SECONDS = {
     "core.beat_heart": 10,
     "core.deliver_waiting": 10,
@@ -455,10 +456,9 @@ LOGGING = {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
         "django.server": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
-        "axes": {"level": "ERROR"},  # failed logins are logged with name and address by `accounts`
-        "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
-        "urllib3.connection": {
-            "level": "ERROR"
-        },  # it warns of odd headers with the URL, which may be a secret
+        "axes": {"level": "ERROR"},  # Failed logins are logged with name and address by `accounts`.
+        "elastic_transport": {"level": "ERROR"},  # The sink itself reports errors.
+        # It logs warnings about odd headers with the URL, which may be a secret.
+        "urllib3.connection": {"level": "ERROR"},
     },
 }

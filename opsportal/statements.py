@@ -1,18 +1,20 @@
-"""A limit for the queries of web servers: what a page asks of the database ends,
-whatever its parameters.
+"""A time limit for the database queries of web servers.
+
+Every query of a page ends, whatever the parameters of the page.
 """
 
 from typing import Any
 
 from django.db.backends.signals import connection_created
 
-#: Longer than any page may take, and than a proxy waits for it.
+#: Longer than any page may take, and longer than a proxy waits for it.
 STATEMENT_SECONDS = 60
 
 
 def limit_statements() -> None:
-    """Let PostgreSQL cancel statements of this process after `STATEMENT_SECONDS`;
-    for web servers only.
+    """Make PostgreSQL cancel statements of this process after `STATEMENT_SECONDS`.
+
+    Only web servers call this.
     """
     connection_created.connect(_set_timeout, dispatch_uid="statement-timeout")
 

@@ -1,4 +1,4 @@
-"""All addresses of the portal."""
+"""The root URL configuration of the portal."""
 
 from django.contrib import admin
 from django.urls import include, path

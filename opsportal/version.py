@@ -1,4 +1,4 @@
-"""The version of the portal. It is written in `pyproject.toml`, and nowhere else."""
+"""The version of the portal. It is written only in `pyproject.toml`."""
 
 import tomllib
 from pathlib import Path

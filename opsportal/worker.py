@@ -9,14 +9,14 @@ from opsportal import finish_start
 
 
 class Worker(worker.Worker):
-    """Loads the tasks of all apps, and ends at once where it ends of an error.
+    """Loads the tasks of all apps, and exits at once after a fatal error.
 
-    Celery would wait for the tasks that run, nine minutes at most, and take no other: its service
-    manager starts it again much sooner. What was interrupted is done again.
+    Celery would wait up to nine minutes for running tasks and accept no others; the service manager
+    restarts the process much sooner. Interrupted tasks are repeated.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        # here, as beat sends tasks by their names and needs none of them
+        # Imported here, because beat sends tasks by name and needs none of them.
         self.app.autodiscover_tasks()
         super().__init__(*arguments, **options)
         finish_start()

@@ -16,5 +16,5 @@ application = get_wsgi_application()
 import_module("apps.portal.web.warm_up").load_ahead()
 import_module("apps.api.views").write_ahead()
 
-# Going through what is loaded again and again would stop some pages for a tenth of a second.
+# Otherwise repeated garbage collections would delay some pages by a tenth of a second.
 finish_start()

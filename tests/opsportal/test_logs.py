@@ -48,8 +48,8 @@ def test_one_short_line_for_each_outage(clock):
         kept += [logging.Formatter().format(each) for each in records if outage.filter(each)]
     assert len(kept) == 2
     assert kept[0] == (
-        "The queue (Redis) is away; more of this is not logged. consumer: Cannot connect to "
-        "redis://: gone."
+        "The queue (Redis) is unavailable; further errors are not logged. consumer: Cannot connect "
+        "to redis://: gone."
     )
 
 
