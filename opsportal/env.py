@@ -107,11 +107,11 @@ def _strong_key(value: SecretStr) -> SecretStr:
 def _mail_server(value: SecretStr) -> SecretStr:
     try:
         parts = urlsplit(value.get_secret_value())
-        well = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         # The message of the error contains a part of the value.
-        well = False
-    if not well or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
+        is_valid = False
+    if not is_valid or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
         raise ValueError(
             "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, "
             "@, / and : in it"
@@ -414,8 +414,8 @@ class Environment(BaseModel):
     )
     SSO_CREATE_USERS: bool = Field(
         default=True,
-        description="Create an account at the first login by single sign-on. Otherwise an admin has "
-        "to create it before.",
+        description="Create an account at the first login by single sign-on. Otherwise an admin "
+        "has to create it before.",
     )
     OIDC_ISSUER: str = Field(
         default="",

@@ -177,13 +177,18 @@ class LogPaths:
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
-    `job_id`: the ID that users see (`86_3`, `87+1`); `raw_id`: the scheduler's own number;
-    `spool_id`: the ID of the script in the spool, shared by all tasks of an array. `attempt` counts
-    from 1. `submitted_at`: the first submission, the same for all attempts, and equal to that of
-    the spool to the second. `stdout_path` and `stderr_path`: patterns expanded; empty if unknown.
-    `uid`: the user's ID on the cluster, if known. `site`: the computing centre where the job ran,
-    if a record can name another one than the cluster's. `cpu_model`: empty unless the record itself
-    has it. `files_*` and `bytes_*`: what the job transferred.
+    * `job_id`: the ID that users see (`86_3`, `87+1`).
+    * `raw_id`: the scheduler's own number.
+    * `spool_id`: the ID of the script in the spool, shared by all tasks of an array.
+    * `attempt`: counts from 1.
+    * `submitted_at`: the first submission, the same for all attempts. It equals that of the spool
+      to the second.
+    * `stdout_path`, `stderr_path`: with patterns expanded; empty if unknown.
+    * `uid`: the user's ID on the cluster, if known.
+    * `site`: the computing centre where the job ran, if a record can name another one than the
+      cluster's.
+    * `cpu_model`: empty unless the record itself has it.
+    * `files_*`, `bytes_*`: what the job transferred.
     """
 
     job_id: str

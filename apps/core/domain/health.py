@@ -137,17 +137,17 @@ def _captures(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
     return checks
 
 
-def _process(name: str, heard: datetime, at: datetime) -> Check:
-    age = _age(heard, at)
-    if at - heard < HEARTBEAT_LIMIT:
+def _process(name: str, beat_at: datetime, at: datetime) -> Check:
+    age = _age(beat_at, at)
+    if at - beat_at < HEARTBEAT_LIMIT:
         return Check(name, ok=True, detail=f"last heartbeat {age} s ago")
     return Check(
         name, ok=False, detail=f"dead, or cut off from the database: last heartbeat {age} s ago"
     )
 
 
-def _age(heard: datetime, at: datetime) -> int:
-    return max(0, int((at - heard).total_seconds()))
+def _age(beat_at: datetime, at: datetime) -> int:
+    return max(0, int((at - beat_at).total_seconds()))
 
 
 def beat_heart(*, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:

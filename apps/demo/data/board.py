@@ -52,7 +52,7 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
         hour = at.replace(minute=0, second=0, microsecond=0)
         for row in _DATA["windows"]:
             schedule_window(
-                services=_named(services, row),
+                services=_services_of(services, row),
                 title=row["title"],
                 text=row["text"],
                 starts_at=hour + timedelta(hours=row["starts"]),
@@ -65,14 +65,14 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
             post_announcement(
                 title=row["title"],
                 body=row["body"],
-                services=_named(services, row),
+                services=_services_of(services, row),
                 ends_at=at + timedelta(hours=row["ends"]) if "ends" in row else None,
                 by=users["approver"],
                 at=at - timedelta(hours=row["hours_ago"]),
             )
 
 
-def _named(services: dict[str, Service], row: dict[str, Any]) -> list[Service]:
+def _services_of(services: dict[str, Service], row: dict[str, Any]) -> list[Service]:
     return [services[slug] for slug in row.get("services", [])]
 
 

@@ -58,8 +58,10 @@ def store_outages(*, until: datetime, days: int = DAYS) -> int:
         return 0
     outages = planted_outages(until=until, days=days)
     for outage in outages:
-        told = payload(Notification(outage.ended, "resolved", outage), int(until.timestamp()))
-        message = Alertmanager().parse(json.dumps(told).encode())
+        notification = payload(
+            Notification(outage.ended, "resolved", outage), int(until.timestamp())
+        )
+        message = Alertmanager().parse(json.dumps(notification).encode())
         apply_message(source=source, message=message, at=datetime.fromtimestamp(outage.ended, UTC))
     with transaction.atomic():
         MonitoringSource.objects.filter(pk=source.pk).update(monitored_since=since)
@@ -88,14 +90,14 @@ def store_history(
         ids_per_hour=_IDS_PER_HOUR,
         first_hour=last_hour,
     )
-    mine = Job.objects.filter(
+    own_jobs = Job.objects.filter(
         cluster=cluster, raw_id__lt=FIRST_ID, raw_id__gte=FIRST_ID - 24 * days * _IDS_PER_HOUR
     )
     for day in range(days):
         hours = range(last_hour - 24 * (day + 1), last_hour - 24 * day)
         begin = datetime.fromtimestamp(hours.start * HOUR, UTC)
         end = datetime.fromtimestamp(hours.stop * HOUR, UTC)
-        if mine.filter(submitted_at__gte=begin, submitted_at__lt=end).exists():
+        if own_jobs.filter(submitted_at__gte=begin, submitted_at__lt=end).exists():
             continue
 
         records = []

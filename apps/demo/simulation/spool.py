@@ -20,7 +20,7 @@ class SpoolWriter:
         return self.root / f"hash.{job_id % 10}" / f"job.{job_id}"
 
     def write(self, job_id: int, environment: list[bytes], script: bytes) -> None:
-        """Write an entry in slurmctld's order: variables one by one, then the script with its NUL."""
+        """Write an entry in slurmctld's order: variables one by one, then script and NUL."""
         path = self.path_of(job_id)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         # A killed process may have left half of it.

@@ -174,11 +174,11 @@ class StatisticsView(ApiView):
         """Return jobs, failures, rate with interval, core-seconds and a measure by dimensions."""
         from apps.jobs.domain.statistics.explorer import Explorer
 
-        asked = read_question(request.query_params, at=timezone.now(), measure="failure_rate")
-        if asked.problems:
-            raise ValidationError({name: [problem] for name, problem in asked.problems.items()})
+        parsed = read_question(request.query_params, at=timezone.now(), measure="failure_rate")
+        if parsed.problems:
+            raise ValidationError({name: [problem] for name, problem in parsed.problems.items()})
 
-        question = asked.question
+        question = parsed.question
         answer = Explorer(request.user).answer(question, limit=MOST_ROWS)
         statistics = {
             "population": {

@@ -100,29 +100,29 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
     recheck = collection.rechecked_at is None or at - collection.rechecked_at >= RECHECK_EVERY
     start = collection.collected_until - (RECHECK_REACH if recheck else OVERLAP)
     new = changed = flagged = 0
-    mine = Collection.objects.filter(pk=collection.pk)
+    row = Collection.objects.filter(pk=collection.pk)
     try:
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
-            for chunk in chunks(_ask(scheduler, since, until)):
+            for chunk in chunks(_read_accounting(scheduler, since, until)):
                 more_new, more_changed, more_flagged = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
                 new += more_new
                 changed += more_changed
                 flagged += more_flagged
-            mine.filter(collected_until__lt=until).update(collected_until=until)
+            row.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
         if reason != collection.last_error:  # not every 15 s
             log.warning("cluster %s cannot be collected: %s", cluster.name, error)
-        mine.update(last_run_at=at, last_error=reason)
+        row.update(last_run_at=at, last_error=reason)
         return Collected(new, changed, flagged, problem=str(error))
-    mine.update(last_run_at=at, last_success_at=at, last_error="")
+    row.update(last_run_at=at, last_success_at=at, last_error="")
     caught_up = len(slices) <= SLICES_A_RUN
     if recheck and caught_up:
-        mine.update(rechecked_at=at)
+        row.update(rechecked_at=at)
     return Collected(new, changed, flagged, caught_up=caught_up)
 
 
@@ -161,7 +161,9 @@ def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, dateti
         since = end
 
 
-def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
+def _read_accounting(
+    scheduler: Scheduler, since: datetime, until: datetime
+) -> Iterator[JobRecord | Flagged]:
     try:
         yield from scheduler.finished_jobs(since=since, until=until)
     except SchedulerError:

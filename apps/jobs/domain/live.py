@@ -49,11 +49,11 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
 
     known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
     new = [row for key, row in groups.items() if key not in known]
-    gone = []
+    stale = []
     changed = []
     for key, row in known.items():
         if key not in groups:
-            gone.append(row.pk)
+            stale.append(row.pk)
             continue
         group = groups[key]
         if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):
@@ -61,11 +61,11 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
             row.oldest_submitted_at = group.oldest_submitted_at
             changed.append(row)
 
-    if gone:
-        LiveJobs.objects.filter(pk__in=gone).delete()
+    if stale:
+        LiveJobs.objects.filter(pk__in=stale).delete()
     LiveJobs.objects.bulk_create(new)
     LiveJobs.objects.bulk_update(changed, ["jobs", "oldest_submitted_at"], batch_size=500)
-    return len(gone) + len(new) + len(changed)
+    return len(stale) + len(new) + len(changed)
 
 
 def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:

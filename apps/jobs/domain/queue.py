@@ -80,10 +80,10 @@ def store_queue(
     QueueReading.objects.select_for_update().get(cluster=cluster)
 
     jobs = list(jobs)
-    named = _named(cluster, jobs, origins)
+    proven = _proven_origins(cluster, jobs, origins)
     counts: dict[tuple[int, str], QueueCount] = {}
     for current in jobs:
-        origin = named.get((current.spool_id, current.submitted_at))
+        origin = proven.get((current.spool_id, current.submitted_at))
         if origin is None:
             continue
         request, stage = origin
@@ -98,7 +98,7 @@ def store_queue(
         count.newest_submitted_at = max(count.newest_submitted_at, current.submitted_at)
 
     _replace_counts(cluster, counts)
-    store_live(cluster=cluster, jobs=jobs, named=named)
+    store_live(cluster=cluster, jobs=jobs, named=proven)
     record_work_start(requests={request for request, _ in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
 
@@ -118,7 +118,7 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
     QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
 
 
-def _named(
+def _proven_origins(
     cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
 ) -> dict[tuple[str, datetime], tuple[int, str]]:
     """Return the proven request and stage of each submission."""
@@ -177,8 +177,8 @@ class Waiting:
 
 def queue_known() -> tuple[datetime | None, list[str]]:
     """Return the time of the oldest reading, and the names of clusters without one."""
-    asked = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
-    read = dict(asked.values_list("name", "queue_reading__at"))
+    clusters = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
+    read = dict(clusters.values_list("name", "queue_reading__at"))
     return min(filter(None, read.values()), default=None), sorted(
         name for name, at in read.items() if at is None
     )

@@ -20,13 +20,13 @@ _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 #: Jobs submitted before production, and completed attempts that were followed by another. Both are
 #: few and indexed; LATERAL makes PostgreSQL use the indexes for each request.
 _LEFT_OUT = """
-WITH asked AS (
+WITH requests AS (
     SELECT * FROM unnest(
         %(keys)s::text[], %(experiments)s::bigint[],
         %(begins)s::timestamptz[], %(tested)s::timestamptz[]
-    ) AS asked(key, experiment, begins, tested)
+    ) AS requests(key, experiment, begins, tested)
 )
-SELECT asked.key, early.* FROM asked, LATERAL (
+SELECT requests.key, early.* FROM requests, LATERAL (
     SELECT stage, count(*) FILTER (WHERE state = %(completed)s), count(*) FILTER (
         WHERE state = %(completed)s AND NOT EXISTS (
             SELECT FROM jobs_job later
@@ -35,19 +35,20 @@ SELECT asked.key, early.* FROM asked, LATERAL (
         )
     ), count(*) FILTER (WHERE attempt = 1)
     FROM jobs_job job
-    WHERE request_key = asked.key AND request_key <> '' AND experiment_id = asked.experiment
-        AND submitted_at < coalesce(asked.tested, asked.begins)
-        AND (submitted_at < asked.begins OR ended_at <= asked.tested)
+    WHERE request_key = requests.key AND request_key <> '' AND experiment_id = requests.experiment
+        AND submitted_at < coalesce(requests.tested, requests.begins)
+        AND (submitted_at < requests.begins OR ended_at <= requests.tested)
     GROUP BY stage
 ) early
 UNION ALL
-SELECT asked.key, followed.* FROM asked, LATERAL (
+SELECT requests.key, followed.* FROM requests, LATERAL (
     SELECT job.stage, count(DISTINCT job.id), 0, 0
     FROM jobs_job later
     JOIN jobs_job job USING (cluster_id, job_id, submitted_at, request_key, experiment_id)
-    WHERE request_key = asked.key AND later.request_key <> '' AND experiment_id = asked.experiment
-        AND (asked.begins IS NULL
-            OR submitted_at >= asked.begins AND (job.ended_at > asked.tested) IS NOT FALSE)
+    WHERE request_key = requests.key AND later.request_key <> ''
+        AND experiment_id = requests.experiment
+        AND (requests.begins IS NULL
+            OR submitted_at >= requests.begins AND (job.ended_at > requests.tested) IS NOT FALSE)
         AND later.attempt > 1 AND later.attempt > job.attempt AND job.state = %(completed)s
     GROUP BY job.stage
 ) followed

@@ -23,7 +23,7 @@ _TEXT = 255
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedQuestion:
     """A question parsed from a URL; `period` is empty if both times are given."""
 
     question: Question
@@ -31,7 +31,9 @@ class Asked:
     problems: Mapping[str, str]
 
 
-def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours") -> Asked:
+def read_question(
+    values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours"
+) -> ParsedQuestion:
     """Parse a question; invalid parameters are reported in `problems` and replaced by defaults."""
     problems: dict[str, str] = {}
     measure_name = values.get("measure") or measure
@@ -58,7 +60,9 @@ def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_cor
     for key, texts in values.lists():
         shortened[key] = [text[:_TEXT] for text in texts]
     filters = read_filters(shortened, problems)
-    return Asked(Question(MEASURES[measure_name], by, since, until, filters), period, problems)
+    return ParsedQuestion(
+        Question(MEASURES[measure_name], by, since, until, filters), period, problems
+    )
 
 
 def _period(

@@ -64,10 +64,10 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
 
     if request.GET.get("filter") in DIMENSIONS:
         return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
-    asked = read_question(request.GET, at=timezone.now())
-    question = asked.question
+    parsed = read_question(request.GET, at=timezone.now())
+    question = parsed.question
     source = Explorer(request.user)
-    if request.GET.get("format") == "csv" and not asked.problems:
+    if request.GET.get("format") == "csv" and not parsed.problems:
         return _csv(source.answer(question, limit=EXPORTED))
     answer = source.answer(question, limit=_MATRIX_ROWS)
     if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]):
@@ -79,7 +79,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         is_shown = (measure, by) == (question.measure.name, question.by)
         presets.append((name, charts.address_of(measure, by, period=period), is_shown))
     context = {
-        "asked": asked,
+        "parsed": parsed,
         "question": question,
         "answer": answer,
         "rows": _rows(question, answer, top),
@@ -98,7 +98,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "presets": presets,
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
-    return render(request, "jobs/statistics.html", context, status=400 if asked.problems else 200)
+    return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
 
 
 def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         ),
         "page": page,
         "unlisted": unlisted_months(
-            since=_asked(jobs, "ended_from"), until=_asked(jobs, "ended_to")
+            since=_filter_value(jobs, "ended_from"), until=_filter_value(jobs, "ended_to")
         ),
         "collections": collections(),
         "sees_errors": is_opg(request.user),
@@ -85,7 +85,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "jobs/job_list.html", context)
 
 
-def _asked(jobs: JobFilter, name: str) -> datetime | None:
+def _filter_value(jobs: JobFilter, name: str) -> datetime | None:
     """Return the value of a filter if it is set and valid."""
     value: datetime | None = None
     if jobs.is_valid():
@@ -218,16 +218,16 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         )
         or 7
     )
-    asked = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
+    filters = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
     rows = phase_sums(
         request.user,
         since=hour_of(now - timedelta(days=days)),
-        request_key=asked["request"],
-        stage=asked["stage"],
+        request_key=filters["request"],
+        stage=filters["stage"],
     )
     context = {
-        "request_key": asked["request"],
-        "stage": asked["stage"],
+        "request_key": filters["request"],
+        "stage": filters["stage"],
         "days": days,
         "choices": _PERIODS,
         "rows": rows,
@@ -250,12 +250,12 @@ def flagged(request: AuthenticatedRequest) -> HttpResponse:
     """
     if not is_opg(request.user):
         raise PermissionDenied
-    asked = {name: request.GET.get(name, "")[:500] for name in ("cluster", "reason")}
+    filters = {name: request.GET.get(name, "")[:500] for name in ("cluster", "reason")}
     context = {
-        **asked,
+        **filters,
         "reasons": flagged_reasons(),
         "page": newest_first(
-            flagged_records(**asked), by="received_at", query=request.GET, size=20
+            flagged_records(**filters), by="received_at", query=request.GET, size=20
         ),
         "kept_days": KEPT.days,
         "tabs": _tabs(request, "flagged"),

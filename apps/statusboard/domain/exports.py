@@ -187,7 +187,7 @@ _Entry = tuple[str, str, str, datetime, datetime]
 
 def _entry_of_incident(row: Incident) -> _Entry:
     updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
-    told = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
+    posted = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
     if row.ended_at:
         ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."]
     else:
@@ -199,7 +199,7 @@ def _entry_of_incident(row: Incident) -> _Entry:
         f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: "
         f"{row.title}"
     )
-    return f"incident-{row.pk}", title, "\n".join([*told, *ended]), row.started_at, updated
+    return f"incident-{row.pk}", title, "\n".join([*posted, *ended]), row.started_at, updated
 
 
 def _entry_of_window(row: DowntimeWindow) -> _Entry:

@@ -32,7 +32,7 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
     for row in rows:
         entries.append(
             {
-                **_named(
+                **_object(
                     base,
                     RESOURCES,
                     row.service.slug,
@@ -76,7 +76,7 @@ def _recent(at: datetime) -> Iterable[Incident]:
     )
 
 
-def _named(
+def _object(
     base: str, kind: str, key: str, name: str, description: str, modified: datetime
 ) -> dict[str, Any]:
     return {
@@ -98,7 +98,7 @@ def _incident(row: Incident, base: str) -> dict[str, Any]:
             updates.append(note.text)
     text = "\n".join(updates)
     return {
-        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, text, phases[-1][0]),
+        **_object(base, INCIDENTS, f"incident-{row.pk}", row.title, text, phases[-1][0]),
         "status": row.state,
         "type": "unplanned",
         "resolution": "unresolved" if row.is_open else "completed",
@@ -119,7 +119,7 @@ def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
     else:
         resolution = "pending"
     return {
-        **_named(
+        **_object(
             base,
             INCIDENTS,
             f"window-{row.pk}",
@@ -156,7 +156,7 @@ def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
 def _events(row: Incident, base: str) -> Iterable[dict[str, Any]]:
     for number, (occurred_at, status) in enumerate(_phases(row), start=1):
         yield {
-            **_named(
+            **_object(
                 base, EVENTS, f"{row.pk}-{number}", f"{row.service.name} {status}", "", occurred_at
             ),
             "occurred_at": occurred_at.isoformat(),

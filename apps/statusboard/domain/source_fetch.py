@@ -51,10 +51,10 @@ def fetch(*, feed: str, url: str) -> bytes:
         ).encode()
     headers = _identification(login, password)
     ends = time.monotonic() + SECONDS
-    return b"\n".join(_ask(address, headers, question, ends) for address in addresses)
+    return b"\n".join(_fetch_one(address, headers, question, ends) for address in addresses)
 
 
-def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
+def _fetch_one(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
     """Return the body of one response that arrives before `ends`. Raises `PullFailed`."""
     seconds_left = ends - time.monotonic()
     limits = Limits(

@@ -213,11 +213,11 @@ def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datet
 
     Return the primary keys of their services.
     """
-    gone = DowntimeWindow.objects.filter(source=source, ends_at__gt=at, cancelled_at=None).exclude(
-        source_key__in=kept
-    )
+    missing = DowntimeWindow.objects.filter(
+        source=source, ends_at__gt=at, cancelled_at=None
+    ).exclude(source_key__in=kept)
     changed: set[int] = set()
-    for row in gone.prefetch_related("services"):
+    for row in missing.prefetch_related("services"):
         row.cancelled_at = at
         row.save(update_fields=["cancelled_at"])
         publish(

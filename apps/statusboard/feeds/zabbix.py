@@ -62,10 +62,10 @@ def _listed(body: bytes) -> Message:
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
             error = answer.get("error") if isinstance(answer, dict) else None
             if isinstance(error, dict):
-                said = error.get("data") or error.get("message")
+                reason = error.get("data") or error.get("message")
             else:
-                said = "no list"
-            raise UnreadablePayload(f"Zabbix answers {text_of(said)}")
+                reason = "no list"
+            raise UnreadablePayload(f"Zabbix answers {text_of(reason)}")
         results[str(answer.get("id"))] = answer["result"]
     if results.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
         raise UnreadablePayload("not the answers of Zabbix about problems and triggers")

@@ -19,11 +19,15 @@ MOST_BYTES = 1 << 28
 class HTCondor(CommandScheduler):
     """The jobs of one schedd.
 
-    Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its
-    PER_JOB_HISTORY_DIR). One of them is enough; with both, no job is counted twice. For `condor_q`:
-    `bin` (its directory), `conf` (CONDOR_CONFIG), `schedd` and `pool` (names; default: those of the
-    host), `timeout_seconds`. `cpu_model_attribute`: the machine attribute with the CPU model, if
-    job ads have it as `MachineAttr…0`.
+    Options:
+
+    * `history`: its HISTORY file, or the directory of that.
+    * `per_job_history`: its PER_JOB_HISTORY_DIR. One of both is enough; with both, no job is
+      counted twice.
+    * `bin`: the directory of `condor_q`; `conf`: its CONDOR_CONFIG; `timeout_seconds`.
+    * `schedd`, `pool`: names for `condor_q`; default: those of the host.
+    * `cpu_model_attribute`: the machine attribute with the CPU model, if job ads have it as
+      `MachineAttr…0`.
     """
 
     name = "htcondor"

@@ -31,11 +31,15 @@ SETTLING = timedelta(minutes=10)
 class Slurm(CommandScheduler):
     """One Slurm cluster.
 
-    Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands),
-    `timeout_seconds` of one command, `cluster_name` (Slurm's ClusterName if it differs from the
-    name in the portal), `cpu_models` (CPU models by node feature: `rome=AMD EPYC 7702, icelake=Xeon
-    Gold 6330`), `owner_command` (the command to submit as the owner of a job: `/usr/bin/sudo -n -u
-    {user} /opt/opsportal/bin/submit-as-owner`).
+    Options, all optional:
+
+    * `conf`: the path of slurm.conf.
+    * `bin`: the directory of the commands; `timeout_seconds`: the limit of one command.
+    * `cluster_name`: Slurm's ClusterName, if it differs from the name in the portal.
+    * `cpu_models`: CPU models by node feature, such as `rome=AMD EPYC 7702, icelake=Xeon Gold
+      6330`.
+    * `owner_command`: the command to submit as the owner of a job, such as
+      `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`.
     """
 
     name = "slurm"

@@ -38,12 +38,12 @@ def submit(commands: Commands, job: BatchJob) -> str:
         with tempfile.TemporaryFile() as script:
             script.write(job.script.encode())
             script.seek(0)
-            said = commands.submit(
+            output = commands.submit(
                 "sbatch", *options_of(job), script=script, variables=job.environment
             )
     except CommandFailed as error:
         raise _refused(error) from error
-    return _id_in(said)
+    return _id_in(output)
 
 
 def _refused(error: CommandFailed) -> SchedulerError:
@@ -52,10 +52,10 @@ def _refused(error: CommandFailed) -> SchedulerError:
     return SubmissionRefused(str(error))
 
 
-def _id_in(said: str) -> str:
-    spool_id = said.strip().partition(";")[0]
+def _id_in(output: str) -> str:
+    spool_id = output.strip().partition(";")[0]
     if not spool_id.isdigit():
-        raise SchedulerError(f"sbatch: answered {said[:200]!r}")
+        raise SchedulerError(f"sbatch: answered {output[:200]!r}")
     return spool_id
 
 

@@ -17,10 +17,14 @@ from apps.clusters.schedulers.torque.spool import TorqueSpool
 class Torque(CommandScheduler):
     """One Torque server.
 
-    Options: `accounting` (directory of its accounting files), `jobs` (its spool, for log paths),
-    `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this host). For
-    `qstat`: `bin` (its directory), `server` (a name; default: the default server),
-    `timeout_seconds`.
+    Options:
+
+    * `accounting`: the directory of its accounting files.
+    * `jobs`: its spool, for log paths.
+    * `time_zone`: that of the accounting files, such as `Europe/Brussels`; default: that of this
+      host.
+    * `bin`: the directory of `qstat`; `timeout_seconds`: the limit of one command.
+    * `server`: a name for `qstat`; default: the default server.
     """
 
     name = "torque"

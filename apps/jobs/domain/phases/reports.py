@@ -79,8 +79,10 @@ def store_phases(
     array = array_of(job_id)
     done = StoredPhases()
     ended = set()
-    mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
-    known = {(row.name, row.started_at): row for row in mine}
+    reported = JobPhase.objects.filter(
+        cluster=token.cluster, job_id=job_id, token_label=token.label
+    )
+    known = {(row.name, row.started_at): row for row in reported}
     room = (
         MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
     )

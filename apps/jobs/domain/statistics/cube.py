@@ -122,7 +122,7 @@ class Query:
 
     @cached_property
     def stored(self) -> frozenset[str]:
-        """The stored dimensions needed. The state is always needed, to tell failed jobs."""
+        """The stored dimensions needed. The state is always needed, to recognise failures."""
         alike = ALIKE if self.rates is not None else ()
         return frozenset({*self.by, *self.filters, *alike, "state"}) - OF_HOUR.keys() - {TIME}
 
