@@ -26,7 +26,6 @@ from pydantic import (
     ValidationError,
 )
 
-
 from apps.core.domain.masked_names import MASKED_NAMES
 
 #: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.

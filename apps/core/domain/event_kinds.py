@@ -47,9 +47,9 @@ def declare(*kinds: EventKind) -> None:
 
 
 def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:
-    """Notify these audiences and the watchers as `group`; keywords are exceptions.
+    """Notify these audiences and the watchers as `group`.
 
-    An example of a keyword is `approvers`.
+    Keywords override the group of one audience: `approvers=…`.
     """
     notifies = dict.fromkeys([*audiences, Audience.WATCHERS], group)
     for name, other in others.items():

@@ -34,7 +34,10 @@ def lock_for_this_transaction(name: str) -> None:
 
 
 def is_locked_for_this_transaction(name: str) -> bool:
-    """Try to take the lock of this name until this transaction ends; return the success."""
+    """Try to take the lock of this name; return whether that succeeded.
+
+    The lock is held until this transaction ends.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
         return bool(cursor.fetchone()[0])

@@ -137,7 +137,7 @@ class Masker:
     ) -> dict[int, bytes]:
         """Return other values by index, with named secrets in them masked.
 
-        An example is `--export` in a command line.
+        For example, a command line may have secrets in `--export`.
         """
         parts = {}
         for index, (_, value) in enumerate(variables):

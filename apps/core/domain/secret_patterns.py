@@ -270,7 +270,7 @@ def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
 def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
     """Return whether a value is a word in a sentence.
 
-    An example is `token: signature verification failed`.
+    For example in `token: signature verification failed`.
     """
     is_bare = line[begin - 1 : begin] not in (b'"', b"'", b"`")
     return (

@@ -16,7 +16,7 @@ _by_kind: dict[str, list[str]] = {}
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     """Register a function for events of these kinds under a stable name.
 
-    An example of a name is `diagnosis.queue_harvests`. `request.*` matches all kinds that begin
+    Names look like `diagnosis.queue_harvests`. `request.*` matches all kinds that begin
     with `request.`. The function is called again for the same event only if its transaction was
     rolled back.
     """

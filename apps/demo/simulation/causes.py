@@ -51,7 +51,7 @@ SERVICE_LOGS: dict[str, dict[str, str]] = _DATA["services"]
 class Cause:
     """The cause of the end of an attempt: its kind, what is to blame, and the phase.
 
-    To blame is a service, a host or a release. `outage` has start and end in seconds since the
+    `blame` is a service, a host or a release. `outage` has start and end in seconds since the
     epoch.
     """
 

@@ -28,8 +28,8 @@ _LISTED_WITHIN = timedelta(days=1)
 def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
     """Store the hosts that a cluster's scheduler lists; return their number.
 
-    Return None if the adapter cannot list hosts. Hosts that are no longer listed are kept with the
-    time of their last listing.
+    Return None if the adapter cannot list hosts or fails, which is logged. Hosts that are no longer
+    listed are kept with the time of their last listing.
     """
     try:
         scheduler = adapter_of(cluster)

@@ -22,7 +22,7 @@ class HTCondor(CommandScheduler):
     Options:
 
     * `history`: its HISTORY file, or the directory of that.
-    * `per_job_history`: its PER_JOB_HISTORY_DIR. One of both is enough; with both, no job is
+    * `per_job_history`: its PER_JOB_HISTORY_DIR. One of the two is enough; with both, no job is
       counted twice.
     * `bin`: the directory of `condor_q`; `conf`: its CONDOR_CONFIG; `timeout_seconds`.
     * `schedd`, `pool`: names for `condor_q`; default: those of the host.

@@ -9,7 +9,10 @@ from apps.core.domain.plugins import Registry
 
 
 class StatisticsWords(Protocol):
-    """A plugin that returns texts by dimension and value for values by dimension."""
+    """A plugin that explains values.
+
+    It takes values by dimension and returns texts by dimension and value.
+    """
 
     def __call__(self, values: Mapping[str, Collection[str]]) -> Mapping[tuple[str, str], str]: ...
 
