@@ -317,7 +317,7 @@ def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, cou
 def test_wrong_question_is_named_by_page_and_api(client, db, liaison, query):
     client.force_login(liaison)
     name = query[1:].partition("=")[0]
-    assert name in client.get(f"/statistics/{query}").context["asked"].problems
+    assert name in client.get(f"/statistics/{query}").context["parsed"].problems
     assert client.get(f"/api/v1/statistics/{query}").status_code == 400
 
 
