@@ -30,7 +30,7 @@ def test_builtin_and_third_party_load(registry):
 
 def test_repeated_name_keeps_the_builtin_and_is_reported(registry):
     assert registry.get("path") is Path
-    assert "repeats the name" in registry.problems["path"]
+    assert "has the same name" in registry.problems["path"]
 
 
 def test_broken_plugins_are_reported_and_the_others_work(registry):

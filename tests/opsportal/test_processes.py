@@ -101,14 +101,20 @@ def test_beat_has_a_heartbeat_and_logs_one_line_as_a_worker_does_while_redis_is_
         running(worker_log, *WORKER, "--hostname=default@w1", **away),
     ):
         wait_for(Heartbeat.objects.filter(name="beat").exists)
-        wait_for(lambda: "is away" in beat_log.read_text() and "is away" in worker_log.read_text())
+        wait_for(
+            lambda: (
+                "is unavailable" in beat_log.read_text()
+                and "is unavailable" in worker_log.read_text()
+            )
+        )
         time.sleep(
             8
         )  # tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds
     lines = beat_log.read_text().splitlines()
     assert len(lines) == 1
     assert re.match(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: The queue \(Redis\) is away;",
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: "
+        r"The queue \(Redis\) is unavailable;",
         lines[0],
     )
     assert (
