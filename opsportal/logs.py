@@ -11,8 +11,7 @@ _TRIES = (
     "consumer: Connection to broker lost",
 )
 #: Seconds without such a line after which the next line starts a new outage. Celery retries after
-#: 32
-#: seconds at most.
+#: 32 seconds at most.
 QUIET = 90.0
 
 

@@ -194,8 +194,7 @@ TEMPLATES = [
     }
 ]
 #: The pages of jobs, services, incidents and requests use many apps and belong to `portal`. Apps
-#: below
-#: it link to them with these functions.
+#: below it link to them with these functions.
 ABSOLUTE_URL_OVERRIDES = {
     "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
     "statusboard.service": lambda service: reverse("portal:service", args=[service.slug]),

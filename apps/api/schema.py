@@ -92,8 +92,7 @@ class AnyOfExtension(DjangoFilterExtension):
 
     priority = 1
     #: Detecting this would load GeoDjango and look for GDAL, which takes a tenth of a second at
-    #: every
-    #: start of the web server.
+    #: every start of the web server.
     _has_gis = False
 
     def resolve_filter_field(

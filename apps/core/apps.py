@@ -11,6 +11,5 @@ class CoreConfig(AppConfig):
 
         checks.register(check_schema, checks.Tags.database)
         # Subscribers and tasks import the whole domain, so they are loaded only by processes that
-        # publish
-        # events or enqueue tasks.
+        # publish events or enqueue tasks.
         autodiscover_modules("events")

@@ -136,8 +136,9 @@ class Spool(Protocol):
         """Return the job entry that a file event at `path` concerns, or None."""
 
     def is_index(self, path: Path) -> bool:
-        """Return whether a file event at `path` changes the list of jobs,
-        so that `scan` must run.
+        """Return whether a file event at `path` may change the list of jobs.
+
+        `scan` must then run again.
         """
 
     def identity(self, entry: SpoolEntry) -> Identity:

@@ -213,8 +213,7 @@ class Simulated:
                 return is_unread or first_id in current
 
             # The queue lists arrays, not tasks: a task has ended if accounting has its end and it
-            # was not
-            # requeued.
+            # was not requeued.
             query = "SELECT record FROM attempt WHERE raw_id IN (?, ?) ORDER BY attempt"
             rows = store.execute(query, (int(first_id), int(first_id) + task + 1)).fetchall()
         records = [json.loads(text) for (text,) in rows]

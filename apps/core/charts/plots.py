@@ -14,8 +14,7 @@ HEIGHT = 176
 _BAND = 15
 _AXIS = 28
 #: Limits of a logarithmic axis. It starts at 0.01 or above, because labels have two decimals, and
-#: has
-#: up to 7 grid lines.
+#: has up to 7 grid lines.
 _LEAST_POWER = -2
 _MOST_STEPS = 6
 
@@ -270,6 +269,7 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
         styles = "day" if tick.is_day else ""
         if tick not in on_phone:
             styles += " wide"
+        # A label at the end would be cut.
         mark = (
             per_cent(100 * tick.at / count),
             foot,
@@ -277,7 +277,7 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
             styles,
             4 if tick.is_day else 2,
             foot + 15,
-            tick.label if tick.at <= 0.95 * count else "",  # it would be cut
+            tick.label if tick.at <= 0.95 * count else "",
         )
         marks.append(mark)
     return format_html_join(

@@ -116,7 +116,8 @@ class Masker:
         fingerprints = {}
         for index in secret:
             fingerprints[variables[index][1]] = self.fingerprint(variables[index][1])
-        # Others may hold the same, as SLURM_EXPORT_ENV does; no value holds a NUL.
+        # Other variables may contain the same secrets, as SLURM_EXPORT_ENV does. No value contains
+        # a NUL.
         others = b"\0".join(
             b"" if index in secret else parts.get(index, value)
             for index, (_, value) in enumerate(variables)

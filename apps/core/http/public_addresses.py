@@ -9,8 +9,7 @@ differs between Python versions.
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 #: Special-purpose IPv4 networks, including those that routers may forward: no webhook has a reason
-#: to
-#: call them.
+#: to call them.
 _SPECIAL_4 = [
     IPv4Network(network)
     for network in (
@@ -37,9 +36,8 @@ _SPECIAL_4 = [
     )
 ]
 #: The only IPv6 space that IANA has assigned to global unicast. Everything else is special,
-#: reserved
-#: or multicast: ::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10, fec0::/10,
-#: ff00::/8.
+#: reserved or multicast: ::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10,
+#: fec0::/10, ff00::/8.
 _GLOBAL_6 = IPv6Network("2000::/3")
 _SPECIAL_6 = [
     IPv6Network(network)

@@ -57,8 +57,9 @@ SELECT requests.key, followed.* FROM requests, LATERAL (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Jobs of a stage that are not production: completed attempts, completed jobs,
-    finished jobs.
+    """Jobs of a stage that are not production.
+
+    `completed` are completed attempts, `tests` completed jobs, `ended` finished jobs.
     """
 
     completed: int = 0

@@ -67,8 +67,7 @@ class Job(models.Model):
     ended_at = models.DateTimeField()
     host = models.CharField(max_length=255, blank=True)
     # Triggers guard experiment and site: database constraints on them would take a seventh of the
-    # time
-    # of storing a job (ADR 31).
+    # time of storing a job (ADR 31).
     site = models.ForeignKey(
         Site,
         on_delete=models.PROTECT,

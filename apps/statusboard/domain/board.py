@@ -146,7 +146,7 @@ def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
     for component in below:
         if component.depth == depth + 1:
             states.append(component.state)
-    # A service with components that is not monitored itself is a group: it has no state of its own.
+    # A service with components that is not monitored itself is a group without a state of its own.
     is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [
         Row(
@@ -215,8 +215,7 @@ def strip(at: datetime, user: User) -> Strip:
     """
     advised = Announcement.objects.current(at).filter(do_not_submit=True)
     # Most pages need no filter by user: building that query takes 2 ms for a liaison, three times
-    # as
-    # long as the check.
+    # as long as the check.
     announcements = list(advised.visible_to(user)) if advised else []
     return Strip(disruptions(at), announcements)
 

@@ -90,8 +90,8 @@ def _object(
 
 def _incident(row: Incident, base: str) -> dict[str, Any]:
     phases = _phases(row)
-    # Its own text is what monitoring sent, such as names and addresses of hosts: only its updates
-    # are for everybody.
+    # The incident's own text comes from monitoring and may contain host names and addresses. Only
+    # the updates are public.
     updates = []
     for note in row.notes.all():
         if note.kind == NoteKind.UPDATE:

@@ -119,7 +119,8 @@ def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     before = source.covered_until
     left, source.covered_until = add_heartbeat(known, before, covered)
     gaps = set(left)
-    if source.covered_until == before:  # a late heartbeat of long ago does not end the current gap
+    # A late heartbeat from long ago does not end the current gap.
+    if source.covered_until == before:
         gaps |= {span for span in known if span.ended_at is None}
 
     stale = []

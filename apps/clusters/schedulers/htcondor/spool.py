@@ -65,8 +65,9 @@ class HTCondorSpool:
         return self._entry(int(match[1]))
 
     def is_index(self, path: Path) -> bool:
-        """Return whether `path` is the job queue log and its clusters changed since the
-        last scan.
+        """Return whether `path` is the job queue log and its clusters have changed.
+
+        Clusters are compared with those of the last scan.
         """
         if path.name != _LOG or path.parent != self.directory:
             return False

@@ -82,9 +82,7 @@ class Slurm(CommandScheduler):
         return log_paths(self._commands, record, script=script, environment=environment)
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
-        """Return the arguments from the sbatch command, joined by spaces:
-        accounting drops quotes.
-        """
+        """Return the arguments joined by spaces, because accounting drops the quotes."""
         return arguments_of_submission(submit_line, name=name)
 
     def submissions(self) -> Iterator[Submission]:

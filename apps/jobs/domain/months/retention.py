@@ -108,8 +108,9 @@ def drop_month(*, month: date, by: str, at: datetime) -> int:
 
 @transaction.atomic
 def _close(month: date, *, by: str, at: datetime) -> None:
-    """Close a month to new jobs and recounts, after checking its archive and that no hour
-    is dirty.
+    """Close a month to new jobs and recounts.
+
+    Checks first that its archive is unchanged and that no hour is dirty.
     """
     manifest = read_manifest(month)
     lock_months()

@@ -72,8 +72,7 @@ def store_phases(
     deleted. Raises `LimitReached` if the experiment's jobs have reported too many phases today.
     """
     # The quota is read before the first query and updated after the commit: a slow cache must not
-    # hold
-    # the token's lock.
+    # hold the token's lock.
     quota = _quota_of_the_day(token, at)
     _check_token(token, job_id)
     array = array_of(job_id)
@@ -142,8 +141,9 @@ def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
 
 
 def _check_token(token: PhaseToken, job_id: str) -> None:
-    """Raise `NotAllowed` if another array uses the token,
-    or its experiment or cluster was deleted.
+    """Raise `NotAllowed` if a token may not be used for this job.
+
+    Another array uses it, or its experiment or cluster was deleted.
     """
     if not Cluster.objects.filter(
         Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster

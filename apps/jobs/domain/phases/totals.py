@@ -85,8 +85,9 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
 
 
 def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
-    """Return the unsaved totals of phases in logs of jobs that ended in an hour and
-    reported none.
+    """Return the unsaved totals of phases in logs of jobs that ended in an hour.
+
+    Jobs that reported phases are left out.
     """
     reported = JobPhase.objects.filter(
         cluster=OuterRef("job__cluster"),

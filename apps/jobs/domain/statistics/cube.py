@@ -215,8 +215,7 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
 _Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
 #: One statement, so that each day comes either from daily blocks or from its hours, even while it
-#: is
-#: recounted.
+#: is recounted.
 _READ = """
 WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock

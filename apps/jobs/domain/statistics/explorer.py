@@ -117,8 +117,9 @@ class Explorer:
         return float(np.median(known)) if len(known) else None
 
     def medians(self, question: Question) -> dict[int, float]:
-        """Return the median of a measure in seconds, by hour of the job's end in hours
-        since 1970.
+        """Return the median of a measure in seconds, by hour of the job's end.
+
+        Hours are counted since 1970.
         """
         name = question.measure.figure
         parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
