@@ -160,7 +160,7 @@ def _course(
     marks = []
     for number, note in enumerate(updates, 1):
         if note.at <= axis.end:
-            title = f"{_clock(note.at)} {note}"
+            title = f"{_format_time(note.at)} {note}"
             marks.append(Mark(axis.place(note.at), label=str(number), title=title))
     return Course(
         bars=bars,

@@ -163,4 +163,4 @@ def _new_requests_response(
     for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
         requests.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
-    return Response(RearrangedReader({"requests": new_requests, "notes": notes}).data, status=code)
+    return Response(RearrangedReader({"requests": requests, "notes": notes}).data, status=code)

@@ -159,7 +159,7 @@ def waive_result(
     """
     check_may_waive(request, by)
     text = checked_reason(reason)
-    request = _locked(request)
+    request = _lock_in_data_quality(request)
     quality = data_quality_of(request)
     waived = next((row for row in quality.results if row.pk == result), None)
     if not quality.is_evaluated or waived is None or quality.run != quality.shown:
@@ -245,7 +245,7 @@ def _why_closed(quality: DataQuality) -> str:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
 
     waivers = [result.waiver for result in quality.waived if result.waiver]
-    named = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
+    named = "; ".join(f"{_finding_label(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
     more = ""
     if len(waivers) > _NAMED:
         more = f"; and {len(waivers) - _NAMED:,} more"
