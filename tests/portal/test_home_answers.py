@@ -93,6 +93,9 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     assert f"Jobs of {cluster.name} are counted up to" in page
     assert "its accounting is being read." in page
     assert "No job failed" not in page
+    failures = page_text(client, shifter, "/failures/")
+    assert f"Jobs of {cluster.name} are counted up to" in failures
+    assert "No failures in this period" not in failures
     Collection.objects.update(last_error="sacct: connection refused")
     assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
     Collection.objects.update(collected_until=now, last_error="")
@@ -108,6 +111,7 @@ def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, oth
     """The verdicts of a fresh site come minutes after its jobs."""
     now = timezone.now()
     jobs.store(clusters.cluster(), jobs.failed(5, ended_at=now), jobs.failed(6, ended_at=now))
+    Collection.objects.update(collected_until=now)
     assert "no verdict yet" not in page_text(client, shifter, "/failures/")
 
     recompute_dirty_hours(at=now)
@@ -127,6 +131,7 @@ def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, oth
 def test_home_and_failures_say_that_jobs_are_being_counted(client, shifter):
     ended_at = timezone.now() - timedelta(hours=2)
     jobs.store(clusters.cluster(), jobs.failed(5, ended_at=ended_at))
+    Collection.objects.update(collected_until=timezone.now())
     for address in ("/", "/failures/"):
         text = page_text(client, shifter, address)
         assert "are being counted." in text
