@@ -159,8 +159,8 @@ def _new_requests_response(
     parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None
 ) -> Response:
     """Return the note and content of each request, with its key if it was created."""
-    requests = []
+    new_requests = []
     for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True):
-        requests.append({"request": key, "note": note, "content": plain(content)})
+        new_requests.append({"request": key, "note": note, "content": plain(content)})
     code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
-    return Response(RearrangedReader({"requests": requests, "notes": notes}).data, status=code)
+    return Response(RearrangedReader({"requests": new_requests, "notes": notes}).data, status=code)
