@@ -245,7 +245,9 @@ def _why_closed(quality: DataQuality) -> str:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
 
     waivers = [result.waiver for result in quality.waived if result.waiver]
-    named = "; ".join(f"{_finding_label(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
+    named = "; ".join(
+        f"{_finding_label(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED]
+    )
     more = ""
     if len(waivers) > _NAMED:
         more = f"; and {len(waivers) - _NAMED:,} more"
