@@ -1,4 +1,4 @@
-"""The only module that reads the environment: every variable with type, default and description.
+"""The only module of the portal that reads the environment: every variable with type and default.
 
 Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that contains the value.
 `python -m opsportal.env` generates `.env.example` and `docs/settings.md` from this class.
@@ -369,10 +369,8 @@ class Environment(BaseModel):
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
         description=(
-            "Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host "
-            "add`. "
-            "Default: where the environment has `DATABASE_URL`, one that `manage.py capture` makes "
-            "at its first start."
+            "Token of a capture host for `CAPTURE_PORTAL`, from `manage.py capture_host add`. "
+            "Default: where the environment has `DATABASE_URL`, `manage.py capture` makes one."
         ),
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
@@ -623,14 +621,12 @@ def env_example() -> str:
 def settings_page() -> str:
     """Return the text of `docs/settings.md`."""
     head = (
-        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also "
-        "be given as `NAME_FILE`, the path of a\n"
-        "file that holds the value. A bad or missing value stops the start with the "
-        "variable's name. `manage.py capture`\n"
-        "needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and "
-        "the token of a capture host.\n"
-        "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning "
-        "|\n| --- | --- | --- |\n"
+        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be "
+        "given as `NAME_FILE`, the path of a\nfile that holds the value. A bad or missing value "
+        "stops the start with the variable's name. `manage.py capture`\nneeds none of the "
+        "required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and the token of a capture "
+        "host.\nThis page is written by `python -m opsportal.env`.\n\n"
+        "| variable | default | meaning |\n| --- | --- | --- |\n"
     )
     rows = []
     for name, field in Environment.model_fields.items():

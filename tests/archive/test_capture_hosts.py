@@ -115,8 +115,8 @@ def test_sender_of_a_refused_job_is_kept_when_it_is_retried(send, at):
     ("host", "sender"), [("scheduler-1", "scheduler-1"), ("login.example.org", "")]
 )
 def test_job_that_waited_without_a_sender_has_its_capture_host(send, host, sender):
-    """An earlier version noted no sender, and an empty one counts as capture with the portal's
-    database.
+    """An earlier version noted no sender, and an empty one counts as capture beside
+    the portal.
     """
     send_jobs(send, a_job(1), a_job(2))
     IntakeBatch.objects.update(host=host, data=pack([a_job(1), a_job(2)]))
