@@ -48,15 +48,17 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
     findings: list[Finding] = []
     for name, rule in rules.items():
         try:
-            for problem in rule(content, facts):
-                findings.append(
-                    Finding(name, rule.severity, problem.path, problem.message, problem.fix)
-                )
+            problems = list(rule(content, facts))
         # A third-party rule may raise anything. The other rules still run.
         except Exception as error:
             log.exception("check %s failed", name)
             message = f"The check “{name}” failed to run ({type(error).__name__})."
             findings.append(Finding(name, Severity.WARNING, "", message))
+            continue
+        for problem in problems:
+            findings.append(
+                Finding(name, rule.severity, problem.path, problem.message, problem.fix)
+            )
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
