@@ -9,7 +9,7 @@ from typing import Any
 
 from gunicorn.glogging import Logger
 
-from apps.core.domain.log_redaction import RedactingFormatter
+from apps.core.domain.secrets.log_redaction import RedactingFormatter
 
 # No header of a client becomes part of the environment of WSGI, whoever passes it on: SCRIPT_NAME
 # and PATH_INFO would change every URL. Django itself reads X-Forwarded-Proto and X-Forwarded-For,
@@ -48,6 +48,8 @@ def when_ready(server: Any) -> None:
 
 def post_worker_init(_: Any) -> None:
     """Bring payloads of the journal to the database, also those of a process that was killed."""
-    from apps.statusboard.domain.intake import start_pump  # the application is loaded only now
+    from apps.statusboard.domain.monitoring.intake import (
+        start_pump,  # the application is loaded only now
+    )
 
     start_pump()

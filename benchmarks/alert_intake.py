@@ -50,7 +50,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with database() as (base, url), web(base, url) as (port, master):
-        from apps.statusboard.domain.sources import create_source
+        from apps.statusboard.domain.monitoring.sources import create_source
 
         _, token = create_source(slug="benchmark", by="benchmark", at=datetime.now(UTC))
         sender = Sender(port, token, arguments.rate, arguments.seconds)

@@ -7,7 +7,7 @@ others were found.
 import json
 import time
 
-from apps.diagnosis.domain.common_causes.peeling import find_causes
+from apps.diagnosis.domain.causes.common.peeling import find_causes
 from tests.diagnosis.generated_months import PLANTED, month
 
 

@@ -69,9 +69,9 @@ def fill(count: int) -> None:
     """Write failed jobs, groups, verdicts, and the totals of all hours."""
     from django.db import connection
 
-    from apps.diagnosis.domain.causes import recount_dirty_hours
+    from apps.diagnosis.domain.causes.totals import recount_dirty_hours
     from apps.diagnosis.models import FailureGroup, Verdict
-    from apps.jobs.domain import rollups
+    from apps.jobs.domain.totals import rollups
     from apps.jobs.enums import Counted
     from benchmarks.job_rows import Jobs
 

@@ -158,7 +158,7 @@ def awkward(directory: Path) -> Iterable[tuple[str, int]]:
 
 
 def _awkward_logs() -> Iterable[tuple[str, Iterable[bytes]]]:
-    from apps.diagnosis.engine.catalogue import built_in
+    from apps.diagnosis.engine.evidence.catalogue import built_in
 
     examples = [pattern.example.encode() for pattern in built_in().patterns]
     errors = (b"\n".join(examples) * 100)[: 1024 * 1024] + b"\n"
@@ -170,7 +170,7 @@ def _awkward_logs() -> Iterable[tuple[str, Iterable[bytes]]]:
 
 
 def _harvest(_: int) -> tuple[float, int]:
-    from apps.diagnosis.domain.harvest import harvest_batch
+    from apps.diagnosis.domain.verdicts.harvest import harvest_batch
 
     while harvest_batch(at=datetime.now(UTC)):
         pass
@@ -178,7 +178,7 @@ def _harvest(_: int) -> tuple[float, int]:
 
 
 def _harvest_one(pk: int) -> tuple[float, int]:
-    from apps.diagnosis.domain.harvest import harvest_log, survey_log
+    from apps.diagnosis.domain.verdicts.harvest import harvest_log, survey_log
     from apps.diagnosis.models import LogHarvest
 
     Path("/proc/self/clear_refs").write_text(

@@ -29,9 +29,9 @@ def main() -> None:
 def run(jobs: int) -> dict[str, object]:
     from django.db import connection
 
-    from apps.diagnosis.domain.impact.recount import recount_impact
+    from apps.diagnosis.domain.causes.impact.recount import recount_impact
     from apps.diagnosis.models import ImpactGroup
-    from apps.statusboard.domain.tree import ensure_service
+    from apps.statusboard.domain.states.tree import ensure_service
     from apps.statusboard.enums import INCIDENT_STATES, Monitoring, Resolution
     from apps.statusboard.models import Incident
     from benchmarks.job_rows import Jobs

@@ -35,8 +35,8 @@ def main():
 def measured(count):
     from django.db import connection
 
-    from apps.jobs.domain.collection import chunks, store_records
-    from apps.jobs.domain.rollups import recompute_dirty_hours
+    from apps.jobs.domain.collection.accounting import chunks, store_records
+    from apps.jobs.domain.totals.rollups import recompute_dirty_hours
     from apps.jobs.models import Job
     from benchmarks.job_rows import COLUMNS, Jobs
 

@@ -9,8 +9,8 @@ from django.db import connection
 
 from apps.accounts.domain import ensure_experiment
 from apps.clusters.models import Cluster, Site
-from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.domain.statistics.blocks import compact_days
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour
 
 DAYS = 90

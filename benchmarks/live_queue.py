@@ -98,7 +98,7 @@ def stored(cluster, snapshot, at):
     """Store a reading; return seconds and how many rows of counts and live jobs it wrote."""
     from django.db import connection
 
-    from apps.jobs.domain.queue import store_queue
+    from apps.jobs.domain.live.queue import store_queue
 
     before, begun = written(connection), time.perf_counter()
     store_queue(cluster=cluster, jobs=snapshot, origins={}, at=at)

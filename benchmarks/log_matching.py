@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
-    from apps.diagnosis.engine import catalogue, matchers
+    from apps.diagnosis.engine.evidence import catalogue, matchers
 
     examples = [pattern.example.encode() for pattern in catalogue.built_in().patterns]
     lines = (
@@ -137,8 +137,8 @@ def mixed(count: int, lines: list[bytes], examples: list[bytes]) -> Iterator[byt
 
 def engine(*, fast: bool) -> Mapping[str, object]:
     """Return the classifiers of a harvest: with RE2 alone, or fast, with Hyperscan."""
-    from apps.diagnosis.engine.catalogue import Catalogue, built_in
-    from apps.diagnosis.engine.grammar import Grammar
+    from apps.diagnosis.engine.evidence.catalogue import Catalogue, built_in
+    from apps.diagnosis.engine.evidence.grammar import Grammar
 
     return {
         "catalogue": Catalogue(built_in().patterns, "", fast=fast),

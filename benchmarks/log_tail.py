@@ -49,7 +49,7 @@ def measured(path: Path) -> dict[str, object]:
     from apps.accounts.enums import Role
     from apps.accounts.models import Membership, User
     from apps.clusters.models import Cluster
-    from apps.diagnosis.engine.tail import lines_of, read_back
+    from apps.diagnosis.engine.logs.tail import lines_of, read_back
     from apps.jobs.models import Job
 
     settings.STORAGES["staticfiles"] = {

@@ -28,9 +28,9 @@ def main() -> None:
 
 
 def run(incidents: int) -> dict[str, object]:
-    from apps.statusboard.domain.history import rebuild
-    from apps.statusboard.domain.outages import outages_during
-    from apps.statusboard.domain.tree import ensure_service
+    from apps.statusboard.domain.board.outages import outages_during
+    from apps.statusboard.domain.states.history import rebuild
+    from apps.statusboard.domain.states.tree import ensure_service
     from apps.statusboard.enums import INCIDENT_STATES, Monitoring, Resolution
     from apps.statusboard.models import Incident, IncidentChange, StateInterval
 

@@ -44,7 +44,7 @@ from apps.production.models import (
     Stage,
     WorkflowVersion,
 )
-from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.states.history import rebuild
 from apps.statusboard.models import DowntimeWindow, Service
 from benchmarks.production_ends import Ends
 from benchmarks.production_runs import Runs

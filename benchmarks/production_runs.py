@@ -6,7 +6,7 @@ import itertools
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from apps.jobs.domain.rollups import ends_of
+from apps.jobs.domain.totals.rollups import ends_of
 from apps.jobs.models import HourlyEnds, HourlyTotals, Job, QueueCount
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from apps.clusters.schedulers.base import Identity, Spool
-from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, Rule
 from capture.configuration import PATIENCE_SECONDS
 from capture.handover import HandOver
 from capture.process import HandOverProcess, JournalDied

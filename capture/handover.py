@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from apps.clusters.schedulers.base import Identity
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import Journal, JournaledBatch
 from capture.masking_rules import KeptRules
 from capture.portal import BatchRefused, BatchTooLarge, JournalOutdated, Portal

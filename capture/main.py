@@ -12,8 +12,8 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.masking import Masker, Rule
 from apps.core.domain.plugins import UnknownPlugin
+from apps.core.domain.secrets.masking import Masker, Rule
 from capture.capture import Capture
 from capture.configuration import (
     BadConfiguration,

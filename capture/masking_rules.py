@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 
 
 class KeptRules:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import JournaledBatch
 from capture.wire.batches import MEDIA_TYPE
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.clusters.schedulers.base import Identity
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.handover import Backlog, HandOver
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules

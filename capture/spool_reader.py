@@ -19,7 +19,7 @@ from apps.clusters.schedulers.base import (
     SpoolEntry,
 )
 from apps.clusters.schedulers.environment import texts_in
-from apps.core.domain.masking import Masker, replace_secrets, secrets_of, text, value_of
+from apps.core.domain.secrets.masking import Masker, replace_secrets, secrets_of, text, value_of
 from capture.queues import WaitingEntries, WaitingJobs
 from capture.watch.watcher import Watcher
 from capture.wire.entry import CapturedJob, Clock

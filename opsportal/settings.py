@@ -122,13 +122,13 @@ INSTALLED_APPS = [
 CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
-JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts:marks_of"}
+JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.correction:marks_of"}
 
 # Dimensions of statistics that other apps add: `opsportal.job_facts`, by name and dotted path.
-JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts:facts_of"}
+JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.correction:facts_of"}
 
 # Texts for statistics values: `opsportal.statistics_words`, by name and dotted path.
-STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.exit_codes:words_of"}
+STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:words_of"}
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
 MIDDLEWARE = [
@@ -441,7 +441,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "()": "apps.core.domain.log_redaction.RedactingFormatter",
+            "()": "apps.core.domain.secrets.log_redaction.RedactingFormatter",
             "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
             "datefmt": "%Y-%m-%dT%H:%M:%S%z",
         }

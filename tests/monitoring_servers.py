@@ -15,8 +15,8 @@ from textwrap import dedent
 import pytest
 from django.conf import settings
 
-from apps.statusboard.domain.intake import pump
-from apps.statusboard.domain.payloads import parse_payload
+from apps.statusboard.domain.monitoring.intake import pump
+from apps.statusboard.domain.monitoring.payloads import parse_payload
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import RawPayload
 from dev.system_parts import PATH

@@ -1,7 +1,7 @@
 """No regular expression of a user runs in a process of the portal's own: the rule,
 over all code of `apps/` and `capture/`.
 
-What a test here finds either goes through `apps.core.domain.expression_runs`, or is added to a list
+What a test here finds either goes through `apps.core.domain.expressions.runs`, or is added to a list
 with the reason.
 """
 
@@ -23,14 +23,14 @@ COMPILE = {
     ("apps/archive/domain/comparison.py", "normalised"): "an escaped job ID",
     ("apps/archive/domain/search/search.py", "_cut"): "escaped words",
     ("apps/archive/domain/search/search.py", "_fitting"): "escaped words",
-    ("apps/core/domain/masking.py", "Masker"): "the operator's setting",
-    ("apps/core/domain/masking.py", "Rule"): "an admin's rule, which capture hosts run too",
-    ("apps/core/domain/masking.py", "_compile"): "the rules above",
-    ("apps/core/domain/secret_patterns.py", "_compile"): "constants of the module",
-    ("apps/diagnosis/engine/catalogue.py", "compile_pattern"): "see CALLERS",
-    ("apps/diagnosis/engine/chain.py", "_compile"): "constants of the module",
-    ("apps/diagnosis/engine/exit_codes.py", "program_ran"): "constants of the module",
-    ("apps/diagnosis/engine/line_search.py", "_compile"): "see CALLERS",
+    ("apps/core/domain/secrets/masking.py", "Masker"): "the operator's setting",
+    ("apps/core/domain/secrets/masking.py", "Rule"): "an admin's rule, which capture hosts run too",
+    ("apps/core/domain/secrets/masking.py", "_compile"): "the rules above",
+    ("apps/core/domain/secrets/patterns.py", "_compile"): "constants of the module",
+    ("apps/diagnosis/engine/evidence/catalogue.py", "compile_pattern"): "see CALLERS",
+    ("apps/diagnosis/engine/evidence/chain.py", "_compile"): "constants of the module",
+    ("apps/diagnosis/engine/evidence/exit_codes.py", "program_ran"): "constants of the module",
+    ("apps/diagnosis/engine/evidence/line_search.py", "_compile"): "see CALLERS",
     (
         "apps/production/domain/types/arguments.py",
         "Argument",
@@ -60,10 +60,13 @@ RUN_EXPRESSIONS = {
 }
 #: Who calls them all the same, outside the engine, which needs no settings and no database.
 CALLERS = {
-    ("apps/diagnosis/domain/analyses.py", "current_classifiers"): "approved ones, in a worker",
-    ("apps/diagnosis/domain/decisions.py", "current"): "its version only",
     (
-        "apps/diagnosis/domain/experience.py",
+        "apps/diagnosis/domain/verdicts/analyses.py",
+        "current_classifiers",
+    ): "approved ones, in a worker",
+    ("apps/diagnosis/domain/verdicts/decisions.py", "current"): "its version only",
+    (
+        "apps/diagnosis/domain/verdicts/experience.py",
         "regex_fault",
     ): "written by the portal from an escaped line",
     ("apps/diagnosis/domain/known_errors/current.py", "Catalogue"): "approved ones, for workers",
@@ -73,8 +76,11 @@ CALLERS = {
         "apps/diagnosis/domain/log_page/search.py",
         "LineSearch",
     ): "made only; its methods are passed on",
-    ("apps/diagnosis/domain/log_scans.py", "current_classifiers"): "approved ones, in a worker",
-    ("apps/diagnosis/domain/reclassification.py", "current"): "approved ones, in a worker",
+    (
+        "apps/diagnosis/domain/reading/log_scans.py",
+        "current_classifiers",
+    ): "approved ones, in a worker",
+    ("apps/diagnosis/domain/verdicts/reclassification.py", "current"): "approved ones, in a worker",
 }
 
 

@@ -33,7 +33,7 @@ from apps.archive.models import (
 )
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin, register_read_only
 from apps.core.errors import DomainError
-from apps.jobs.domain.masking_rules import delete_masking_rule, save_masking_rule
+from apps.jobs.domain.collection.masking_rules import delete_masking_rule, save_masking_rule
 from apps.jobs.models import MaskingRule
 
 

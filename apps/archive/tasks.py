@@ -16,7 +16,7 @@ from apps.archive.sinks import delivery
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
-from apps.jobs.domain import queue
+from apps.jobs.domain.live import queue
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from apps.accounts.admin import user_of
 from apps.core.admin import EMPTY, PortalAdmin, ReadOnlyAdmin, register_read_only
 from apps.core.errors import DomainError
-from apps.diagnosis.domain.harvest import reanalyse_log
+from apps.diagnosis.domain.verdicts.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseAnalysis,
     CauseTotals,

@@ -25,7 +25,7 @@ def _load_known_errors(**_: Any) -> None:
 
 def _load_exit_codes(**_: Any) -> None:
     """Load the exit codes that this version of the portal ships."""
-    from apps.diagnosis.domain.exit_codes import load_shipped_codes
+    from apps.diagnosis.domain.known_errors.exit_codes import load_shipped_codes
     from apps.diagnosis.models import ExitCodeMeaning
 
     if ExitCodeMeaning._meta.db_table in connection.introspection.table_names():

@@ -3,11 +3,11 @@
 from apps.clusters.models import Cluster
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.diagnosis.domain.attempts import follow_attempts
-from apps.diagnosis.domain.harvest import queue_harvests
-from apps.diagnosis.domain.impact.recount import mark_incidents, mark_met_by
-from apps.diagnosis.domain.impact.retryable import report_retryable
-from apps.diagnosis.domain.verdicts import assign_experiments
+from apps.diagnosis.domain.causes.impact.recount import mark_incidents, mark_met_by
+from apps.diagnosis.domain.causes.impact.retryable import report_retryable
+from apps.diagnosis.domain.reading.attempts import follow_attempts
+from apps.diagnosis.domain.verdicts.correction import assign_experiments
+from apps.diagnosis.domain.verdicts.harvest import queue_harvests
 from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 from apps.production.models import Request

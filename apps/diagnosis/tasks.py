@@ -5,13 +5,14 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from apps.diagnosis.domain import excerpt_retention, reclassification, running_logs, success_samples
-from apps.diagnosis.domain import harvest as harvest_module
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.common_causes import causes
-from apps.diagnosis.domain.group_sweep import sweep_groups
-from apps.diagnosis.domain.impact import recount
+from apps.diagnosis.domain.causes.common import causes
+from apps.diagnosis.domain.causes.impact import recount
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.known_errors import changes
+from apps.diagnosis.domain.reading import excerpt_retention, running_logs, success_samples
+from apps.diagnosis.domain.verdicts import harvest as harvest_module
+from apps.diagnosis.domain.verdicts import reclassification
 from apps.diagnosis.models import LogHarvest
 
 #: A worker takes its next message after at most this time, since a user may be waiting for it.

@@ -14,7 +14,7 @@ from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
-    from apps.diagnosis.engine.novelty import Baseline, NovelLine
+    from apps.diagnosis.engine.evidence.novelty import Baseline, NovelLine
     from apps.diagnosis.models import Verdict
 
 

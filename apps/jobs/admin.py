@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
-from apps.jobs.domain.origin import map_account
+from apps.jobs.domain.collection.origin import map_account
 from apps.jobs.enums import MappedName
 from apps.jobs.models import (
     AccountMap,

@@ -12,7 +12,7 @@ from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.jobs.domain.jobs import matches_host, matches_id
+from apps.jobs.domain.records.jobs import matches_host, matches_id
 from apps.jobs.domain.statistics.windows import (
     WEEKDAYS,
     hour_of_week_expression,

@@ -3,7 +3,7 @@
 from apps.accounts.models import Experiment
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.jobs.domain.origin import claim_jobs
+from apps.jobs.domain.collection.origin import claim_jobs
 
 
 @subscribe("jobs.claim_jobs", "account.mapped", "experiment.created", "experiment.changed")

@@ -5,13 +5,13 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
-from apps.jobs.domain.collection import collect_finished_jobs
-from apps.jobs.domain.flagged import forget_flagged
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
+from apps.jobs.domain.collection.flagged import forget_flagged
 from apps.jobs.domain.hosts import read_hosts
 from apps.jobs.domain.months.retention import drop_due_months
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 
 @shared_task(name="jobs.collect_all")

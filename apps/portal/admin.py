@@ -22,7 +22,7 @@ from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.query import number_in
-from apps.jobs.domain.experiment_setup import (
+from apps.jobs.domain.collection.experiment_setup import (
     MOST_COUNTED,
     Account,
     Person,

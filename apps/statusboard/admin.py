@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin, register_read_only
-from apps.statusboard.domain.history import rebuild
-from apps.statusboard.domain.payloads import parse_payload
-from apps.statusboard.domain.rules import replay_payloads
-from apps.statusboard.domain.sources import rebuild_services_of
+from apps.statusboard.domain.monitoring.payloads import parse_payload
+from apps.statusboard.domain.monitoring.rules import replay_payloads
+from apps.statusboard.domain.monitoring.sources import rebuild_services_of
+from apps.statusboard.domain.states.history import rebuild
 from apps.statusboard.models import (
     Announcement,
     DowntimeWindow,

@@ -6,7 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.background import enqueue
-from apps.statusboard.domain import alerts, payloads, pulls, rules, sources
+from apps.statusboard.domain.monitoring import alerts, payloads, pulls, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
 

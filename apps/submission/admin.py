@@ -10,7 +10,7 @@ from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.enums import Actor
-from apps.submission.domain.assignment import send_refused_again
+from apps.submission.domain.arrays.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
 from apps.submission.models import (
     Assignment,

@@ -9,16 +9,16 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidFields
-from apps.submission.domain import dispatch
-from apps.submission.domain.limits import cut_planned
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.recall import recall_sent
-from apps.submission.domain.retrying.automatic import retry_by_verdict
-from apps.submission.domain.retrying.owned import note_owned, send_owned
-from apps.submission.domain.retrying.release import BATCHES, advance_batch
-from apps.submission.domain.start import start_next
-from apps.submission.domain.submissions import SENDABLE, clusters_to_look_at
-from apps.submission.domain.trials import end_kept_up, judge_tests
+from apps.submission.domain.arrays.limits import cut_planned
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look_at
+from apps.submission.domain.arrays.trials import end_kept_up, judge_tests
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.dispatch.recall import recall_sent
+from apps.submission.domain.dispatch.start import start_next
+from apps.submission.domain.retries.automatic import retry_by_verdict
+from apps.submission.domain.retries.owned import note_owned, send_owned
+from apps.submission.domain.retries.release import BATCHES, advance_batch
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 

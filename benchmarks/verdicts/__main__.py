@@ -90,8 +90,8 @@ def main() -> None:
 def judge(path: Path):
     """Return verdict and the text of the lines shown, first lines first."""
     from apps.diagnosis.engine.base import JobFacts
-    from apps.diagnosis.engine.compressed import opened_text
     from apps.diagnosis.engine.diagnose import diagnose, read_log
+    from apps.diagnosis.engine.logs.compressed import opened_text
     from apps.diagnosis.engine.registry import classifiers
 
     descriptor = os.open(path, os.O_RDONLY)

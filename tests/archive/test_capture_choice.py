@@ -21,7 +21,7 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
 from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
-from apps.submission.domain.retrying.owned import distrust
+from apps.submission.domain.retries.owned import distrust
 from apps.submission.enums import LeftOut
 from tests.factories import clusters, jobs, people
 from tests.factories.archive import START, captured_job, store

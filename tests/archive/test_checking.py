@@ -12,7 +12,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.slurm.scheduler import Slurm
-from apps.core.domain.masking import Masker
+from apps.core.domain.secrets.masking import Masker
 from tests.factories.archive import START, captured_job, store
 
 pytestmark = pytest.mark.django_db

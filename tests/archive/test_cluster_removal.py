@@ -21,8 +21,8 @@ from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.outbox import deliver
 from apps.core.errors import InvalidTransition
 from apps.core.models import Delivery, Event
-from apps.jobs.domain.collection import _COLLECTOR_LOCK
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import _COLLECTOR_LOCK
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import AccountMap, DirtyHour, HourlyEnds, HourlyTotals, Job
 from apps.production.models import StageHistory
 from apps.progress.domain.stage_history import count_request
@@ -86,7 +86,7 @@ def test_dry_run_counts_and_changes_nothing(wrong):
 
 
 def test_cluster_goes_and_the_other_is_counted_as_before(wrong, monkeypatch):
-    monkeypatch.setattr("apps.jobs.domain.collection.CHUNK", 1)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.CHUNK", 1)
     monkeypatch.setattr(retention, "BATCH", 1)
     printed = call("remove", "alsp")
     assert printed.startswith("deleted cluster alsp with\n")

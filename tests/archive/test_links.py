@@ -21,7 +21,7 @@ from apps.clusters.schedulers.base import JobState, Submission
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
-from apps.jobs.domain.origin import claim_jobs, map_account
+from apps.jobs.domain.collection.origin import claim_jobs, map_account
 from apps.jobs.models import MaskingRule
 from tests.factories import archive, clusters, jobs
 from tests.factories.archive import START, captured_job

@@ -9,9 +9,9 @@ from django.urls import reverse
 from apps.archive.domain import masking_trials
 from apps.archive.domain.masking_trials import continue_lost_trials, continue_trial, start_trial
 from apps.archive.models import Blob, MaskingTrial
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from apps.core.models import Event
-from apps.jobs.domain.masking_rules import current_rules, save_masking_rule
+from apps.jobs.domain.collection.masking_rules import current_rules, save_masking_rule
 from apps.jobs.models import MaskingRule
 from tests.archive.spool_writer import environment_bytes
 from tests.factories.archive import START, captured_job, store

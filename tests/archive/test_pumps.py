@@ -13,7 +13,7 @@ from apps.archive.domain.search import search, words
 from apps.archive.sinks import files
 from apps.archive.sinks.elasticsearch.documents import as_json, document
 from apps.archive.sinks.kafka import message
-from apps.core.domain.masking import Masker, replace_secrets, secrets_of
+from apps.core.domain.secrets.masking import Masker, replace_secrets, secrets_of
 from capture.wire import batches, report
 from tests.factories.archive import captured_job
 from tests.pumps import slow_input_of_parser, slow_inputs_of

@@ -18,7 +18,7 @@ from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import variables_in
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
-from apps.jobs.domain.collection import collect_again, collect_finished_jobs
+from apps.jobs.domain.collection.accounting import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once

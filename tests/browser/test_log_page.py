@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest
 from tests.diagnosis.conftest import make_job, roots  # noqa: F401
 from tests.diagnosis.test_log_comparison import FAILED, GOOD

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from django.utils import timezone
 
-from apps.statusboard.domain.incidents import close_incident
+from apps.statusboard.domain.incidents.incidents import close_incident
 from tests.browser.conftest import log_in_by_form
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.harvest import harvest_log
+from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.jobs.models import Job
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from apps.diagnosis.domain.running_logs import find_running_log
+from apps.diagnosis.domain.reading.running_logs import find_running_log
 from tests.diagnosis.conftest import roots  # noqa: F401
 from tests.diagnosis.test_running_logs import capture  # noqa: F401
 from tests.factories import jobs

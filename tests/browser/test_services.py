@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.enums import Monitoring, Repeat, State
 from apps.statusboard.models import Incident
 from tests.factories.statusboard import alert, post, service, source, watchdog

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from tests.factories import clusters
 from tests.factories.jobs import record, store
 

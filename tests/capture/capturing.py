@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from apps.core.domain.masking import Masker
+from apps.core.domain.secrets.masking import Masker
 from capture.capture import Capture
 from capture.handover import HandOver
 from capture.journal.journal import JournaledBatch

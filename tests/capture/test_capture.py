@@ -10,7 +10,7 @@ import pytest
 
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, Rule
 from capture import capture as capture_module
 from capture.handover import HandOver
 from capture.journal.journal import Journal

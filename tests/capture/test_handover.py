@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
 from capture.process import HandOverProcess, JournalDied

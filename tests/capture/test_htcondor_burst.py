@@ -22,7 +22,7 @@ from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.script import COPIED
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
-from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
 from apps.jobs.models import Job
 from tests.archive.conftest import archived, wait_for
 from tests.hanging_server import hanging, readers_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.masking_rules import KeptRules
 
 RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import JournaledBatch
 from capture.portal import BatchRefused, BatchTooLarge, HttpPortal, PortalAway
 from capture.wire.report import CaptureReport

@@ -7,7 +7,7 @@ import pytest
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.models import IntakeBatch, IntakeJournal
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
 from capture.journal.journal import JournaledBatch

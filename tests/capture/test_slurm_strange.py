@@ -14,7 +14,7 @@ from apps.archive.domain.store.contents import archived_job_for, read_blob
 from apps.archive.domain.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.jobs.domain.collection import collect_again, collect_finished_jobs
+from apps.jobs.domain.collection.accounting import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
 from tests.archive.conftest import archived, wait_for
 from tests.slurm_server import BIN, running_slurm

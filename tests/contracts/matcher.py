@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis.engine.catalogue import built_in, compile_pattern
-from apps.diagnosis.engine.chunks import matching_lines
-from apps.diagnosis.engine.matchers import Matcher
+from apps.diagnosis.engine.evidence.catalogue import built_in, compile_pattern
+from apps.diagnosis.engine.evidence.matchers import Matcher
+from apps.diagnosis.engine.formats.chunks import matching_lines
 
 #: Each derived class runs the tests by itself.
 DERIVED = (HealthCheck.differing_executors,)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from apps.core.domain.bounded import BoundedPool, BudgetExceeded
+from apps.core.domain.expressions.bounded import BoundedPool, BudgetExceeded
 
 
 @pytest.fixture(scope="module")

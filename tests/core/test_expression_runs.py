@@ -9,9 +9,10 @@ import pytest
 import re2
 from django.db import connection
 
-from apps.core.domain import bounded, expression_runs
-from apps.core.domain.expression_runs import TooCostly, expression_run
-from apps.core.domain.expressions import MOST_INSTRUCTIONS, size_fault
+from apps.core.domain.expressions import bounded
+from apps.core.domain.expressions import runs as expression_runs
+from apps.core.domain.expressions.problems import MOST_INSTRUCTIONS, size_fault
+from apps.core.domain.expressions.runs import TooCostly, expression_run
 
 SLOW = (re.fullmatch, r"(a|a)*b", "a" * 40)  # takes hours
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from apps.core.domain.masking import Masker, Rule, replace_secrets, secrets_of, value_of
+from apps.core.domain.secrets.masking import Masker, Rule, replace_secrets, secrets_of, value_of
 from opsportal.env import Environment
 
 NAMES = Environment.model_fields["CAPTURE_MASK_NAMES"].default

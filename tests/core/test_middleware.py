@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from apps.core.domain.log_redaction import RedactingFormatter
+from apps.core.domain.secrets.log_redaction import RedactingFormatter
 from apps.core.web.middleware import TrustedProxyMiddleware, UntrustedProxyMiddleware
 
 LARGE = 2_621_441

@@ -4,7 +4,12 @@ import string
 
 import pytest
 
-from apps.core.domain.secret_patterns import CONTEXT_BYTES, SECRET_HINT, private_keys_in, secrets_in
+from apps.core.domain.secrets.patterns import (
+    CONTEXT_BYTES,
+    SECRET_HINT,
+    private_keys_in,
+    secrets_in,
+)
 from tests.pumps import within
 from tests.worst_inputs import SIZE
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.core.domain.tables import table_cell, tsv
+from apps.core.domain.exports.tables import table_cell, tsv
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tarfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.core.domain.tar import TarMember, write_tar
+from apps.core.domain.exports.tar import TarMember, write_tar
 
 MEMBERS = st.builds(
     TarMember,

@@ -28,11 +28,11 @@ from apps.production.domain.outputs.datasets import FileCatalogue
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import progress_of
-from apps.statusboard.domain.availability import daily
-from apps.statusboard.domain.source_tokens import authenticate_source
+from apps.statusboard.domain.board.availability import daily
+from apps.statusboard.domain.monitoring.source_tokens import authenticate_source
 from apps.statusboard.models import Incident, MonitoringSource, Service, StateInterval
-from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.keepup import take_new_files
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.keepup import take_new_files
 from apps.submission.models import Assignment
 from tests.factories import requests
 

@@ -17,17 +17,17 @@ from apps.clusters.schedulers.base import JobRecord
 from apps.clusters.schedulers.simulated import Simulated
 from apps.demo.simulation.outages import BAD_HOST_SECONDS
 from apps.demo.simulation.simulator import Config, Simulator
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.common_causes.causes import causes_between
-from apps.diagnosis.domain.group_profile import profile_of
-from apps.diagnosis.domain.group_sweep import sweep_groups
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
+from apps.diagnosis.domain.causes.common.causes import causes_between
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.groups.profile import profile_of
+from apps.diagnosis.domain.groups.sweep import sweep_groups
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup, Verdict
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.questions import MEASURES, Question
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
 from tests.factories import clusters, people
 

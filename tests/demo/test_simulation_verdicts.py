@@ -10,11 +10,11 @@ from apps.clusters.schedulers.base import JobRecord
 from apps.clusters.schedulers.simulated import Simulated
 from apps.demo.simulation.causes import ENDS
 from apps.demo.simulation.simulator import Config, Simulator
-from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import JobFacts
 from apps.diagnosis.engine.diagnose import diagnose, read_log
+from apps.diagnosis.engine.logs.access import LogAccess
+from apps.diagnosis.engine.logs.tail import open_log
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.engine.tail import open_log
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC).timestamp()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from apps.diagnosis.domain.common_causes.peeling import JobColumns
+from apps.diagnosis.domain.causes.common.peeling import JobColumns
 
 
 def month(seed, *, jobs=20_000, submissions=200, clumps=0.1, causes=()):

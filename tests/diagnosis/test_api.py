@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.test import APIClient
 
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest
 
 

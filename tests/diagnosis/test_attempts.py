@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
-from apps.diagnosis.domain.attempts import follow_attempts
-from apps.diagnosis.domain.causes import failures_by_cause, recount_dirty_hours
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
-from apps.diagnosis.domain.log_scans import scan_logs
-from apps.diagnosis.domain.log_windows import log_view
-from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
+from apps.diagnosis.domain.causes.totals import failures_by_cause, recount_dirty_hours
+from apps.diagnosis.domain.reading.attempts import follow_attempts
+from apps.diagnosis.domain.reading.log_scans import scan_logs
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, LogExcerpt, LogHarvest, Verdict
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import (
+from apps.diagnosis.engine.evidence.catalogue import (
     COLUMNS,
     CatalogueError,
     built_in,
     read_catalogue,
     read_patterns,
 )
-from apps.diagnosis.engine.chunks import CHUNK_BYTES
+from apps.diagnosis.engine.formats.chunks import CHUNK_BYTES
 from apps.diagnosis.enums import Role
 
 HEAD = ",".join(COLUMNS) + "\n"

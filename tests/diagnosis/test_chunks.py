@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis.engine import catalogue, chunks
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import HITS_PER_END, Catalogue, built_in
-from apps.diagnosis.engine.chunks import LineNumbers, line_starts, newlines
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.evidence import catalogue
+from apps.diagnosis.engine.evidence.catalogue import HITS_PER_END, Catalogue, built_in
+from apps.diagnosis.engine.formats import chunks
+from apps.diagnosis.engine.formats.chunks import LineNumbers, line_starts, newlines
+from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import Role
 
 ANY = built_in().patterns[0]

@@ -15,18 +15,18 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.clusters.models import Site
-from apps.diagnosis.domain.common_causes import causes
-from apps.diagnosis.domain.common_causes.columns import (
+from apps.diagnosis.domain.causes.common import causes
+from apps.diagnosis.domain.causes.common.columns import (
     Period,
     job_list_query,
     read_columns,
     text_of,
 )
-from apps.diagnosis.domain.common_causes.peeling import find_causes
+from apps.diagnosis.domain.causes.common.peeling import find_causes
 from apps.diagnosis.models import CauseAnalysis
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from tests.diagnosis.generated_months import PLANTED, month
 from tests.factories import clusters, jobs, people, statusboard

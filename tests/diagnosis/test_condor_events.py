@@ -4,8 +4,8 @@ import pytest
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.condor_events import with_events
 from apps.diagnosis.engine.diagnose import diagnose
+from apps.diagnosis.engine.formats.condor_events import with_events
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import Category, VerdictKind
 

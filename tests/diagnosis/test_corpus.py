@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import diagnose
+from apps.diagnosis.engine.evidence.catalogue import built_in
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the real logs are not here")

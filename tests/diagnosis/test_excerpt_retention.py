@@ -4,9 +4,9 @@ and the page says what is gone.
 
 from datetime import timedelta
 
-from apps.diagnosis.domain import excerpt_retention
-from apps.diagnosis.domain.excerpt_retention import delete_expired
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
+from apps.diagnosis.domain.reading import excerpt_retention
+from apps.diagnosis.domain.reading.excerpt_retention import delete_expired
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
 
 

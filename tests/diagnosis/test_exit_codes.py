@@ -7,15 +7,19 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.exit_codes import explanation_of, load_shipped_codes, words_of
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.known_errors.exit_codes import (
+    explanation_of,
+    load_shipped_codes,
+    words_of,
+)
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.engine.base import ExitCode, JobFacts
-from apps.diagnosis.engine.exit_codes import COLUMNS, meanings_of, read_exit_codes, shipped
+from apps.diagnosis.engine.evidence.exit_codes import COLUMNS, meanings_of, read_exit_codes, shipped
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import CodeKind, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, LogHarvest
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from tests.factories import clusters
 
 FAILED = JobState.FAILED

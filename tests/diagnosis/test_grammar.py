@@ -9,10 +9,10 @@ import pytest
 import zstandard
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.engine import compressed
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
-from apps.diagnosis.engine.plain_lines import clean, peel
+from apps.diagnosis.engine.formats.plain_lines import clean, peel
+from apps.diagnosis.engine.logs import compressed
 from apps.diagnosis.engine.registry import classifiers
 
 TRACE = (

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.diagnosis.domain import groups
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.fingerprints import mask
-from apps.diagnosis.domain.group_blame import _chance, _densest_run, find_bad_releases
-from apps.diagnosis.domain.group_profile import lift, profile_of
-from apps.diagnosis.domain.group_sweep import sweep_groups
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.groups import triage as groups
+from apps.diagnosis.domain.groups.blame import _chance, _densest_run, find_bad_releases
+from apps.diagnosis.domain.groups.fingerprints import mask
+from apps.diagnosis.domain.groups.profile import lift, profile_of
+from apps.diagnosis.domain.groups.sweep import sweep_groups
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import Evidence, FailureGroup, LogHarvest, Verdict
 from tests.factories import clusters, jobs

@@ -12,16 +12,16 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.core.models import Event
 from apps.diagnosis import tasks, wording
-from apps.diagnosis.domain import analyses
-from apps.diagnosis.domain import harvest as harvest_module
-from apps.diagnosis.domain.harvest import (
+from apps.diagnosis.domain.verdicts import analyses
+from apps.diagnosis.domain.verdicts import harvest as harvest_module
+from apps.diagnosis.domain.verdicts.harvest import (
     RUN_TIMEOUT,
     harvest_batch,
     queue_harvests,
     reanalyse_log,
     requeue_overdue,
 )
-from apps.diagnosis.engine import compressed
+from apps.diagnosis.engine.logs import compressed
 from apps.diagnosis.models import Evidence, FailureGroup, LogExcerpt, LogHarvest, Verdict
 
 FATAL = "start\n[FATAL] Auth failed\n"

@@ -10,8 +10,8 @@ import pytest
 
 from apps.core import tasks
 from apps.core.web.templatetags.look import when
-from apps.diagnosis.domain.impact.figures import excess_of, impact_of
-from apps.diagnosis.domain.impact.recount import (
+from apps.diagnosis.domain.causes.impact.figures import excess_of, impact_of
+from apps.diagnosis.domain.causes.impact.recount import (
     mark_met_by,
     recount_impact,
     recount_marked,
@@ -20,15 +20,15 @@ from apps.diagnosis.domain.impact.recount import (
 from apps.diagnosis.enums import BaselineScope
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
 from apps.jobs.models import Job
-from apps.statusboard.domain.incident_corrections import (
+from apps.statusboard.domain.incidents.corrections import (
     correct_times,
     divide_incident,
     merge_incident,
     split_incident,
 )
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.overlaps import meeting
-from apps.statusboard.domain.timeline import Span
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.states.overlaps import meeting
+from apps.statusboard.domain.states.timeline import Span
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident
 from tests.factories import clusters, requests

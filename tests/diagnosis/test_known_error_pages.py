@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.core.models import Event
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.known_errors.changes import submit_change
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
-from apps.diagnosis.engine import scan_budget
-from apps.diagnosis.engine.catalogue import regex_fault
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.engine.evidence import scan_budget
+from apps.diagnosis.engine.evidence.catalogue import regex_fault
 from apps.diagnosis.models import (
     FailureGroup,
     KnownError,

@@ -19,8 +19,8 @@ from apps.diagnosis.domain.known_errors.changes import (
 from apps.diagnosis.domain.known_errors.current import current, current_classifiers
 from apps.diagnosis.domain.known_errors.shipped import load_shipped
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import COLUMNS, built_in, read_catalogue
 from apps.diagnosis.engine.diagnose import diagnose
+from apps.diagnosis.engine.evidence.catalogue import COLUMNS, built_in, read_catalogue
 from apps.diagnosis.enums import ChangeState
 from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
 from tests.factories import people

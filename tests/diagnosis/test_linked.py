@@ -7,7 +7,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery, Event
 from apps.diagnosis import subscribers, tasks
-from apps.diagnosis.domain import analyses
+from apps.diagnosis.domain.verdicts import analyses
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.jobs.models import Job

@@ -9,11 +9,11 @@ import pytest
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.schedulers.user_files import Account, account_of
-from apps.diagnosis.domain import log_access as log_access_module
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
-from apps.diagnosis.domain.log_access import log_access, uid_of
-from apps.diagnosis.domain.log_scans import scan_logs
-from apps.diagnosis.domain.log_windows import log_view
+from apps.diagnosis.domain.reading import log_access as log_access_module
+from apps.diagnosis.domain.reading.log_access import log_access, uid_of
+from apps.diagnosis.domain.reading.log_scans import scan_logs
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 
 SECRET = "the portal's secret key"

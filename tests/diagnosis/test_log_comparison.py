@@ -12,7 +12,7 @@ from apps.diagnosis.domain.log_page.comparison import (
     compare_logs,
     siblings_of,
 )
-from apps.diagnosis.engine.novelty import Templates
+from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.enums import Stream
 from tests.pages import text_of
 

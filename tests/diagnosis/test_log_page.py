@@ -9,13 +9,13 @@ from unittest import mock
 import pytest
 
 from apps.accounts.models import User
-from apps.core.domain import expression_runs
-from apps.core.domain.bounded import BudgetExceeded
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.core.domain.expressions import runs as expression_runs
+from apps.core.domain.expressions.bounded import BudgetExceeded
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.rows import Fold, Line
 from apps.diagnosis.domain.log_page.search import MOST_MATCHES, Search, search_log
-from apps.diagnosis.domain.log_texts import LogText, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, open_log_text
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import LogHarvest
 from tests.diagnosis import slow_expressions

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.diagnosis.engine.access import LogAccess
-from apps.diagnosis.engine.tail import LogError, open_log, read_back
+from apps.diagnosis.engine.logs.access import LogAccess
+from apps.diagnosis.engine.logs.tail import LogError, open_log, read_back
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 OWNER = 65534

@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
-from apps.diagnosis.domain.log_windows import log_view
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import LogHarvest
 

@@ -1,7 +1,11 @@
 """The matchers of known errors: RE2's and Hyperscan's."""
 
-from apps.diagnosis.engine import matchers
-from apps.diagnosis.engine.matchers import HyperscanMatcher, Re2Matcher, matcher_of_large_logs
+from apps.diagnosis.engine.evidence import matchers
+from apps.diagnosis.engine.evidence.matchers import (
+    HyperscanMatcher,
+    Re2Matcher,
+    matcher_of_large_logs,
+)
 from tests.contracts.matcher import AWKWARD, MatcherContract
 
 

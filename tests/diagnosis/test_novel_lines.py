@@ -5,13 +5,13 @@ and marks in the log.
 import pytest
 from django.urls import reverse
 
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.example_log import list_example_lines
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
-from apps.diagnosis.domain.pattern_preview import preview_pattern
-from apps.diagnosis.domain.success_samples import baseline_for, sample_successes
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.groups.example_log import list_example_lines
+from apps.diagnosis.domain.reading.pattern_preview import preview_pattern
+from apps.diagnosis.domain.reading.success_samples import baseline_for, sample_successes
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.novelty import Templates, baseline_of, novel_lines, sample_of
+from apps.diagnosis.engine.evidence.novelty import Templates, baseline_of, novel_lines, sample_of
 from apps.diagnosis.models import FailureGroup, LogExcerpt, LogHarvest, SuccessSample, Verdict
 
 GOOD = (
@@ -57,7 +57,7 @@ def test_samples_are_taken_few_at_a_time_bounded_and_once(
     successes, make_job, at, monkeypatch, nova
 ):
     make_job(90, state="completed", exit_code=0, stage="reco")  # its log is gone
-    monkeypatch.setattr("apps.diagnosis.domain.success_samples.LOGS", 7)
+    monkeypatch.setattr("apps.diagnosis.domain.reading.success_samples.LOGS", 7)
     assert sample_successes(at=at) == 4
     assert sample_successes(at=at) == 4
     assert sample_successes(at=at) == 0

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from apps.diagnosis.domain.facts import needed_services, outages_during_job
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.reading.job_facts import needed_services, outages_during_job
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Overlap
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.production.domain.types.versions import newest_version
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.tree import ensure_service
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.states.tree import ensure_service
 from apps.statusboard.enums import Monitoring, State
 
 

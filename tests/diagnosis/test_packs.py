@@ -13,11 +13,11 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.diagnosis.domain.harvest import harvest_log
 from apps.diagnosis.domain.log_page.outline import levels_in, pack_marks_in, phases_in
 from apps.diagnosis.domain.packs.changes import checked_pack, decide_pack, propose_pack
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.packs.reading import read_pack
+from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import (
     Evidence,
     ExitCodeMeaning,

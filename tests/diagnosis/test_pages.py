@@ -8,10 +8,10 @@ import time_machine
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest, Verdict
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
 

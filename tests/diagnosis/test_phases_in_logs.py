@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.enums import Role
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests, reanalyse_log
-from apps.diagnosis.domain.phases_in_logs import phases_in_logs
+from apps.diagnosis.domain.log_page.phases import phases_in_logs
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests, reanalyse_log
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.markers import NO_MARKERS, Markers
-from apps.jobs.domain.origin import claim_jobs, map_account
+from apps.diagnosis.engine.formats.markers import NO_MARKERS, Markers
+from apps.jobs.domain.collection.origin import claim_jobs, map_account
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.phases.reports import store_phases
 from apps.jobs.domain.phases.tokens import new_phase_token, read_phase_token

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from apps.diagnosis.domain import posted_logs
-from apps.diagnosis.domain.excerpt_retention import delete_expired
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
-from apps.diagnosis.domain.posted_logs import MOST_BYTES, MOST_OF_A_LOG, delete_unknown
+from apps.diagnosis.domain.reading import posted_logs
+from apps.diagnosis.domain.reading.excerpt_retention import delete_expired
+from apps.diagnosis.domain.reading.posted_logs import MOST_BYTES, MOST_OF_A_LOG, delete_unknown
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.models import LogExcerpt, LogHarvest, PostedLog, Verdict
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.jobs.models import Collection

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import diagnose, read_log
+from apps.diagnosis.engine.evidence.catalogue import built_in
+from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
+from apps.diagnosis.engine.logs.tail import lines_of, read_around, read_back
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.engine.scheduler_facts import parse_state
-from apps.diagnosis.engine.tail import lines_of, read_around, read_back
 from apps.diagnosis.enums import Role
 from tests.pumps import slow_input, within
 from tests.worst_inputs import SIZE, Input, shapes

@@ -11,10 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.core.errors import NotAllowed
-from apps.diagnosis.domain import reclassification
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.known_errors.changes import submit_change
-from apps.diagnosis.domain.verdicts import override_verdict
+from apps.diagnosis.domain.verdicts import reclassification
+from apps.diagnosis.domain.verdicts.correction import override_verdict
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Reclassification, Verdict
 from tests.diagnosis.test_known_errors import NEW

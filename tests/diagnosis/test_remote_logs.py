@@ -11,10 +11,10 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from apps.clusters.models import Cluster
-from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
-from apps.diagnosis.engine import remote
-from apps.diagnosis.engine.tail import LogPart, LogUnreadable
+from apps.diagnosis.domain.reading.job_facts import log_paths
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
+from apps.diagnosis.engine.logs import remote
+from apps.diagnosis.engine.logs.tail import LogPart, LogUnreadable
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from tests.dripping_server import BODY, HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 

@@ -13,8 +13,8 @@ from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.conflicts import choose_capture
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
-from apps.diagnosis.domain import running_logs
-from apps.diagnosis.domain.running_logs import find_running_log, running_job, running_log
+from apps.diagnosis.domain.reading import running_logs
+from apps.diagnosis.domain.reading.running_logs import find_running_log, running_job, running_log
 from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 from tests.factories import clusters, jobs

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from apps.diagnosis.engine import scan_budget
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.catalogue import Catalogue, read_patterns
 from apps.diagnosis.engine.diagnose import diagnose
+from apps.diagnosis.engine.evidence import scan_budget
+from apps.diagnosis.engine.evidence.catalogue import Catalogue, read_patterns
 from apps.diagnosis.enums import ReasonKind
 from tests.diagnosis.slow_expressions import LOG, REGEX
 

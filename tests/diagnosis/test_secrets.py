@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis.domain.excerpts import excerpt_of
-from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
-from apps.diagnosis.domain.log_windows import log_view
+from apps.diagnosis.domain.reading.excerpts import excerpt_of
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.secrets import starred
+from apps.diagnosis.engine.evidence.secrets import starred
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
 from tests.pumps import within

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.models import User
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
-from apps.diagnosis.engine.line_times import local_offset, times_in
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.engine.formats.line_times import local_offset, times_in
 from apps.diagnosis.models import LogHarvest
-from apps.statusboard.domain.incident_notes import add_log
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.notes import add_log
 from apps.statusboard.enums import State
 from tests.factories.statusboard import service
 

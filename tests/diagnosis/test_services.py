@@ -11,22 +11,22 @@ from apps.archive.models import Blob
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis import tasks
-from apps.diagnosis.domain import analyses
-from apps.diagnosis.domain import harvest as harvest_module
-from apps.diagnosis.domain.analyses import ATTEMPTS
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.facts import submission_of
-from apps.diagnosis.domain.harvest import (
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.reading.job_facts import submission_of
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts import analyses
+from apps.diagnosis.domain.verdicts import harvest as harvest_module
+from apps.diagnosis.domain.verdicts.analyses import ATTEMPTS
+from apps.diagnosis.domain.verdicts.correction import assign_experiments, override_verdict
+from apps.diagnosis.domain.verdicts.harvest import (
     RUN_TIMEOUT,
     harvest_log,
     queue_harvests,
     reanalyse_log,
     requeue_overdue,
 )
-from apps.diagnosis.domain.log_windows import log_view
-from apps.diagnosis.domain.verdicts import assign_experiments, override_verdict
 from apps.diagnosis.engine import diagnose as diagnose_module
-from apps.diagnosis.engine.tail import LogUnreadable
+from apps.diagnosis.engine.logs.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
 from apps.jobs.models import Job

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.user_files import Account
-from apps.diagnosis.engine import tail
-from apps.diagnosis.engine.access import LogAccess
-from apps.diagnosis.engine.tail import (
+from apps.diagnosis.engine.logs import tail
+from apps.diagnosis.engine.logs.access import LogAccess
+from apps.diagnosis.engine.logs.tail import (
     LogMissing,
     LogRefused,
     LogUnreadable,

@@ -8,13 +8,13 @@ from django.db.models import Max, Min, Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis.domain.causes import recount_dirty_hours, totals_between, wrong_hours
-from apps.diagnosis.domain.groups import fingerprint_of
-from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
-from apps.diagnosis.domain.verdicts import override_verdict
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours, totals_between, wrong_hours
+from apps.diagnosis.domain.groups.triage import fingerprint_of
+from apps.diagnosis.domain.verdicts.correction import override_verdict
+from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, LogHarvest, Verdict
-from apps.jobs.domain.records import day_of, hour_of
+from apps.jobs.domain.records.conversion import day_of, hour_of
 from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour
 

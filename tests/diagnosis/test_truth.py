@@ -8,8 +8,8 @@ from math import comb
 
 import pytest
 
-from apps.diagnosis.domain.impact.figures import impact_of
-from apps.diagnosis.domain.impact.recount import recount_impact
+from apps.diagnosis.domain.causes.impact.figures import impact_of
+from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.jobs.models import Job
 from apps.statusboard.models import Incident
 from tests.factories import clusters, requests

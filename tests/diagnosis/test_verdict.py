@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine import registry
 from apps.diagnosis.engine.base import Block, Findings, JobFacts, Outage, Reason
-from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
-from apps.diagnosis.engine.scheduler_facts import parse_state
+from apps.diagnosis.engine.evidence.catalogue import built_in
+from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import (
     ADVICE_OF,

@@ -22,7 +22,7 @@ from apps.clusters.schedulers.base import OwnedJob, SubmissionRefused
 from apps.core import tasks as core_tasks
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.submission.domain.retrying.batches import counts_of, plan_batch
+from apps.submission.domain.retries.batches import counts_of, plan_batch
 from apps.submission.models import RetryJob
 from apps.submission.tasks import release_retries, send_to
 from tests.clusters.test_slurm_submission import SlurmHarness

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import ensure_cluster
-from apps.diagnosis.domain.running_logs import find_running_log, running_log
+from apps.diagnosis.domain.reading.running_logs import find_running_log, running_log
 from tests.factories import people
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once

@@ -18,8 +18,8 @@ from apps.core import tasks as core_tasks
 from apps.diagnosis import tasks as diagnosis_tasks
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
-from apps.jobs.domain.collection import LAG, collect_finished_jobs
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import LAG, collect_finished_jobs
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import AccountMap, Job
 from tests.factories import people
 from tests.factories.archive import archive_all

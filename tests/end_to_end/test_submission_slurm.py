@@ -24,8 +24,8 @@ from apps.core.models import Event
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.tasks import harvest_log
-from apps.jobs.domain.collection import collect_finished_jobs
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.domain.outputs.counts import count_reports
 from apps.production.enums import Verb
@@ -35,11 +35,11 @@ from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import follow_requests
 from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.debugging.rerun import TRACE, debug_runs_of, start_debug_run
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retrying.batches import counts_of, plan_batch
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.batches import counts_of, plan_batch
 from apps.submission.models import RetryJob, Submission
 from apps.submission.tasks import release_retries, send_to
 from tests.factories import people, requests, workflows
@@ -418,13 +418,15 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     batch = plan_batch(source=group, by=approver, at=timezone.now(), step=2, pause_minutes=0)
     assert batch.jobs.count() == 4
 
-    release = "apps.submission.domain.retrying.release"
+    release = "apps.submission.domain.retries.release"
     kill_midway(release, "_plan", "done", "release_retries")
     assert (counts_of(batch), list(Submission.objects.all())) == ({"waiting": 4}, [array])
     release_retries()
     assert counts_of(batch) == {"waiting": 2, "released": 2}
     # sbatch has returned, and its answer is lost.
-    kill_midway("apps.submission.domain.dispatch", "_note", "not done", "send_to", cluster.pk)
+    kill_midway(
+        "apps.submission.domain.dispatch.dispatch", "_note", "not done", "send_to", cluster.pk
+    )
     killed = Submission.objects.get(state="sending")
     assert killed.spool_id == ""
     Submission.objects.filter(pk=killed.pk).update(sending_at=timezone.now() - timedelta(hours=1))

@@ -12,8 +12,8 @@ from django.db import connections
 
 from apps.archive.domain import intake
 from apps.archive.domain.capture_hosts import add_token_beside_portal, host_of, receive_batch
-from apps.core.domain.masking import Masker, Rule
-from apps.jobs.domain.masking_rules import current_rules
+from apps.core.domain.secrets.masking import Masker, Rule
+from apps.jobs.domain.collection.masking_rules import current_rules
 from capture.capture import Capture
 from capture.handover import HandOver
 from capture.journal.journal import Journal, JournaledBatch

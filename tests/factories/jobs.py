@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import store_records
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from apps.core.domain.events import events_of
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.outputs import counts
 from apps.production.models import Request, Stage
 from apps.quality.domain import runs

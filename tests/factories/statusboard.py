@@ -3,9 +3,9 @@
 import json
 from datetime import datetime, timedelta
 
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.sources import create_source
-from apps.statusboard.domain.tree import ensure_service
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.sources import create_source
+from apps.statusboard.domain.states.tree import ensure_service
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.submission.domain.submissions import jobs_of
+from apps.submission.domain.arrays.submissions import jobs_of
 from apps.submission.models import Submission
 
 CATEGORIES = {

@@ -9,11 +9,11 @@ from apps.accounts.models import Experiment, User
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.core import tasks
-from apps.diagnosis.domain.causes import recount_dirty_hours
-from apps.diagnosis.domain.harvest import harvest_log
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.packs.changes import propose_pack
+from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange, LogHarvest
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
 from apps.notifications.models import Webhook
@@ -21,9 +21,9 @@ from apps.production.domain.holds import place_hold
 from apps.production.models import Hold, Request
 from apps.progress.domain.weekly_report import freeze_weekly_reports
 from apps.progress.models import WeeklyReport
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import open_incident
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
 from capture.wire.entry import CapturedJob

@@ -14,9 +14,9 @@ from apps.clusters.schedulers.htcondor.classads import read_ad
 from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.slurm.accounting import Attempt, group_rows, read_records
 from apps.clusters.schedulers.torque.accounting import Accounting
-from apps.jobs.domain.collection import collect_finished_jobs
-from apps.jobs.domain.record_import import record_from
-from apps.jobs.domain.record_values import BadRecord
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
+from apps.jobs.domain.collection.record_import import record_from
+from apps.jobs.domain.records.values import BadRecord
 from apps.jobs.models import FlaggedRecord, Job
 from tests.clusters.test_exports import EVENTS, FILETXT, SACCT
 from tests.clusters.test_slurm_accounting import SINCE, T0, row

@@ -14,16 +14,16 @@ from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.domain.locks import exclusive_lock
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
-from apps.jobs.domain import collection as collection_module
-from apps.jobs.domain.collection import (
+from apps.jobs.domain.collection import accounting as collection_module
+from apps.jobs.domain.collection.accounting import (
     _COLLECTOR_LOCK,
     collect_again,
     collect_finished_jobs,
     store_records,
 )
-from apps.jobs.domain.origin import claim_jobs, locate_log, map_account
-from apps.jobs.domain.proof import Membership
-from apps.jobs.domain.records import record_of
+from apps.jobs.domain.collection.origin import claim_jobs, locate_log, map_account
+from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.records.conversion import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
 from tests.factories import clusters
 from tests.factories.jobs import AT, bare, failed, record, store
@@ -319,7 +319,7 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
         claimed.append(claim_jobs(experiment=experiment, at=AT))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
     creating = threading.Thread(target=claim)
     creating.start()
     store(alps, record(1, account="sbnd"))
@@ -347,7 +347,7 @@ def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkey
             refused.append(str(error))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
     deleting = threading.Thread(target=delete)
     deleting.start()
     (job,) = store(alps, record(1, account=nova.key))

@@ -6,7 +6,7 @@ import pytest
 
 from apps.clusters.models import Host
 from apps.clusters.schedulers.base import HostFacts, SchedulerError
-from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
 from apps.jobs.domain.hosts import read_hosts, store_hosts
 from apps.jobs.models import Job
 from tests.factories.jobs import AT, record

@@ -15,18 +15,18 @@ from pyarrow import parquet
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidTransition
-from apps.diagnosis.domain.causes import recount_dirty_hours, wrong_hours
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours, wrong_hours
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Evidence, LogHarvest, Verdict
-from apps.jobs.domain.collection import store_read
+from apps.jobs.domain.collection.accounting import store_read
+from apps.jobs.domain.collection.record_import import import_read
 from apps.jobs.domain.months import archive
 from apps.jobs.domain.months.archive import BadArchive, archive_month, restore_month
 from apps.jobs.domain.months.retention import drop_due_months, drop_month, months
 from apps.jobs.domain.months.tables import tables
-from apps.jobs.domain.record_import import import_read
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
+from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.statistics.cube import Query
 from apps.jobs.domain.statistics.levels import SUMS
+from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.enums import Counted, RecordSource
 from apps.jobs.models import (
     ArchivedMonth,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import DirtyHour
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.requests.drafts import create_draft

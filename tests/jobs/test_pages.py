@@ -15,11 +15,16 @@ from django.utils import timezone
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain import totals
-from apps.jobs.domain.jobs import array_siblings, jobs_for_list, other_attempts, totals_as_of
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.totals import wasted_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.records.jobs import (
+    array_siblings,
+    jobs_for_list,
+    other_attempts,
+    totals_as_of,
+)
+from apps.jobs.domain.totals import totals
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.totals import wasted_hours
 from apps.jobs.models import Job
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict

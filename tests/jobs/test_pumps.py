@@ -5,16 +5,16 @@ from time import process_time
 import pytest
 
 from apps.core.errors import InvalidFields
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.records import columns_of
+from apps.jobs.domain.collection.accounting import store_records
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.records.conversion import columns_of
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
 from apps.quality.checks import Histogram, Posted
 from apps.quality.domain.posts import NamedFile, histogram_problems, name_files, post_result
-from apps.submission.domain.scripts import StagePlan, _plain, _word, _words_of, write_script
-from apps.submission.domain.submissions import read_ranges, write_ranges
+from apps.submission.domain.arrays.scripts import StagePlan, _plain, _word, _words_of, write_script
+from apps.submission.domain.arrays.submissions import read_ranges, write_ranges
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories.jobs import AT, record, store
 from tests.factories.requests import request_in
@@ -64,7 +64,7 @@ def test_known_records_are_neither_masked_nor_compared_again(alps, monkeypatch):
     hostile = record(1, submit_line=f"sbatch --export=DB_PASSWORD=x {pumped('A=')}")
     (job,) = store(alps, hostile)
     asked = []
-    monkeypatch.setattr("apps.jobs.domain.collection.columns_of", asked.append)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.columns_of", asked.append)
     assert store_records(cluster=alps, records=[hostile], at=AT) == (0, 0)
     assert asked == []
     assert "DB_PASSWORD=x" not in Job.objects.get(pk=job.pk).submit_line

@@ -15,11 +15,11 @@ from apps.archive.domain.store.jobs import store_jobs
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
-from apps.jobs.domain import queue
-from apps.jobs.domain.live import store_live
-from apps.jobs.domain.origin import record_array
-from apps.jobs.domain.reasons import reason_of
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import record_array
+from apps.jobs.domain.live import queue
+from apps.jobs.domain.live.live import store_live
+from apps.jobs.domain.live.reasons import reason_of
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import LiveJobs, QueueCount, QueueReading
 from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.jobs.domain.record_import import import_records, lines_of
+from apps.jobs.domain.collection.record_import import import_records, lines_of
 from apps.jobs.models import FlaggedRecord, Job
 from tests.clusters.test_exports import EVENTS
 from tests.factories.jobs import AT

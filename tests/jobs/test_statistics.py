@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.levels import DIMENSIONS, STORED, SUMS
@@ -28,6 +27,7 @@ from apps.jobs.domain.statistics.windows import (
     window_of,
     windows_of_week,
 )
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict

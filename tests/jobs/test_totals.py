@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.jobs import totals_as_of
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import store_records
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.jobs import totals_as_of
+from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
 from tests.factories import clusters
 from tests.factories.jobs import AT, record, store

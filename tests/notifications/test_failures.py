@@ -8,16 +8,16 @@ from django.conf import settings
 from apps.core.domain.events import publish
 from apps.core.enums import Group
 from apps.core.models import Event
-from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
-from apps.diagnosis.domain.groups import assign_group
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.domain.groups.triage import assign_group
 from apps.diagnosis.domain.known_errors.changes import decide_change, submit_change
 from apps.diagnosis.domain.known_errors.omissions import count_omissions
 from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.models import FailureGroup
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 from apps.notifications.domain.notifications import visible_notifications
 from apps.notifications.models import Notification
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from tests.factories import clusters, jobs, people, statusboard
 from tests.factories.verdicts import verdict

@@ -208,7 +208,9 @@ def test_save_without_or_with_an_outdated_check_shows_the_effect_again(office, n
 
 def test_failure_in_the_middle_leaves_nothing(office, monkeypatch):
     checked, before = check(office).context["checked"], everything()
-    monkeypatch.setattr("apps.jobs.domain.experiment_setup.set_shares", lambda **_: 1 / 0)
+    monkeypatch.setattr(
+        "apps.jobs.domain.collection.experiment_setup.set_shares", lambda **_: 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         office.post(ADDRESS, sent() | {"checked": checked})
     assert everything() == before

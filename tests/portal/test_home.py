@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from opsportal.version import VERSION
 from tests.factories import statusboard

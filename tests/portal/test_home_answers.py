@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
-from apps.diagnosis.domain.impact.recount import mark_incidents, recount_impact
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.diagnosis.domain.causes.impact.recount import mark_incidents, recount_impact
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
 from apps.portal.pages.home_answers import MOST_BANDS, can_run, failures_by_hour
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from tests.factories import clusters, jobs, statusboard
 from tests.factories.statusboard import service

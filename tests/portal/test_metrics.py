@@ -12,7 +12,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import beat_heart
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
-from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import open_incident
 from tests.factories import clusters
 from tests.factories.statusboard import service
 

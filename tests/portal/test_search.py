@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.archive.domain.search.word_index import index_batch
-from apps.jobs.domain.jobs import jobs_for_list, matches_host
+from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
 from apps.jobs.models import Job
 from tests.factories.jobs import failed, record, store
 from tests.pages import count_queries

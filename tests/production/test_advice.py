@@ -5,9 +5,9 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.production.domain.advice import request_advice, services_of_stage, submit_advice
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import open_incident
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.enums import Effect, State
 from tests.factories import requests
 from tests.factories.statusboard import service

@@ -18,7 +18,7 @@ from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.templatetags.requests import places
-from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories.history import history
 from tests.factories.requests import AT, S, content, draft, request_in, stage

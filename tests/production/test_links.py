@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.queue import Origin, store_queue
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.live.queue import Origin, store_queue
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
     SERVICES,

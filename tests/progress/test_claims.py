@@ -8,11 +8,11 @@ from django.urls import reverse
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, NotAllowed
-from apps.jobs.domain.claims import accept_claims, claims_of, withdraw_claims
-from apps.jobs.domain.origin import attach_origin, claim_jobs, map_account, record_array
-from apps.jobs.domain.queue import Origin, store_queue
-from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.totals import stage_sums
+from apps.jobs.domain.collection.claims import accept_claims, claims_of, withdraw_claims
+from apps.jobs.domain.collection.origin import attach_origin, claim_jobs, map_account, record_array
+from apps.jobs.domain.live.queue import Origin, store_queue
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.totals import stage_sums
 from apps.jobs.enums import MappedName, Proof
 from apps.jobs.models import Job, QueueCount
 from apps.production.models import Request, StageHistory

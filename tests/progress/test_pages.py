@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from apps.core.web.templatetags.look import percent
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request, Stage

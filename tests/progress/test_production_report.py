@@ -10,7 +10,7 @@ from django.utils.html import strip_tags
 
 from apps.clusters.models import Cluster, Site
 from apps.core import tasks
-from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb

@@ -8,7 +8,7 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
 from apps.core.web.templatetags.look import percent
-from apps.jobs.domain.jobs import TOTALS_HEART
+from apps.jobs.domain.records.jobs import TOTALS_HEART
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.counts import mark_located

@@ -9,10 +9,10 @@ from django.core import mail
 
 from apps.core import tasks
 from apps.core.models import Event
-from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Impact
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.models import Notification
 from apps.production.enums import RequestState as S

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import DirtyHour, HourlyTotals, Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb

@@ -2,9 +2,9 @@
 
 import pytest
 
-from apps.statusboard.domain import intake, source_tokens
-from apps.statusboard.domain.intake_journal import Journal
-from apps.statusboard.domain.source_tokens import KnownTokens
+from apps.statusboard.domain.monitoring import intake, source_tokens
+from apps.statusboard.domain.monitoring.intake_journal import Journal
+from apps.statusboard.domain.monitoring.source_tokens import KnownTokens
 
 
 @pytest.fixture(autouse=True)

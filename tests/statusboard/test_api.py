@@ -10,12 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.statusboard.api import views
-from apps.statusboard.domain import intake_journal
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import open_incident
-from apps.statusboard.domain.intake import pump
-from apps.statusboard.domain.sources import add_token, create_source
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
+from apps.statusboard.domain.monitoring import intake_journal
+from apps.statusboard.domain.monitoring.intake import pump
+from apps.statusboard.domain.monitoring.sources import add_token, create_source
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, RawPayload
 from tests.factories.statusboard import alert, message, service

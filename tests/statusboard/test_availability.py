@@ -10,10 +10,10 @@ from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.availability import Availability, Stretch, cut, hourly
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.timeline import BEGINNING
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.board.availability import Availability, Stretch, cut, hourly
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.windows import schedule_window
+from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import State
 from apps.statusboard.web.templatetags.day_marks import week_marks
 from tests.factories.statusboard import service

@@ -1,7 +1,7 @@
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.statusboard.domain.source_tokens import authenticate_source
+from apps.statusboard.domain.monitoring.source_tokens import authenticate_source
 from apps.statusboard.models import MonitoringSource
 
 

@@ -7,9 +7,9 @@ from django.utils import timezone
 
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
-from apps.statusboard.domain.incident_corrections import divide_incident, merge_incident
-from apps.statusboard.domain.incident_notes import post_update
-from apps.statusboard.domain.incidents import open_incident, update_incident
+from apps.statusboard.domain.incidents.corrections import divide_incident, merge_incident
+from apps.statusboard.domain.incidents.incidents import open_incident, update_incident
+from apps.statusboard.domain.incidents.notes import post_update
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident
 from tests.factories.statusboard import alert, post, service, source, states

@@ -6,10 +6,14 @@ from django.utils import timezone
 from icalendar import Calendar
 
 from apps.core.domain.hidden_characters import HIDDEN
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incident_notes import post_update
-from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
-from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.domain.incidents.incidents import (
+    close_incident,
+    open_incident,
+    update_incident,
+)
+from apps.statusboard.domain.incidents.notes import post_update
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import cancel_window, schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.feeds.ical import Ical
 from apps.statusboard.feeds.statuspage import Statuspage

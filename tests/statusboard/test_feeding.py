@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from apps.core.models import Event
 from apps.statusboard import tasks
-from apps.statusboard.domain import payloads
-from apps.statusboard.domain.board import board, board_row
-from apps.statusboard.domain.incidents import close_incident
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.rules import add_rule, delete_old_payloads, replay_payloads
+from apps.statusboard.domain.board.board import board, board_row
+from apps.statusboard.domain.incidents.incidents import close_incident
+from apps.statusboard.domain.monitoring import payloads
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.rules import add_rule, delete_old_payloads, replay_payloads
 from apps.statusboard.models import Incident, RawPayload, UnmappedAlert
 from tests.factories.statusboard import alert, message, post, service, source, states, watchdog
 

@@ -9,9 +9,9 @@ from django.conf import settings as django_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.intake import pump
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.rules import add_rule
+from apps.statusboard.domain.monitoring.intake import pump
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.rules import add_rule
 from apps.statusboard.feeds.base import Message, UnreadablePayload
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import DowntimeWindow, Incident, MonitoringSource, UnmappedAlert

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
-from apps.statusboard.domain.alerts import mark_stale_incidents
-from apps.statusboard.domain.history import rebuild, states_of_incident
-from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
-from apps.statusboard.domain.outages import outages_during
-from apps.statusboard.domain.sources import record_gaps
-from apps.statusboard.domain.timeline import BEGINNING
-from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.domain.board.outages import outages_during
+from apps.statusboard.domain.incidents.incidents import (
+    close_incident,
+    open_incident,
+    update_incident,
+)
+from apps.statusboard.domain.maintenance.windows import cancel_window, schedule_window
+from apps.statusboard.domain.monitoring.alerts import mark_stale_incidents
+from apps.statusboard.domain.monitoring.sources import record_gaps
+from apps.statusboard.domain.states.history import rebuild, states_of_incident
+from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import Cause, Monitoring, Repeat, State
 from apps.statusboard.models import DowntimeWindow, Incident, Service, StateInterval
 from tests.factories.statusboard import alert, post, service, source, states, watchdog

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError
 
-from apps.statusboard.domain import source_tokens
-from apps.statusboard.domain.intake import accept_payload, pump
-from apps.statusboard.domain.intake_journal import Journal
-from apps.statusboard.domain.payloads import parse_payload
-from apps.statusboard.domain.source_tokens import KnownTokens, TokensUnknown
-from apps.statusboard.domain.sources import add_token, create_source
+from apps.statusboard.domain.monitoring import source_tokens
+from apps.statusboard.domain.monitoring.intake import accept_payload, pump
+from apps.statusboard.domain.monitoring.intake_journal import Journal
+from apps.statusboard.domain.monitoring.payloads import parse_payload
+from apps.statusboard.domain.monitoring.source_tokens import KnownTokens, TokensUnknown
+from apps.statusboard.domain.monitoring.sources import add_token, create_source
 from apps.statusboard.models import MonitoringSource, RawPayload
 from apps.statusboard.tasks import parse_waiting
 from tests.factories.statusboard import alert, message, source
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys
 from pathlib import Path
-from apps.statusboard.domain.intake_journal import Journal
+from apps.statusboard.domain.monitoring.intake_journal import Journal
 journal = Journal(Path(sys.argv[1]))
 for number in range(1_000_000):
     journal.append(b"%d" % number)

@@ -6,14 +6,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.statusboard.domain.announcements import (
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import (
     announcements_ahead,
     post_announcement,
     unread_announcements,
 )
-from apps.statusboard.domain.incidents import open_incident
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.maintenance.windows import schedule_window
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
 from apps.statusboard.enums import Repeat, State
 from apps.statusboard.models import (
     Announcement,

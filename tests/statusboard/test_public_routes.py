@@ -10,15 +10,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incident_notes import (
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.notes import (
     acknowledge_incident,
     add_log,
     post_update,
     write_post_mortem,
 )
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import cancel_window, schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident, MonitoringSource, Service
 from tests.factories.requests import draft

@@ -17,12 +17,12 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from apps.core.errors import InvalidFields
-from apps.statusboard.domain import source_fetch
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.pulls import pull_source
-from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.source_fetch import PullFailed, fetch
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring import source_fetch
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.pulls import pull_source
+from apps.statusboard.domain.monitoring.rules import add_rule
+from apps.statusboard.domain.monitoring.source_fetch import PullFailed, fetch
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.dripping_server import (

@@ -10,10 +10,10 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from apps.statusboard.api import views
-from apps.statusboard.domain.alerts import mark_stale_incidents
-from apps.statusboard.domain.intake import accept_payload
-from apps.statusboard.domain.pulls import pull_source
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring.alerts import mark_stale_incidents
+from apps.statusboard.domain.monitoring.intake import accept_payload
+from apps.statusboard.domain.monitoring.pulls import pull_source
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.factories.statusboard import service, states
 from tests.monitoring_servers import running, wait

@@ -9,10 +9,10 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from apps.statusboard.domain.pulls import pull_source
-from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.source_fetch import PullFailed, fetch
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring.pulls import pull_source
+from apps.statusboard.domain.monitoring.rules import add_rule
+from apps.statusboard.domain.monitoring.source_fetch import PullFailed, fetch
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.certificates import self_signed
 from tests.factories.statusboard import service

@@ -13,10 +13,10 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from apps.statusboard.domain.intake import pump
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring.intake import pump
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.rules import add_rule
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident
 from apps.statusboard.tasks import parse_waiting
 from dev.system_parts import PATH

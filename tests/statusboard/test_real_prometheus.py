@@ -10,7 +10,7 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, RawPayload
 from tests.factories.statusboard import service, states
 from tests.monitoring_servers import documented, running, wait

@@ -16,10 +16,10 @@ from django.core.cache import cache
 from django.db import connection
 from django.utils import timezone
 
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.pulls import pull_source
-from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.sources import create_source
+from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.pulls import pull_source
+from apps.statusboard.domain.monitoring.rules import add_rule
+from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.factories.statusboard import service
 from tests.monitoring_servers import documented, running, wait

@@ -3,12 +3,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.availability import daily
-from apps.statusboard.domain.board import board, disruptions, state_history, strip
-from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.outages import outages_during
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.board.availability import daily
+from apps.statusboard.domain.board.board import board, disruptions, state_history, strip
+from apps.statusboard.domain.board.outages import outages_during
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.enums import Monitoring, State
 from tests.factories.statusboard import alert, post, service, source, watchdog
 

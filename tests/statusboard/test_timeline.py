@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.timeline import (
+from apps.statusboard.domain.states.timeline import (
     BEGINNING,
     Claim,
     Span,

@@ -8,8 +8,8 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
@@ -23,11 +23,11 @@ from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.data_quality import data_quality_of
-from apps.submission.domain import dispatch
-from apps.submission.domain.acceptance import accept_stage, shortfalls_of
-from apps.submission.domain.assignment import assign_request, retry_failed
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retrying.automatic import retry_by_verdict
+from apps.submission.domain.arrays.acceptance import accept_stage, shortfalls_of
+from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.automatic import retry_by_verdict
 from apps.submission.models import Submission
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.tasks import deliver_waiting
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
@@ -22,10 +22,10 @@ from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
 from apps.progress.domain.attention import note_attention
 from apps.progress.domain.forecast import keep_forecasts, note_starts
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request, retry_failed
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.trials import judge_tests
+from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.trials import judge_tests
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories.history import history
 from tests.factories.requests import AT

@@ -10,12 +10,13 @@ from django.core.exceptions import ValidationError
 
 from apps.clusters.schedulers.environment import pack
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
-from apps.diagnosis.domain.groups import group_for
+from apps.diagnosis.domain.groups.triage import group_for
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.submissions import stage_submissions_of
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.debugging.rerun import (
     TRACE,
@@ -25,8 +26,7 @@ from apps.submission.domain.debugging.rerun import (
     profiles_for,
     start_debug_run,
 )
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.submissions import stage_submissions_of
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import DebugProfile, Submission
 from tests.bundles import unpack
 from tests.factories import archive, jobs, people

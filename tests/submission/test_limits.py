@@ -8,11 +8,11 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request, retry_failed
-from apps.submission.domain.limits import cut_planned, set_limit
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.submissions import in_flight, read_ranges
+from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.limits import cut_planned, set_limit
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.submissions import in_flight, read_ranges
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission, TakenFile
 from tests.factories.requests import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up

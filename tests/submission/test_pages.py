@@ -7,12 +7,12 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.enums import Verb
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.plan import plan_next
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.bundles import unpack

@@ -11,10 +11,10 @@ from apps.core.models import Event
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request, cancel_sent
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.recall import recall_sent
+from apps.submission.domain.arrays.assignment import assign_request, cancel_sent
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.dispatch.recall import recall_sent
 from tests.factories.requests import AT
 
 LATER = AT + timedelta(minutes=10)

@@ -18,16 +18,19 @@ from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
-from apps.submission.domain.advice import ignore_advice
+from apps.statusboard.domain.maintenance.announcements import (
+    post_announcement,
+    withdraw_announcement,
+)
+from apps.submission.domain.arrays.advice import ignore_advice
+from apps.submission.domain.arrays.submissions import clusters_to_look_at
 from apps.submission.domain.debugging.bundle import debug_bundle
-from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
-from apps.submission.domain.retrying.bundle import retry_bundle
-from apps.submission.domain.retrying.eligibility import Limits, examine
-from apps.submission.domain.retrying.offers import retry_offer
-from apps.submission.domain.retrying.owned import note_owned, owned_job, send_owned
-from apps.submission.domain.retrying.release import advance_batch
-from apps.submission.domain.submissions import clusters_to_look_at
+from apps.submission.domain.retries.batches import counts_of, dry_run, may_change, plan_batch
+from apps.submission.domain.retries.bundle import retry_bundle
+from apps.submission.domain.retries.eligibility import Limits, examine
+from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.domain.retries.owned import note_owned, owned_job, send_owned
+from apps.submission.domain.retries.release import advance_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import DebugProfile, RetryJob
 from tests.factories import archive, clusters, jobs, people, statusboard

@@ -14,16 +14,16 @@ from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.models import FailureGroup
 from apps.production.enums import Verb
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
-from apps.submission.domain import dispatch
-from apps.submission.domain.advice import ignore_advice
-from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retrying import release
-from apps.submission.domain.retrying.automatic import retry_by_verdict
-from apps.submission.domain.retrying.batches import (
+from apps.submission.domain.arrays.advice import ignore_advice
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries import release
+from apps.submission.domain.retries.automatic import retry_by_verdict
+from apps.submission.domain.retries.batches import (
     cancel_batch,
     counts_of,
     default_step,
@@ -33,8 +33,8 @@ from apps.submission.domain.retrying.batches import (
     plan_batch,
     resume_batch,
 )
-from apps.submission.domain.retrying.eligibility import Limits, reserved_indices
-from apps.submission.domain.retrying.release import advance_batch, fails_again
+from apps.submission.domain.retries.eligibility import Limits, reserved_indices
+from apps.submission.domain.retries.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
@@ -248,7 +248,7 @@ def test_what_is_not_released_can_be_cancelled(running, end, group, shifter, lia
 
 
 def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monkeypatch):
-    monkeypatch.setattr("apps.submission.domain.retrying.release.STOP_FROM", 1)
+    monkeypatch.setattr("apps.submission.domain.retries.release.STOP_FROM", 1)
     end({0, 1})
     batch = plan_batch(source=group, by=shifter, at=LATER, step=1, pause_minutes=0)
     advance_batch(batch=batch, at=LATER)

@@ -13,7 +13,7 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
-from apps.submission.domain.retrying.bundle import retry_bundle
+from apps.submission.domain.retries.bundle import retry_bundle
 from tests.bundles import unpack
 from tests.factories import archive, clusters, jobs
 from tests.factories.requests import AT
@@ -159,7 +159,7 @@ def test_bundle_is_bounded_in_bytes(lost, approver, tmp_path, monkeypatch):
     verdicts = [lost(), lost(78), lost(79)]
     job = ArchivedJob.objects.get(job_id="77")
     limit = 2 * (job.script_bytes + job.environment_bytes)
-    monkeypatch.setattr("apps.submission.domain.retrying.bundle.MOST_BYTES", limit)
+    monkeypatch.setattr("apps.submission.domain.retries.bundle.MOST_BYTES", limit)
     where = unpacked(retry_bundle(verdicts=verdicts, by=approver, at=LATER), tmp_path)
     assert (where / "alps-78_3").is_dir()
     assert not (where / "alps-79_3").exists()

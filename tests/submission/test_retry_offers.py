@@ -11,16 +11,19 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from apps.clusters.schedulers.environment import pack
-from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
-from apps.diagnosis.domain.impact.recount import recount_impact
+from apps.diagnosis.domain.causes.impact.recount import recount_impact
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Verdict
-from apps.jobs.domain.records import hour_of
-from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.jobs.domain.records.conversion import hour_of
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.announcements import (
+    post_announcement,
+    withdraw_announcement,
+)
 from apps.statusboard.enums import State
-from apps.submission.domain.retrying import batches, offers
-from apps.submission.domain.retrying.offers import retry_offer
-from apps.submission.domain.retrying.release import advance_batch
+from apps.submission.domain.retries import batches, offers
+from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.domain.retries.release import advance_batch
 from tests.factories import archive, clusters, jobs, statusboard
 from tests.factories.verdicts import verdict
 from tests.pages import text_of

@@ -8,12 +8,12 @@ from apps.diagnosis.models import Verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.models import Job
 from apps.production.enums import Verb
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retrying.automatic import retry_by_verdict
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.automatic import retry_by_verdict
 from tests.factories import people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge

@@ -11,11 +11,11 @@ import pytest
 
 from apps.production.enums import Verb
 from apps.progress.domain.progress import progress_now
-from apps.submission.domain import dispatch
-from apps.submission.domain.acceptance import accept_stage
-from apps.submission.domain.assignment import assign_request, retry_failed
-from apps.submission.domain.bundle import write_bundle
-from apps.submission.domain.plan import plan_next
+from apps.submission.domain.arrays.acceptance import accept_stage
+from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.dispatch import dispatch
 from tests.factories import requests
 from tests.factories.requests import AT
 from tests.submission.test_sending import LATER, step

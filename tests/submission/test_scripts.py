@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.declaration import builtin_texts, read_declaration
-from apps.submission.domain.scripts import plan_stage, write_script
-from apps.submission.domain.submissions import read_ranges, write_ranges
+from apps.submission.domain.arrays.scripts import plan_stage, write_script
+from apps.submission.domain.arrays.submissions import read_ranges, write_ranges
 from tests.factories import requests
 
 PRINT = ["/usr/bin/printf", r"%s\0"]  # tells its words, each with a NUL

@@ -12,10 +12,14 @@ from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission import tasks
-from apps.submission.domain import dispatch
-from apps.submission.domain.assignment import assign_request, retry_failed, send_refused_again
-from apps.submission.domain.plan import plan_next
-from apps.submission.domain.submissions import clusters_to_look_at
+from apps.submission.domain.arrays.assignment import (
+    assign_request,
+    retry_failed,
+    send_refused_again,
+)
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.submissions import clusters_to_look_at
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from tests.factories.requests import AT

@@ -18,13 +18,13 @@ from apps.demo.simulation.world import CAMPAIGNS
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.tasks import harvest_log
-from apps.jobs.domain.collection import collect_finished_jobs
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import collect_finished_jobs
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.progress.domain.transitions import follow_requests
-from apps.submission.domain.assignment import retry_failed
+from apps.submission.domain.arrays.assignment import retry_failed
 from apps.submission.tasks import send_to
 from tests.factories import clusters, requests
 from tests.factories.archive import archive_all

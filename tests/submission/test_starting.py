@@ -11,15 +11,18 @@ from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.outlook import outlook, reasons_against
 from apps.production.enums import Verb
-from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.maintenance.announcements import (
+    post_announcement,
+    withdraw_announcement,
+)
 from apps.statusboard.enums import State
 from apps.submission import tasks
-from apps.submission.domain import dispatch, start
-from apps.submission.domain.advice import follow_advice, ignore_advice
-from apps.submission.domain.arrays import options_of
-from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.start import obstacle, start_next
+from apps.submission.domain.arrays.advice import follow_advice, ignore_advice
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.rows import options_of
+from apps.submission.domain.dispatch import dispatch, start
+from apps.submission.domain.dispatch.start import obstacle, start_next
 from apps.submission.models import Assignment, Submission
 from tests.factories import clusters, people, requests, statusboard
 from tests.factories.requests import AT

@@ -24,7 +24,7 @@ from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
 from apps.core.domain.quotas import DAY, Quota
 from apps.core.domain.tokens import bearer_token
-from apps.jobs.domain.masking_rules import current_rules
+from apps.jobs.domain.collection.masking_rules import current_rules
 from capture.wire.batches import (
     MEDIA_TYPE,
     MOST_SENT_BYTES,

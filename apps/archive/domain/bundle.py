@@ -8,8 +8,8 @@ from apps.accounts.models import User
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
-from apps.core.domain.tables import tsv
-from apps.core.domain.tar import TarMember, write_tar
+from apps.core.domain.exports.tables import tsv
+from apps.core.domain.exports.tar import TarMember, write_tar
 from apps.core.errors import DomainError
 
 MOST_JOBS = 1_000

@@ -14,7 +14,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import CAPTURE, HEARTBEAT_LIMIT
 from apps.core.errors import InvalidTransition
 from apps.core.models import Heartbeat
-from apps.jobs.domain.collection import remove_jobs
+from apps.jobs.domain.collection.accounting import remove_jobs
 from apps.jobs.models import Job
 
 REASON = "cluster removed"

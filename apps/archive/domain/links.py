@@ -22,12 +22,12 @@ from apps.clusters.schedulers.base import (
     Submission,
 )
 from apps.core.domain.events import publish
-from apps.core.domain.masking import Masker
-from apps.jobs.domain.jobs import jobs_in_spool
-from apps.jobs.domain.masking_rules import current_rules
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.queue import Origin
-from apps.jobs.domain.records import clean_text
+from apps.core.domain.secrets.masking import Masker
+from apps.jobs.domain.collection.masking_rules import current_rules
+from apps.jobs.domain.collection.origin import attach_origin
+from apps.jobs.domain.live.queue import Origin
+from apps.jobs.domain.records.conversion import clean_text
+from apps.jobs.domain.records.jobs import jobs_in_spool
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES, WORST_FIRST
 from apps.jobs.models import Job
 

@@ -12,7 +12,7 @@ from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, MaskingTrial
 from apps.clusters.schedulers.environment import variables_in
 from apps.core.domain.background import enqueue
-from apps.core.domain.masking import Masker
+from apps.core.domain.secrets.masking import Masker
 from apps.core.domain.work import BackOff, Queue
 from apps.jobs.models import MaskingRule
 

@@ -16,7 +16,7 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy
 from apps.clusters.schedulers.environment import pack, texts_in, variables_in
-from apps.core.domain.masking import Masker, replace_secrets, secrets_of, value_of
+from apps.core.domain.secrets.masking import Masker, replace_secrets, secrets_of, value_of
 from apps.jobs.models import Job
 from capture.wire.entry import CapturedJob
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from django.http import HttpResponse
 
-from apps.core.domain.tables import table_cell
+from apps.core.domain.exports.tables import table_cell
 
 
 def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:

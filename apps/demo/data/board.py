@@ -8,15 +8,15 @@ import yaml
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.sources import (
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.domain.maintenance.windows import schedule_window
+from apps.statusboard.domain.monitoring.sources import (
     add_token,
     create_source,
     rebuild_services_of,
     record_heartbeat,
 )
-from apps.statusboard.domain.tree import ensure_service
-from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.domain.states.tree import ensure_service
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service
 

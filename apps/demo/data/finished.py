@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.simulated import PARTITION
-from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.origin import attach_origin, record_array
+from apps.jobs.domain.collection.accounting import store_records
+from apps.jobs.domain.collection.origin import attach_origin, record_array
 from apps.jobs.models import Job
 from apps.production.domain.content.stages import content_of
 from apps.production.enums import PORTAL
 from apps.production.models import Request
-from apps.submission.domain.assignment import choose_cluster
-from apps.submission.domain.dispatch import refresh_progress
-from apps.submission.domain.plan import plan_jobs
-from apps.submission.domain.scripts import plan_stage
-from apps.submission.domain.submissions import publish_event
+from apps.submission.domain.arrays.assignment import choose_cluster
+from apps.submission.domain.arrays.plan import plan_jobs
+from apps.submission.domain.arrays.scripts import plan_stage
+from apps.submission.domain.arrays.submissions import publish_event
+from apps.submission.domain.dispatch.dispatch import refresh_progress
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 

@@ -17,10 +17,10 @@ from apps.demo.simulation.outages import Outage, Trouble
 from apps.demo.simulation.records import record_of
 from apps.demo.simulation.workload import FIRST_ID, Attempt, Submission, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, random_of
-from apps.jobs.domain.collection import store_records
+from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.models import Job
-from apps.statusboard.domain.payloads import apply_message
-from apps.statusboard.domain.sources import rebuild_services_of
+from apps.statusboard.domain.monitoring.payloads import apply_message
+from apps.statusboard.domain.monitoring.sources import rebuild_services_of
 from apps.statusboard.feeds.alertmanager import Alertmanager
 from apps.statusboard.models import MonitoringSource
 

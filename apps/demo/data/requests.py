@@ -24,7 +24,7 @@ from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.declaration import general
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.api.moments import MomentField
 from apps.core.web.turns import one_at_a_time
-from apps.diagnosis.domain.common_causes.causes import (
+from apps.diagnosis.domain.causes.common.causes import (
     MOST_DAYS,
     CommonCause,
     causes_between,
     newest_causes,
 )
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 
 WEEK = timedelta(days=7)
 

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiView
-from apps.diagnosis.domain.impact.figures import impact_of
+from apps.diagnosis.domain.causes.impact.figures import impact_of
 from apps.statusboard.models import Incident
 
 

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.api.input import checked_data
-from apps.diagnosis.domain.posted_logs import MOST_BYTES, store_posted_log
+from apps.diagnosis.domain.reading.posted_logs import MOST_BYTES, store_posted_log
 from apps.diagnosis.enums import Stream
 from apps.jobs.api.phases import HasPhaseToken, PhaseTokenAuthentication
 

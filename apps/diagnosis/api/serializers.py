@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from apps.core.api.moments import MomentField
-from apps.diagnosis.domain.log_windows import MOST_LINES
+from apps.diagnosis.domain.reading.log_windows import MOST_LINES
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.models import Evidence, FailureGroup, Verdict
 from apps.jobs.enums import STATE_CHOICES

@@ -16,11 +16,11 @@ from apps.diagnosis.engine.base import (
     Reason,
     Verdict,
 )
-from apps.diagnosis.engine.chain import causal_chain, without_duplicates
-from apps.diagnosis.engine.condor_events import with_events
-from apps.diagnosis.engine.plain_lines import is_binary
-from apps.diagnosis.engine.survey import Survey
-from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
+from apps.diagnosis.engine.evidence.chain import causal_chain, without_duplicates
+from apps.diagnosis.engine.evidence.survey import Survey
+from apps.diagnosis.engine.formats.condor_events import with_events
+from apps.diagnosis.engine.formats.plain_lines import is_binary
+from apps.diagnosis.engine.logs.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind, Stream
 

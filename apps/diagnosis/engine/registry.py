@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
+from apps.core.domain.expressions.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.core.domain.plugins import Registry
 from apps.diagnosis.engine.base import Block, Findings, JobFacts, LogClassifier
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
     group="opsportal.log_classifiers",
     builtins={
-        "catalogue": "apps.diagnosis.engine.catalogue:built_in",
-        "grammar": "apps.diagnosis.engine.grammar:built_in",
+        "catalogue": "apps.diagnosis.engine.evidence.catalogue:built_in",
+        "grammar": "apps.diagnosis.engine.evidence.grammar:built_in",
     },
 )
 

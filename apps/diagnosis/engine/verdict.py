@@ -11,10 +11,10 @@ from operator import itemgetter
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
-from apps.diagnosis.engine import scheduler_facts as facts_of
 from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
-from apps.diagnosis.engine.chain import masked
-from apps.diagnosis.engine.outages import outage_of
+from apps.diagnosis.engine.evidence import scheduler_facts as facts_of
+from apps.diagnosis.engine.evidence.chain import masked
+from apps.diagnosis.engine.evidence.outages import outage_of
 from apps.diagnosis.enums import (
     ADVICE_OF,
     VERDICT_OF,

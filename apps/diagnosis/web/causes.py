@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.diagnosis.domain.common_causes.causes import newest_causes
-from apps.jobs.domain.records import hour_of
+from apps.diagnosis.domain.causes.common.causes import newest_causes
+from apps.jobs.domain.records.conversion import hour_of
 from apps.statusboard.models import Service
 
 PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}

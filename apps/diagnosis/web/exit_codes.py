@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.diagnosis.domain.exit_codes import failures_by_code
+from apps.diagnosis.domain.known_errors.exit_codes import failures_by_code
 from apps.diagnosis.filters import ExitCodes
 from apps.diagnosis.models import ExitCodeMeaning
 

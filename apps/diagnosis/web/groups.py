@@ -24,18 +24,19 @@ from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
-from apps.diagnosis.domain import group_list, groups
-from apps.diagnosis.domain.causes import last_decided_at, totals_between
-from apps.diagnosis.domain.example_log import ExampleLine, list_example_lines
-from apps.diagnosis.domain.experience import experience_of
-from apps.diagnosis.domain.group_profile import profile_of
+from apps.diagnosis.domain.causes.totals import last_decided_at, totals_between
+from apps.diagnosis.domain.groups import group_list
+from apps.diagnosis.domain.groups import triage as groups
+from apps.diagnosis.domain.groups.example_log import ExampleLine, list_example_lines
+from apps.diagnosis.domain.groups.profile import profile_of
+from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
-from apps.jobs.domain.jobs import are_being_counted, behind
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.jobs import are_being_counted, behind
 
 VIEWS = {
     "": "All",

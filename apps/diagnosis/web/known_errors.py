@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core import charts
-from apps.core.domain.expression_runs import TooCostly
+from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.diagnosis.domain.known_errors import figures
@@ -26,7 +26,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     values_of,
 )
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
-from apps.diagnosis.domain.pattern_preview import Preview, preview_pattern
+from apps.diagnosis.domain.reading.pattern_preview import Preview, preview_pattern
 from apps.diagnosis.enums import ADVICE_OF, CATEGORY_OF_CORRECTION, ChangeState, Role, VerdictKind
 from apps.diagnosis.filters import KnownErrors
 from apps.diagnosis.models import KnownError, KnownErrorChange, KnownErrorOmission

@@ -12,14 +12,14 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import number_in, number_of, read_query
 from apps.core.web.turns import one_at_a_time
-from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
-from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
-from apps.diagnosis.domain.log_windows import LINE_CHOICES, default_stream, log_view
-from apps.diagnosis.domain.verdicts import job_diagnosis
-from apps.diagnosis.engine.markers import Level
+from apps.diagnosis.domain.reading.job_facts import log_paths
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_windows import LINE_CHOICES, default_stream, log_view
+from apps.diagnosis.domain.verdicts.correction import job_diagnosis
+from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job

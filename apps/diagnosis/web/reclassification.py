@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import NotAllowed
 from apps.core.web.errors import show_errors
-from apps.diagnosis.domain.reclassification import apply_run, cancel_run, start_preview
+from apps.diagnosis.domain.verdicts.reclassification import apply_run, cancel_run, start_preview
 from apps.diagnosis.enums import RECLASSIFYING, ReclassificationState
 from apps.diagnosis.models import Reclassification
 from apps.diagnosis.permissions import may_edit_catalogue

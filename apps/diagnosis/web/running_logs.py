@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.diagnosis.domain.running_logs import NOTICES, Seen, running_job, running_log
+from apps.diagnosis.domain.reading.running_logs import NOTICES, Seen, running_job, running_log
 from apps.diagnosis.enums import Stream
 
 _SEEN = re.compile(r"(\d{1,20})-(\d{1,15})-(\d{1,10})")

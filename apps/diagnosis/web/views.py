@@ -11,16 +11,16 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
-from apps.diagnosis.domain import harvest
-from apps.diagnosis.domain.experience import experience_of
-from apps.diagnosis.domain.log_windows import log_view
-from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts import harvest
+from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
+from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
-from apps.jobs.domain.calendar_months import unlisted_months
+from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 

@@ -6,9 +6,9 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
-from apps.jobs.domain.origin import log_location
-from apps.jobs.domain.record_import import Imported
-from apps.jobs.domain.records import RECORD_FIELDS
+from apps.jobs.domain.collection.origin import log_location
+from apps.jobs.domain.collection.record_import import Imported
+from apps.jobs.domain.records.conversion import RECORD_FIELDS
 from apps.jobs.domain.statistics.questions import Row
 from apps.jobs.enums import ClaimScope, LogPathSource, Proof
 from apps.jobs.models import ClaimAcceptance, Job

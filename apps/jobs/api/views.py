@@ -26,9 +26,9 @@ from apps.jobs.api.serializers import (
     StatisticsReader,
     WithdrawClaimsWriter,
 )
-from apps.jobs.domain import claims
-from apps.jobs.domain.jobs import jobs_for_list, totals_as_of
-from apps.jobs.domain.record_import import import_records, lines_of
+from apps.jobs.domain.collection import claims
+from apps.jobs.domain.collection.record_import import import_records, lines_of
+from apps.jobs.domain.records.jobs import jobs_for_list, totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import MEASURES, PERIODS
 from apps.jobs.filters import JobFilter

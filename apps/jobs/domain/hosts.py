@@ -15,8 +15,8 @@ from apps.clusters.models import Cluster, Host
 from apps.clusters.schedulers.base import HostFacts, JobRecord, KnowsHosts, SchedulerError
 from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.domain.bulk import rows_where_any
-from apps.jobs.domain.records import clean_text, hour_of
-from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.domain.records.conversion import clean_text, hour_of
+from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.models import Job, JobPhase
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from django.db import models
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import CurrentState
-from apps.core.domain.masking import Rule
+from apps.core.domain.secrets.masking import Rule
 from apps.jobs.enums import (
     FAILED_STATES,
     STATE_CHOICES,

@@ -12,7 +12,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import interval
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
-from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.records.jobs import totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
@@ -26,7 +26,7 @@ from apps.jobs.domain.statistics.questions import (
 )
 from apps.jobs.domain.statistics.windows import portal_zone
 from apps.jobs.domain.statistics.words import words_of
-from apps.jobs.domain.totals import accounted_core_seconds
+from apps.jobs.domain.totals.totals import accounted_core_seconds
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.questions import read_question
 

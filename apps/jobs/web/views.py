@@ -22,17 +22,17 @@ from apps.core.charts import spans_powers
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
-from apps.jobs.domain import claims as domain
-from apps.jobs.domain import totals
-from apps.jobs.domain.calendar_months import unlisted_months
-from apps.jobs.domain.flagged import KEPT, flagged_reasons, flagged_records
-from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
-from apps.jobs.domain.live import live_counts, live_reasons
+from apps.jobs.domain.collection import claims as domain
+from apps.jobs.domain.collection.flagged import KEPT, flagged_reasons, flagged_records
+from apps.jobs.domain.live.live import live_counts, live_reasons
+from apps.jobs.domain.live.queue import queue_known
 from apps.jobs.domain.phases.stuck import stuck_phases
 from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
-from apps.jobs.domain.queue import queue_known
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.calendar_months import unlisted_months
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.jobs import collections, jobs_for_list, totals_as_of, with_columns
 from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
+from apps.jobs.domain.totals import totals
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.web import explorer_charts as charts

@@ -26,7 +26,7 @@ from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.domain.work import BackOff, Queue, describe
 from apps.core.http.errors import HttpError
 from apps.core.models import Event
-from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose

@@ -11,7 +11,7 @@ from apps.accounts.permissions import scope_of
 from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
-from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownError, KnownErrorChange
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of

@@ -11,7 +11,7 @@ from apps.accounts.models import Membership, User
 from apps.core.domain.event_kinds import kind_of
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
-from apps.diagnosis.domain.groups import experiments_in
+from apps.diagnosis.domain.groups.triage import experiments_in
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow

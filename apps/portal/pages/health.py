@@ -16,7 +16,7 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
-from apps.jobs.domain.jobs import COLUMNS, collections
+from apps.jobs.domain.records.jobs import COLUMNS, collections
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured

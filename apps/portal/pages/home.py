@@ -14,24 +14,24 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
-from apps.diagnosis.domain.waits import waits_by_service
+from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
+from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.jobs import are_being_counted, behind, totals_as_of
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.totals import wasted_hours
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_of
+from apps.jobs.domain.totals.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
 from apps.portal.pages.home_answers import broke_since_yesterday, can_run, failures_by_hour
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.holds import wide_holds
 from apps.progress.domain.stage_counts import production_now
-from apps.statusboard.domain.announcements import unread_announcements
-from apps.statusboard.domain.availability import hourly
-from apps.statusboard.domain.board import Row, board
+from apps.statusboard.domain.board.availability import hourly
+from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State
-from apps.submission.domain.retrying.offers import retry_offer
+from apps.submission.domain.retries.offers import retry_offer
 
 #: Maximum number of causes on the home page. The others are summed in one line.
 CAUSES = 6

@@ -19,7 +19,7 @@ from apps.accounts.models import User
 from apps.core.charts import Band, Bin, Series, Tick, bars
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, Reason, submit_advice

@@ -10,14 +10,14 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.domain.quantities import format_duration, round_duration
-from apps.diagnosis.domain.impact.count import LONGEST_SHOWN
-from apps.diagnosis.domain.impact.figures import Bins, ImpactFigures, impact_of
-from apps.statusboard.domain.history import states_of_incident
-from apps.statusboard.domain.timeline import BEGINNING
+from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
+from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
+from apps.statusboard.domain.states.history import states_of_incident
+from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote, StateInterval
 from apps.statusboard.permissions import may_run_board
-from apps.submission.domain.retrying.offers import retry_offer
+from apps.submission.domain.retries.offers import retry_offer
 
 #: Distances between the ticks of a time axis.
 _TICKS = tuple(

@@ -11,21 +11,21 @@ from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
-from apps.diagnosis.domain.experience import experience_of
-from apps.diagnosis.domain.facts import needed_services
-from apps.diagnosis.domain.log_windows import log_view
-from apps.diagnosis.domain.verdicts import job_diagnosis
+from apps.diagnosis.domain.reading.job_facts import needed_services
+from apps.diagnosis.domain.reading.log_windows import log_view
+from apps.diagnosis.domain.verdicts.correction import job_diagnosis
+from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
-from apps.jobs.domain.jobs import array_siblings, other_attempts
-from apps.jobs.domain.origin import log_location
+from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.phases.reports import phases_of
+from apps.jobs.domain.records.jobs import array_siblings, other_attempts
 from apps.jobs.models import Job
 from apps.production.models import Request
-from apps.statusboard.domain.outages import ServiceOutage, outages_during
+from apps.statusboard.domain.board.outages import ServiceOutage, outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
-from apps.submission.domain.retrying.links import find_retried_job, find_retry
+from apps.submission.domain.retries.links import find_retried_job, find_retry
 
 
 @dataclass(frozen=True, slots=True)

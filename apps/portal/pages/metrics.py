@@ -14,11 +14,11 @@ from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
 from apps.core.models import Heartbeat
-from apps.jobs.domain.jobs import collections
+from apps.jobs.domain.records.jobs import collections
 from apps.portal.pages.health import loaded_plugins
 from apps.portal.pages.queues import all_queues
-from apps.statusboard.domain.incidents import open_incidents
-from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.domain.incidents.incidents import open_incidents
+from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
 from capture.wire.report import CaptureReport

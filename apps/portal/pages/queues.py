@@ -7,11 +7,11 @@ from apps.archive.domain.masking_trials import TRIALS
 from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
-from apps.diagnosis.domain.common_causes.causes import ANALYSES
-from apps.diagnosis.domain.harvest import HARVESTS
-from apps.diagnosis.domain.reclassification import RUNS
+from apps.diagnosis.domain.causes.common.causes import ANALYSES
+from apps.diagnosis.domain.verdicts.harvest import HARVESTS
+from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
-from apps.submission.domain.retrying.release import BATCHES
+from apps.submission.domain.retries.release import BATCHES
 
 QUEUES: tuple[Queue[Any], ...] = (
     *(EVENTS, MAIL, CALLS),

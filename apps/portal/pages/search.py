@@ -13,10 +13,10 @@ from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
+from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.models import DailyCauseTotals, KnownError
-from apps.jobs.domain.jobs import jobs_for_list, matches_host
-from apps.jobs.domain.records import day_of
+from apps.jobs.domain.records.conversion import day_of
+from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.models import Service

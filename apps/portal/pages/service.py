@@ -11,9 +11,9 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.production.enums import CLOSED
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.availability import DAYS, availability, hourly
-from apps.statusboard.domain.board import board_row, state_history
-from apps.statusboard.domain.windows import windows_of
+from apps.statusboard.domain.board.availability import DAYS, availability, hourly
+from apps.statusboard.domain.board.board import board_row, state_history
+from apps.statusboard.domain.maintenance.windows import windows_of
 from apps.statusboard.models import Service
 from apps.statusboard.permissions import may_run_board
 

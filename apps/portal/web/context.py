@@ -10,12 +10,12 @@ from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg
-from apps.diagnosis.domain.backlog import log_backlog
+from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain.notifications import unread_count
 from apps.production.permissions import may_create
-from apps.statusboard.domain.board import strip
-from apps.submission.domain.retrying.offers import retry_offer
+from apps.statusboard.domain.board.board import strip
+from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
 PLACES = [

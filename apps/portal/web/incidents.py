@@ -14,21 +14,21 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.portal.pages.incident import incident_page
-from apps.statusboard.domain.incident_corrections import (
+from apps.statusboard.domain.incidents.corrections import (
     correct_times,
     divide_incident,
     merge_incident,
     reopen_incident,
     split_incident,
 )
-from apps.statusboard.domain.incident_notes import (
+from apps.statusboard.domain.incidents.incidents import close_incident, update_incident
+from apps.statusboard.domain.incidents.notes import (
     acknowledge_incident,
     add_log,
     post_update,
     write_post_mortem,
 )
-from apps.statusboard.domain.incidents import close_incident, update_incident
-from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.models import Incident
 from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import (

@@ -12,7 +12,7 @@ from apps.core.domain.dates import in_range
 from apps.core.domain.pagination import newest_first
 from apps.core.web.query import read_query
 from apps.portal.pages.service import service_page
-from apps.statusboard.domain.incidents import incidents_of
+from apps.statusboard.domain.incidents.incidents import incidents_of
 from apps.statusboard.models import Service
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
-from apps.jobs.domain.jobs import jobs_for_list
+from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.jobs.web.one_job import archived_or_404
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page

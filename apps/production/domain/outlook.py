@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board import Disruption, disruptions
+from apps.statusboard.domain.board.board import Disruption, disruptions
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from apps.core.models import Event
 from apps.diagnosis.enums import Advice, VerdictKind
 from apps.diagnosis.models import Verdict
-from apps.jobs.domain.totals import stage_sums
+from apps.jobs.domain.totals.totals import stage_sums
 from apps.jobs.models import QueueCount
 from apps.production.domain.approvals.inbox import arrivals
 from apps.production.domain.attention import Need, is_news, keep_attention
@@ -24,8 +24,8 @@ from apps.production.domain.slack import slack_of
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
-from apps.submission.domain.start import begin_of
-from apps.submission.domain.submissions import failed_of, index_of, jobs_of
+from apps.submission.domain.arrays.submissions import failed_of, index_of, jobs_of
+from apps.submission.domain.dispatch.start import begin_of
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 

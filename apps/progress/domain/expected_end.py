@@ -8,7 +8,7 @@ from django.db.models import Min, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.estimates.past import past_of_stages

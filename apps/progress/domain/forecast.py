@@ -20,7 +20,7 @@ from apps.production.domain.priority.ranks import IN_LINE
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
-from apps.submission.domain.start import able_now
+from apps.submission.domain.dispatch.start import able_now
 
 #: How often the time of an unchanged forecast is updated.
 _AGE = timedelta(minutes=30)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from apps.production.domain.content.scan import Point, read_scan
 from apps.production.models import Request
-from apps.submission.domain.submissions import stage_submissions_of
+from apps.submission.domain.arrays.submissions import stage_submissions_of
 
 
 @dataclass(frozen=True)

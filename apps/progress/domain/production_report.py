@@ -20,7 +20,7 @@ from apps.jobs.models import Job
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.models import Request
 from apps.progress.models import ProductionReport
-from apps.submission.domain.submissions import sent_again
+from apps.submission.domain.arrays.submissions import sent_again
 
 #: Maximum number of rows in the tables of causes, sites and slowest jobs.
 MOST = 20

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from apps.jobs.domain.claims import has_claims
-from apps.jobs.domain.jobs import totals_as_of
-from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
+from apps.jobs.domain.collection.claims import has_claims
+from apps.jobs.domain.live.queue import Waiting, queue_known, waiting_of
+from apps.jobs.domain.records.jobs import totals_as_of
 from apps.production.domain.forecast import Expected, Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
@@ -17,7 +17,7 @@ from apps.production.models import Request, StageAcceptance, StageCounts
 from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
-from apps.submission.domain.submissions import sent_here
+from apps.submission.domain.arrays.submissions import sent_here
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Sum
 
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.models import ShareUse
 

@@ -9,13 +9,13 @@ from itertools import chain
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
-from apps.jobs.domain.totals import Sums, stage_sums
-from apps.jobs.domain.undelivered import LeftOut, left_out
+from apps.jobs.domain.collection.undelivered import LeftOut, left_out
+from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
-from apps.submission.domain.submissions import sent_again
+from apps.submission.domain.arrays.submissions import sent_again
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 12

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError
-from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.records.jobs import totals_as_of
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptances_of
@@ -19,7 +19,7 @@ from apps.production.domain.outputs.counts import is_located
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress, progress_of_many
-from apps.submission.domain.submissions import sent_here
+from apps.submission.domain.arrays.submissions import sent_here
 
 #: How long nothing must happen before failed jobs that were submitted by hand count as final.
 SETTLED = timedelta(hours=6)

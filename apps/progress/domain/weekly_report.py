@@ -14,7 +14,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
 from apps.diagnosis.models import DailyCauseTotals, ImpactGroup
-from apps.jobs.domain.totals import Sums
+from apps.jobs.domain.totals.totals import Sums
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.slack import is_late_on
 from apps.production.enums import CLOSED, RequestState

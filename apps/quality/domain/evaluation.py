@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from apps.jobs.domain.records import clean_text
+from apps.jobs.domain.records.conversion import clean_text
 from apps.quality.checks.base import Judgement, Number, QualityCheck
 from apps.quality.checks.facts import Facts
 from apps.quality.domain.thresholds import Setting

@@ -5,8 +5,8 @@ from datetime import datetime
 from itertools import chain
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.log_scans import scan_logs
-from apps.jobs.domain.records import clean_text
+from apps.diagnosis.domain.reading.log_scans import scan_logs
+from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.quality.checks.facts import LogSample

@@ -9,7 +9,7 @@ from apps.accounts.models import Principal, User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
-from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.records.jobs import totals_as_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.reasons import MAX_REASON, checked_reason
 from apps.production.enums import PORTAL, RequestState, Verb

@@ -9,8 +9,8 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField, MomentField
-from apps.statusboard.domain.board import Row
-from apps.statusboard.domain.history import states_of_incident
+from apps.statusboard.domain.board.board import Row
+from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 

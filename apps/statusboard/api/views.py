@@ -44,19 +44,29 @@ from apps.statusboard.api.serializers import (
     UpdateIncidentSerializer,
     WindowSerializer,
 )
-from apps.statusboard.domain.announcements import (
+from apps.statusboard.domain.board.availability import (
+    DAYS,
+    HOURLY_DAYS,
+    availability,
+    daily,
+    hourly,
+)
+from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.incidents.corrections import divide_incident
+from apps.statusboard.domain.incidents.incidents import (
+    close_incident,
+    open_incident,
+    update_incident,
+)
+from apps.statusboard.domain.maintenance.announcements import (
     mark_read,
     pin_announcement,
     post_announcement,
     withdraw_announcement,
 )
-from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS, availability, daily, hourly
-from apps.statusboard.domain.board import Row, board
-from apps.statusboard.domain.incident_corrections import divide_incident
-from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
-from apps.statusboard.domain.intake import accept_payload
-from apps.statusboard.domain.source_tokens import TokensUnknown, authenticate_source
-from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.domain.maintenance.windows import cancel_window, schedule_window
+from apps.statusboard.domain.monitoring.intake import accept_payload
+from apps.statusboard.domain.monitoring.source_tokens import TokensUnknown, authenticate_source
 from apps.statusboard.filters import IncidentFilter
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 from apps.statusboard.permissions import require_board_role

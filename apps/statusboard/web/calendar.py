@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.dates import in_range
 from apps.core.web.query import read_query
-from apps.statusboard.domain.calendar import month_of_services
+from apps.statusboard.domain.board.calendar import month_of_services
 from apps.statusboard.models import Service
 from apps.statusboard.permissions import may_run_board
 

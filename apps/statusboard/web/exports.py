@@ -13,12 +13,18 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.core.web.query import number_of
-from apps.statusboard.domain import iri
-from apps.statusboard.domain.announcements import public_announcements
-from apps.statusboard.domain.board import board
-from apps.statusboard.domain.exports import atom_feed, badge, calendar, headline, statuspage_summary
-from apps.statusboard.domain.incidents import open_incidents
-from apps.statusboard.domain.windows import windows_ahead
+from apps.statusboard.domain.board import iri
+from apps.statusboard.domain.board.board import board
+from apps.statusboard.domain.board.exports import (
+    atom_feed,
+    badge,
+    calendar,
+    headline,
+    statuspage_summary,
+)
+from apps.statusboard.domain.incidents.incidents import open_incidents
+from apps.statusboard.domain.maintenance.announcements import public_announcements
+from apps.statusboard.domain.maintenance.windows import windows_ahead
 
 #: Maximum and default number of objects in a response of the IRI API, as in its reference.
 MOST_OBJECTS = 1000

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.statusboard.domain.payloads import try_mapping
-from apps.statusboard.domain.sources import add_token, create_source, set_mapping
+from apps.statusboard.domain.monitoring.payloads import try_mapping
+from apps.statusboard.domain.monitoring.sources import add_token, create_source, set_mapping
 from apps.statusboard.models import MonitoringSource
 from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import MappingForm, SourceForm

@@ -17,22 +17,26 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
-from apps.statusboard.domain.announcements import (
+from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
+from apps.statusboard.domain.board.board import board
+from apps.statusboard.domain.incidents.incidents import (
+    open_incident,
+    open_incidents,
+)
+from apps.statusboard.domain.maintenance.announcements import (
     announcements_ahead,
     mark_read,
     pin_announcement,
     post_announcement,
     withdraw_announcement,
 )
-from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS
-from apps.statusboard.domain.board import board
-from apps.statusboard.domain.incidents import (
-    open_incident,
-    open_incidents,
+from apps.statusboard.domain.maintenance.windows import (
+    cancel_window,
+    schedule_window,
+    windows_ahead,
 )
-from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.sources import source_faults, sources_with_counts
-from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead
+from apps.statusboard.domain.monitoring.rules import add_rule
+from apps.statusboard.domain.monitoring.sources import source_faults, sources_with_counts
 from apps.statusboard.enums import State
 from apps.statusboard.models import (
     Announcement,

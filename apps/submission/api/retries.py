@@ -20,10 +20,10 @@ from apps.core.web.turns import one_at_a_time
 from apps.production.domain.holds import may_hold_some
 from apps.production.domain.outlook import Obstacle
 from apps.production.domain.reasons import MAX_REASON
-from apps.submission.domain.retrying import batches
-from apps.submission.domain.retrying.bundle import retry_bundle
-from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
-from apps.submission.domain.retrying.obstacles import obstacles_by_batch
+from apps.submission.domain.retries import batches
+from apps.submission.domain.retries.bundle import retry_bundle
+from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retries.obstacles import obstacles_by_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch
 from apps.submission.web.retries import source_or_404

@@ -30,12 +30,12 @@ from apps.submission.api.serializers import (
     SendAgainWriter,
     SubmissionReader,
 )
-from apps.submission.domain import assignment
-from apps.submission.domain.acceptance import accept_stage
-from apps.submission.domain.advice import follow_advice, ignore_advice
-from apps.submission.domain.bundle import write_bundle
-from apps.submission.domain.limits import set_limit
-from apps.submission.domain.submissions import check_may_submit
+from apps.submission.domain.arrays import assignment
+from apps.submission.domain.arrays.acceptance import accept_stage
+from apps.submission.domain.arrays.advice import follow_advice, ignore_advice
+from apps.submission.domain.arrays.limits import set_limit
+from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.arrays.submissions import check_may_submit
 
 _LIST = SubmissionReader(many=True)
 

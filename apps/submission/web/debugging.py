@@ -16,9 +16,9 @@ from apps.core.errors import DomainError
 from apps.core.web.errors import show_errors
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
+from apps.submission.domain.arrays.submissions import may_submit, submission_of
 from apps.submission.domain.debugging import rerun
 from apps.submission.domain.debugging.bundle import debug_bundle
-from apps.submission.domain.submissions import may_submit, submission_of
 from apps.submission.models import DebugProfile
 from apps.submission.web.forms import DebugForm
 

@@ -10,9 +10,9 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import Verb
-from apps.submission.domain.advice import MOST_HOURS
-from apps.submission.domain.limits import MAX_LIMIT
-from apps.submission.domain.retrying.batches import (
+from apps.submission.domain.arrays.advice import MOST_HOURS
+from apps.submission.domain.arrays.limits import MAX_LIMIT
+from apps.submission.domain.retries.batches import (
     ATTEMPTS,
     MOST_ATTEMPTS,
     MOST_OF_STAGE,

@@ -19,17 +19,17 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
-from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.domain.outlook import Obstacle, outlook
 from apps.statusboard.models import Announcement, Incident
-from apps.submission.domain.retrying import batches
-from apps.submission.domain.retrying.bundle import retry_bundle
-from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
-from apps.submission.domain.retrying.links import finished_retries
-from apps.submission.domain.retrying.obstacles import find_obstacles, obstacles_by_batch
-from apps.submission.domain.retrying.offers import offer_of
+from apps.submission.domain.retries import batches
+from apps.submission.domain.retries.bundle import retry_bundle
+from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, Source
+from apps.submission.domain.retries.links import finished_retries
+from apps.submission.domain.retries.obstacles import find_obstacles, obstacles_by_batch
+from apps.submission.domain.retries.offers import offer_of
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm

@@ -21,14 +21,12 @@ from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
-from apps.submission.domain import advice, assignment
-from apps.submission.domain.acceptance import Shortfall, accept_stage, shortfalls_of
-from apps.submission.domain.bundle import write_bundle
-from apps.submission.domain.keepup import files_note
-from apps.submission.domain.limits import LIMITABLE, set_limit
-from apps.submission.domain.recall import flight_of
-from apps.submission.domain.start import begin_of
-from apps.submission.domain.submissions import (
+from apps.submission.domain.arrays import advice, assignment
+from apps.submission.domain.arrays.acceptance import Shortfall, accept_stage, shortfalls_of
+from apps.submission.domain.arrays.keepup import files_note
+from apps.submission.domain.arrays.limits import LIMITABLE, set_limit
+from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
     SENDABLE,
     StageSubmissions,
@@ -38,7 +36,9 @@ from apps.submission.domain.submissions import (
     measure,
     stage_submissions_of,
 )
-from apps.submission.domain.trials import results_of
+from apps.submission.domain.arrays.trials import results_of
+from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.start import begin_of
 from apps.submission.models import Submission
 from apps.submission.web.forms import (
     AcceptForm,

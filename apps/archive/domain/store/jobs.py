@@ -23,7 +23,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain import bulk
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
-from apps.jobs.domain.jobs import jobs_in_spool
+from apps.jobs.domain.records.jobs import jobs_in_spool
 from capture.wire.entry import CapturedJob
 
 #: Dictionaries are trained once there are this many contents, and again when their number has grown

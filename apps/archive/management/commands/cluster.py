@@ -9,7 +9,7 @@ from django.utils import timezone
 from apps.archive.domain.cluster_removal import check_removable, contents_of, remove_cluster
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 
 class Command(BaseCommand):

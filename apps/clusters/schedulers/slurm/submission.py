@@ -7,7 +7,7 @@ import tempfile
 
 from apps.clusters.schedulers.base import BatchJob, OwnedJob, SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.commands import CommandFailed, Commands
-from apps.core.domain.tar import TarMember, write_tar
+from apps.core.domain.exports.tar import TarMember, write_tar
 
 LOOK_BACK = "now-30days"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")

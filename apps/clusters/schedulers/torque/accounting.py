@@ -17,7 +17,7 @@ from apps.clusters.schedulers.torque.records import (
     read_facts,
     unreadable_figures,
 )
-from apps.core.domain.masking import text
+from apps.core.domain.secrets.masking import text
 
 # How long after its deletion a job may end.
 SETTLING = timedelta(minutes=10)

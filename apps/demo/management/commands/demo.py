@@ -24,8 +24,8 @@ from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.catalogue import write_catalogue
 from apps.demo.simulation.world import write_campaigns
-from apps.jobs.domain.collection import collect_again
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import collect_again
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
 
 HISTORY = timedelta(days=3)

@@ -11,7 +11,7 @@ from django.db import transaction
 from apps.accounts.models import Experiment, Principal
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
-from apps.core.domain.expression_runs import TooCostly
+from apps.core.domain.expressions.runs import TooCostly
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.diagnosis.domain.known_errors.expressions import catalogue_fault, expression_faults

@@ -6,9 +6,14 @@ Pages search with it in processes that can be killed.
 import logging
 from collections.abc import Iterable, Mapping
 
-from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.core.domain.expressions.bounded import POOL, BudgetExceeded
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
-from apps.diagnosis.engine.catalogue import Catalogue, CatalogueError, built_in, catalogue_hits
+from apps.diagnosis.engine.evidence.catalogue import (
+    Catalogue,
+    CatalogueError,
+    built_in,
+    catalogue_hits,
+)
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import Advice, Category, Role
 from apps.diagnosis.models import CatalogueState, KnownError

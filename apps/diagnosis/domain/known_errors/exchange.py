@@ -9,7 +9,7 @@ import yaml
 from django.db import transaction
 
 from apps.accounts.models import Experiment, Principal
-from apps.core.domain.expression_runs import TooCostly
+from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.changes import (
     FIELDS,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from apps.accounts.models import Principal, User
-from apps.core.domain.expression_runs import expression_run
-from apps.diagnosis.engine.catalogue import regex_faults, set_fault
+from apps.core.domain.expressions.runs import expression_run
+from apps.diagnosis.engine.evidence.catalogue import regex_faults, set_fault
 
 CHECK_SECONDS = 2.0
 #: Compiling the whole catalogue takes 0.2 s on an idle host.

@@ -8,7 +8,7 @@ from django.db.models import Max, Sum
 
 from apps.accounts.models import User
 from apps.diagnosis.models import DailyCauseTotals, KnownErrorChange
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records.conversion import hour_of
 
 DAYS = 30
 

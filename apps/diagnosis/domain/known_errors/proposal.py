@@ -2,7 +2,7 @@
 
 import re
 
-from apps.diagnosis.engine.plain_lines import peel
+from apps.diagnosis.engine.formats.plain_lines import peel
 
 LONGEST = 300
 #: Parts that vary from job to job, most specific first, each with its pattern and replacement.

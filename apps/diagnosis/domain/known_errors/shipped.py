@@ -11,7 +11,7 @@ from django.db import transaction
 
 from apps.diagnosis.domain.known_errors.changes import PORTAL, changed_fields, values_of
 from apps.diagnosis.engine.base import Pattern
-from apps.diagnosis.engine.catalogue import Catalogue, built_in
+from apps.diagnosis.engine.evidence.catalogue import Catalogue, built_in
 from apps.diagnosis.enums import ChangeState
 from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
 

@@ -9,12 +9,12 @@ from django.db.models import Q
 from apps.accounts.models import User
 from apps.archive.domain.comparison import Row
 from apps.clusters.schedulers.base import JobState
-from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
+from apps.core.domain.expressions.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
-from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job

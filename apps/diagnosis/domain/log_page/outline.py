@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import re2
 
-from apps.diagnosis.engine.catalogue import compile_pattern, text_of
-from apps.diagnosis.engine.markers import LEVELS, Level, Markers
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.evidence.catalogue import compile_pattern, text_of
+from apps.diagnosis.engine.formats.markers import LEVELS, Level, Markers
+from apps.diagnosis.engine.formats.plain_lines import clean
 
 MOST_PHASES = 200
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"

@@ -12,7 +12,6 @@ from itertools import islice
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
 from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import (
@@ -35,13 +34,14 @@ from apps.diagnosis.domain.log_page.service_logs import (
     service_lines,
     with_service_lines,
 )
-from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
-from apps.diagnosis.domain.log_windows import default_stream, marks_in
-from apps.diagnosis.domain.success_samples import baseline_for
+from apps.diagnosis.domain.reading.job_facts import log_paths
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_windows import default_stream, marks_in
+from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.line_search import Span
-from apps.diagnosis.engine.markers import Level
-from apps.diagnosis.engine.novelty import novel_rows
+from apps.diagnosis.engine.evidence.line_search import Span
+from apps.diagnosis.engine.evidence.novelty import novel_rows
+from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
 from apps.jobs.models import Job

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from apps.diagnosis.engine.catalogue import text_of
-from apps.diagnosis.engine.line_search import Span
-from apps.diagnosis.engine.markers import Level
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.evidence.catalogue import text_of
+from apps.diagnosis.engine.evidence.line_search import Span
+from apps.diagnosis.engine.formats.markers import Level
+from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import Role
 
 #: A line is shown up to this length, followed by a link to the rest.

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 from apps.diagnosis.domain.log_page.rows import Fold, Line
-from apps.diagnosis.domain.log_texts import LogText
-from apps.diagnosis.engine.line_times import LineTime, local_offset, times_in
+from apps.diagnosis.domain.reading.log_texts import LogText
+from apps.diagnosis.engine.formats.line_times import LineTime, local_offset, times_in
 from apps.jobs.models import Job
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from apps.diagnosis.engine.markers import NO_MARKERS, Markers, markers_in
+from apps.diagnosis.engine.formats.markers import NO_MARKERS, Markers, markers_in
 from apps.diagnosis.enums import ChangeState
 from apps.diagnosis.models import ExperimentPack
 

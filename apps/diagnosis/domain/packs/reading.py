@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from apps.accounts.models import Experiment, Principal
-from apps.core.domain.expression_runs import TooCostly
+from apps.core.domain.expressions.runs import TooCostly
 from apps.diagnosis.domain.known_errors.changes import (
     FIELDS,
     NO_EXPERIMENT,
@@ -20,7 +20,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     visible_experiment,
 )
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
-from apps.diagnosis.engine.markers import LEVELS
+from apps.diagnosis.engine.formats.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, KnownError
 from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from apps.diagnosis.domain.causes import recount_hours, wrong_hours
-from apps.jobs.domain.records import day_of
+from apps.diagnosis.domain.causes.totals import recount_hours, wrong_hours
+from apps.jobs.domain.records.conversion import day_of
 
 
 class Command(BaseCommand):

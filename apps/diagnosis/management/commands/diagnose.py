@@ -9,12 +9,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Hit, JobFacts
-from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
+from apps.diagnosis.engine.evidence.survey import Survey, survey
+from apps.diagnosis.engine.logs.compressed import opened_text
+from apps.diagnosis.engine.logs.tail import LogError, open_log
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.engine.scheduler_facts import parse_state
-from apps.diagnosis.engine.survey import Survey, survey
-from apps.diagnosis.engine.tail import LogError, open_log
 
 
 def _state(text: str) -> tuple[JobState, str]:

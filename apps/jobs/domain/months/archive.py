@@ -21,12 +21,12 @@ from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
+from apps.jobs.domain.collection.proof import lock_proofs
 from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
 from apps.jobs.domain.phases.logs import mark_log_phases
-from apps.jobs.domain.proof import lock_proofs
-from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.domain.records.calendar_months import lock_months, next_month, start_of
+from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import Counted
 from apps.jobs.models import ArchivedMonth, HourlyTotals, Job
 

@@ -14,15 +14,15 @@ from django.db.models import Max, Min, QuerySet
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.calendar_months import (
+from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
+from apps.jobs.domain.months.tables import links, tables
+from apps.jobs.domain.records.calendar_months import (
     lock_months,
     month_of,
     months_before,
     next_month,
     start_of,
 )
-from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
-from apps.jobs.domain.months.tables import links, tables
 from apps.jobs.models import ArchivedMonth, DirtyHour, Job
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from apps.jobs.domain.calendar_months import next_month, start_of
+from apps.jobs.domain.records.calendar_months import next_month, start_of
 from apps.jobs.models import Job
 
 _OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"

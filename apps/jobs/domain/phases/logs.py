@@ -6,8 +6,8 @@ from typing import NamedTuple
 from django.db import connection
 from django.db.models import QuerySet
 
-from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import Counted
 from apps.jobs.models import Job, LogPhase
 

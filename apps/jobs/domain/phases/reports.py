@@ -16,9 +16,9 @@ from apps.core.errors import NotAllowed
 from apps.jobs.domain.hosts import correct_cpu_model
 from apps.jobs.domain.phases.logs import lock_phases_of_jobs, mark_log_phases
 from apps.jobs.domain.phases.tokens import PhaseToken
-from apps.jobs.domain.record_values import BadRecord, read_number, read_time
-from apps.jobs.domain.records import clean_text, hour_of
-from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.domain.records.conversion import clean_text, hour_of
+from apps.jobs.domain.records.values import BadRecord, read_number, read_time
+from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import Counted
 from apps.jobs.models import Job, JobPhase
 

@@ -15,8 +15,8 @@ from django.db.models.functions import Coalesce
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.plausibility import AHEAD
-from apps.jobs.domain.calendar_months import without_records
-from apps.jobs.domain.rollups import dirty_hours, take_hour
+from apps.jobs.domain.records.calendar_months import without_records
+from apps.jobs.domain.totals.rollups import dirty_hours, take_hour
 from apps.jobs.enums import Counted, PhaseSource
 from apps.jobs.models import JobPhase, LogPhase, PhaseTotals
 

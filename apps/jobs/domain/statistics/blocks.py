@@ -17,7 +17,7 @@ from django.db.models import F, FloatField, QuerySet
 from django.db.models.functions import Cast, Coalesce, Extract
 
 from apps.core.domain.bulk import rows_where_any
-from apps.jobs.domain.records import day_of
+from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.statistics.columns import Column, Columns, grouped, sums_of_jobs
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.levels import (

@@ -15,7 +15,7 @@ import zstandard
 from django.db import connection
 from django.db.models import QuerySet
 
-from apps.jobs.domain.records import day_of
+from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.statistics.blocks import column_of
 from apps.jobs.domain.statistics.columns import (
     MOST_CELLS,

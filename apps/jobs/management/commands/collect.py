@@ -13,8 +13,8 @@ from django.utils.dateparse import parse_datetime
 
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
-from apps.jobs.domain.collection import Collected, collect_again, collect_finished_jobs
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.accounting import Collected, collect_again, collect_finished_jobs
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 EVERY_SECONDS = 15
 

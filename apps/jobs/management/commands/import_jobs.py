@@ -14,8 +14,8 @@ from django.utils import timezone
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.exports import FORMATS
-from apps.jobs.domain.record_import import import_read, import_records, lines_of
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.collection.record_import import import_read, import_records, lines_of
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 
 class Command(BaseCommand):

@@ -53,7 +53,7 @@ from apps.production.domain.priority.listing import start_of
 from apps.production.domain.priority.shares import request_of_draft, with_expected_end
 from apps.production.enums import SIGNED, RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
-from apps.statusboard.domain.board import board
+from apps.statusboard.domain.board.board import board
 from apps.statusboard.models import DowntimeWindow, Service
 
 _S = RequestState

@@ -13,7 +13,7 @@ from apps.production.domain.discussion import fields_of
 from apps.production.enums import Actor, AttentionKind, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request
-from apps.statusboard.domain.board import Row, board
+from apps.statusboard.domain.board.board import Row, board
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.charts import Part, share_bar
 from apps.core.web.templatetags.look import number, percent, state
-from apps.jobs.domain.totals import Sums
+from apps.jobs.domain.totals.totals import Sums
 from apps.production.domain.slack import slack_until
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress

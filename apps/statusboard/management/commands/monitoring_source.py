@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from apps.core.errors import DomainError
-from apps.statusboard.domain.sources import add_token, create_source
+from apps.statusboard.domain.monitoring.sources import add_token, create_source
 from apps.statusboard.models import MonitoringSource
 
 

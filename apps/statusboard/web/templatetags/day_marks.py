@@ -12,8 +12,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.charts import Part, week_strip
 from apps.core.web.templatetags.look import sign
-from apps.statusboard.domain.availability import Slot
-from apps.statusboard.domain.board import Row
+from apps.statusboard.domain.board.availability import Slot
+from apps.statusboard.domain.board.board import Row
 from apps.statusboard.enums import worst
 from apps.statusboard.models import Incident, Service
 

@@ -15,7 +15,7 @@ from apps.archive.domain.store.contents import DamagedContent, archived_job_for,
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.clusters.schedulers.environment import variables_in
-from apps.core.domain.tar import TarMember, write_tar
+from apps.core.domain.exports.tar import TarMember, write_tar
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job

@@ -19,18 +19,18 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.quantities import round_duration, round_size
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.proof import SKEW
+from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request
-from apps.submission.domain.arrays import new_submission
-from apps.submission.domain.assignment import check_cluster
-from apps.submission.domain.keepup import files_of_jobs
-from apps.submission.domain.plan import locked, next_number
-from apps.submission.domain.scripts import Overlay, plan_stage
-from apps.submission.domain.submissions import (
+from apps.submission.domain.arrays.assignment import check_cluster
+from apps.submission.domain.arrays.keepup import files_of_jobs
+from apps.submission.domain.arrays.plan import locked, next_number
+from apps.submission.domain.arrays.rows import new_submission
+from apps.submission.domain.arrays.scripts import Overlay, plan_stage
+from apps.submission.domain.arrays.submissions import (
     check_may_submit,
     index_of,
     publish_event,

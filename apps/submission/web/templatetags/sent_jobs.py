@@ -4,7 +4,7 @@ from django import template
 
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.recall import flight_of
+from apps.submission.domain.dispatch.recall import flight_of
 
 register = template.Library()
 

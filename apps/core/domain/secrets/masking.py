@@ -1,0 +1,295 @@
+"""Keep secrets out of stored data by replacing them with keyed fingerprints.
+
+Equal values have equal fingerprints, so they can be compared. Without the key, a fingerprint cannot
+be reversed.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import re2
+
+from apps.core.domain.secrets.patterns import (
+    HARMLESS_NAMES,
+    NAMES_OF_PATHS,
+    PATH,
+    PLACEHOLDER,
+    SECRET_HINT,
+    SECRET_VALUES,
+    latin_options,
+    named_secrets_in,
+)
+
+Variable = tuple[bytes, bytes]
+
+# A name in a command line, such as both names in `--export=NAME=value`.
+_NAME = re.compile(rb"\b([A-Za-z_]\w*)=")
+_QUOTED_OR_WORD = re.compile(rb"""(?s)(["'])(.*?)\1|[^\s,;]+""")
+_PLAIN = re.compile(rb"[^\s,;=]++(?=[\s,;]|$)")
+_MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
+# Shorter values mean other things elsewhere.
+_SHORTEST_REPLACED = 8
+# The same for values of only letters or only digits, such as words and dates.
+_SHORTEST_PLAIN = 16
+# Number of secrets times bytes of a text. The limit prevents one job from blocking capture.
+_MOST_COMPARED = 100_000_000
+_MOST_NAMES = 10_000
+# Limit for one command line.
+_MOST_SECRETS = 200
+_LONGEST_KEPT_NAME = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An additional rule: a pattern in RE2's syntax for names or values of variables to mask."""
+
+    applies_to: Literal["name", "value"]
+    pattern: str
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if the pattern is invalid or would mask everything."""
+        try:
+            pattern = re2.compile(self.pattern.encode(), latin_options())
+        except re2.error as error:
+            raise ValueError(
+                f"is not a regular expression: {error.args[0].decode(errors='replace')}"
+            ) from error
+        if pattern.search(b""):
+            raise ValueError("matches an empty text, and so everything")
+
+
+class Masker:
+    """Masks secrets found by the built-in patterns, by `names` and by `rules`.
+
+    `names` is a regular expression for names of variables; "" turns it and the built-in patterns
+    off.
+    """
+
+    def __init__(self, *, names: str, key: bytes, rules: Sequence[Rule] = ()) -> None:
+        self._names = re.compile(names) if names else None
+        self._rule_names = _compile([rule.pattern for rule in rules if rule.applies_to == "name"])
+        self._rule_values = _compile([rule.pattern for rule in rules if rule.applies_to == "value"])
+        self._key = hashlib.sha256(b"opsportal masking" + key).digest()
+        self._name_sources: dict[bytes, str] = {}
+
+    def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
+        """Return whether the `NAME=value` entries of `environment` may contain secrets."""
+        sources = self._name_sources
+        try:
+            suspects = [text for text in texts if sources[text.partition(b"=")[0]]]
+        except KeyError:
+            suspects = [text for text in texts if self._is_secret_name(text.partition(b"=")[0])]
+        if suspects or self._rule_values is not None:
+            return True
+        return self._names is not None and SECRET_HINT.search(environment) is not None
+
+    def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
+        """Return the variables with secrets masked, and the names of the masked variables."""
+        values = b"\0".join([value for _, value in variables])
+        hinted = self._names is not None and SECRET_HINT.search(values) is not None
+        sources = self._name_sources
+        try:
+            suspects = [index for index, (name, _) in enumerate(variables) if sources[name]]
+        except KeyError:
+            suspects = [
+                index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)
+            ]
+        secret = set()
+        for index in suspects if self._rule_values is None else range(len(variables)):
+            if self._is_secret(*variables[index]):
+                secret.add(index)
+        if hinted:
+            secret.update(
+                [index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)]
+            )
+        if hinted or self._rule_names:
+            parts = self._mask_parts(variables, secret)
+        else:
+            parts = {}
+        if not secret and not parts:
+            return tuple(variables), ()
+        fingerprints = {}
+        for index in secret:
+            fingerprints[variables[index][1]] = self.fingerprint(variables[index][1])
+        # Other variables may contain the same secrets, as SLURM_EXPORT_ENV does. No value contains
+        # a NUL.
+        others = b"\0".join(
+            b"" if index in secret else parts.get(index, value)
+            for index, (_, value) in enumerate(variables)
+        )
+        replaced = replace_secrets(others, fingerprints).split(b"\0")
+        pairs = []
+        for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True):
+            pairs.append((name, fingerprints[value] if index in secret else other))
+        masked = tuple(pairs)
+        return masked, tuple(
+            dict.fromkeys(
+                text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new
+            )
+        )
+
+    def _mask_parts(
+        self, variables: Sequence[Variable], secret: Container[int]
+    ) -> dict[int, bytes]:
+        """Return other values by index, with named secrets in them masked.
+
+        For example, a command line may have secrets in `--export`.
+        """
+        parts = {}
+        for index, (_, value) in enumerate(variables):
+            if index in secret or not (self._rule_names or SECRET_HINT.search(value)):
+                continue
+            masked = self._mask_named(value)
+            if masked != value:
+                parts[index] = masked
+        return parts
+
+    def mask_text(self, line: str) -> str:
+        """Return a command line or comment with its secrets masked.
+
+        Secrets are recognised by the name before them or by their form.
+        """
+        if not line:
+            return line
+        masked = self._mask_named(line.encode("utf-8", "surrogatepass"))
+        for pattern in [SECRET_VALUES if self._names else None, self._rule_values]:
+            if pattern is not None:
+                masked = self._mask_matches(pattern, masked)
+        return masked.decode("utf-8", "surrogatepass")
+
+    def _mask_named(self, line: bytes) -> bytes:
+        """Mask the values after names.
+
+        Names of the setting or a rule must be followed by `=`; built-in names may have any form.
+        """
+        line = self._mask_assignments(line)
+        shown = []
+        position = 0
+        for begin, end in named_secrets_in(line) if self._names else ():
+            shown += [line[position:begin], self.fingerprint(line[begin:end])]
+            position = end
+        return b"".join((*shown, line[position:]))
+
+    def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
+        """Mask the matches of a pattern.
+
+        After many matches the rest of the line is masked, because every search copies all of it.
+        """
+        shown = []
+        end = 0
+        for match in islice(pattern.finditer(line), _MOST_SECRETS):
+            shown += [line[end : match.start()], self.fingerprint(match[0])]
+            end = match.end()
+        rest = line[end:]
+        is_cut = len(shown) == 2 * _MOST_SECRETS and pattern.search(rest) is not None
+        return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
+
+    def _mask_assignments(self, line: bytes) -> bytes:
+        """Mask values assigned to names.
+
+        A value ends at its closing quote, or at a blank, comma or semicolon.
+        """
+        shown = []
+        end = 0
+        at = 0
+        for name in _NAME.finditer(line):
+            named = self._is_secret_name(name[1])
+            assigned = None
+            if name.start() >= at:
+                assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
+            if assigned is None or _MASKED.match(assigned[0]):
+                continue
+            value = assigned[2] if named and assigned[1] else assigned[0]
+            if self._is_secret(name[1], value) and not PLACEHOLDER.fullmatch(value):
+                shown += [line[end : name.end()], self.fingerprint(value)]
+                end = assigned.end()
+            at = assigned.end()
+        return b"".join((*shown, line[end:]))
+
+    def fingerprint(self, value: bytes) -> bytes:
+        """Return the fingerprint that is stored in place of `value`."""
+        digest = hmac.new(self._key, value, hashlib.sha256).hexdigest()[:16]
+        return f"<masked:{digest}>".encode()
+
+    def _is_secret(self, name: bytes, value: bytes) -> bool:
+        if not value:
+            return False
+        match self._is_secret_name(name):
+            case "rule":
+                return True
+            case "name" if not (PATH.fullmatch(value) and NAMES_OF_PATHS.search(text(name))):
+                return True
+        return self._rule_values is not None and self._rule_values.search(value) is not None
+
+    def _is_secret_name(self, name: bytes) -> str:
+        """Return why a name is secret: a `rule`, the setting `name`, or "".
+
+        A rule holds for any value.
+        """
+        if (known := self._name_sources.get(name)) is not None:
+            return known
+        if len(self._name_sources) >= _MOST_NAMES:
+            self._name_sources = {}
+        decoded = text(name)
+        source = ""
+        if self._rule_names is not None and self._rule_names.search(decoded.encode()):
+            source = "rule"
+        elif self._names and self._names.search(decoded) and not HARMLESS_NAMES.search(decoded):
+            source = "name"
+        if len(name) <= _LONGEST_KEPT_NAME:
+            self._name_sources[name] = source
+        return source
+
+
+def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
+    """Return the values that were masked with their replacements.
+
+    A replacement is a fingerprint or a text that contains fingerprints.
+    """
+    pairs = zip(before, after, strict=True)
+    secrets = {}
+    for (_, old), (_, new) in pairs:
+        if old != new:
+            secrets[old] = new
+    return secrets
+
+
+def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
+    """Replace secrets in a content, unless they are too short or too plain.
+
+    The longest come first, because one may contain another. If there are more secrets than can be
+    searched in time, the shortest are kept.
+    """
+    long_enough = [value for value in secrets if len(value) >= _shortest(value)]
+    longest_first = sorted(long_enough, key=len, reverse=True)
+    for value in longest_first[: _MOST_COMPARED // (len(content) + 1)]:
+        content = content.replace(value, secrets[value])
+    return content
+
+
+def _shortest(value: bytes) -> int:
+    if value.isalpha() or value.isdigit():
+        return _SHORTEST_PLAIN
+    return _SHORTEST_REPLACED
+
+
+def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    if not joined:
+        return None
+    return re2.compile(joined.encode(), latin_options())
+
+
+def text(raw: bytes) -> str:
+    """Return bytes as text that any store accepts; invalid UTF-8 is shown as `\\xNN`."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def value_of(variables: Iterable[Variable], name: bytes) -> str:
+    """Return the value of a variable as text; "" if it is not set."""
+    return next((text(value) for key, value in variables if key == name), "")

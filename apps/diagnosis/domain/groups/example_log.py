@@ -1,0 +1,89 @@
+"""Select the lines of a job's log that show why it failed, as an example for its failure group."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apps.diagnosis.engine.evidence.catalogue import text_of
+from apps.diagnosis.engine.formats.chunks import newlines
+from apps.diagnosis.engine.formats.plain_lines import clean
+from apps.diagnosis.enums import ReasonKind, Stream
+from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+
+MOST_LINES = 6
+LINE_BYTES = 1_000
+
+#: Stream and byte offset of a line.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleLine:
+    """A line of a log: a known error with its role, or a novel line, which has no role."""
+
+    stream: str
+    offset: int
+    number: int | None
+    text: str
+    pattern: str = ""
+    role: str = ""
+    service: str = ""
+
+
+def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
+    """Return lines in log order.
+
+    The lines of the reasons are chosen first, in order of the reasons, then other known errors.
+    """
+    reasons = {place: rank for rank, place in enumerate(_places(verdict, set(ReasonKind)))}
+    lines = _novel_lines(verdict) | _known_errors(verdict)
+    chosen = sorted(lines, key=lambda place: (reasons.get(place, len(reasons)), place))[:MOST_LINES]
+    return [lines[place] for place in sorted(chosen)]
+
+
+def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
+    """Return the lines that reasons of these kinds refer to."""
+    targets = []
+    for reason in verdict.reasons:
+        if reason.get("kind") in kinds:
+            targets.append(reason.get("target", "").partition(":"))
+    places = []
+    for stream, _, offset in targets:
+        if stream in list(Stream) and offset.isdigit():
+            places.append((stream, int(offset)))
+    return places
+
+
+def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
+    """Return known errors by place; of several in one line, the one that decided."""
+    lines: dict[Place, ExampleLine] = {}
+    for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
+        place = row.stream, row.offset
+        if row.pattern == verdict.cause or place not in lines:
+            lines[place] = ExampleLine(
+                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
+            )
+    return lines
+
+
+def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
+    """Return the novel lines among the reasons, read from the stored excerpt."""
+    places = _places(verdict, {ReasonKind.NOVEL})
+    if places:
+        excerpts = {}
+        for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
+            excerpts[row.stream] = row
+    else:
+        excerpts = {}
+    lines: dict[Place, ExampleLine] = {}
+    for stream, offset in places:
+        excerpt = excerpts.get(stream)
+        if excerpt is None or offset < excerpt.first_offset:
+            continue
+        data = excerpt.data
+        begin = offset - excerpt.first_offset
+        text = text_of(clean(data[begin : begin + LINE_BYTES].partition(b"\n")[0]).strip())
+        number = None
+        if excerpt.first_line_number is not None:
+            number = excerpt.first_line_number + newlines(data, 0, begin)
+        lines[stream, offset] = ExampleLine(stream, offset, number, text)
+    return lines

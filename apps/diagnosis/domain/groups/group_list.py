@@ -1,0 +1,221 @@
+"""Read failure groups from hourly and daily totals, counting the jobs that a user may see."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from operator import add
+from typing import Any
+
+from django.db.models import Max, Min, QuerySet, Sum
+
+from apps.accounts.models import Experiment, User
+from apps.clusters.models import Cluster
+from apps.core.domain.bulk import rows_where_any
+from apps.diagnosis.domain.groups.waits import waits_by_service
+from apps.diagnosis.enums import SECTION_OF, GroupKind, GroupSection, GroupStatus, VerdictKind
+from apps.diagnosis.models import CauseTotals, FailureGroup
+from apps.diagnosis.wording import NEXT_STEPS
+
+SPARK_HOURS = 24
+FACET_VALUES = 8
+_SECTIONS = list(GroupSection)
+_COLUMNS = ("id", "kind", "status", "verdict", "owner", "first_seen_at")
+
+
+@dataclass
+class GroupRow:
+    """A group with its figures: jobs, those that succeeded later, and core seconds.
+
+    `add_details` adds the group itself and the other fields for the rows of a page.
+    """
+
+    pk: int
+    kind: str
+    status: str
+    verdict: str
+    owner: str
+    first_seen_at: datetime
+    jobs: int
+    succeeded: int
+    core_seconds: int
+    group: FailureGroup = field(init=False)
+    first: datetime = field(init=False)
+    last: datetime = field(init=False)
+    experiments: list[tuple[str, int]] = field(default_factory=list)
+    hourly: list[int] = field(default_factory=list)
+    spark: str = ""
+    #: What to do while the group's service is down, from `waits.waits_by_service`.
+    wait: str = ""
+
+    @property
+    def open(self) -> int:
+        """Return the number of jobs that did not succeed at a later attempt."""
+        return self.jobs - self.succeeded
+
+    @cached_property
+    def section(self) -> GroupSection:
+        """Return the section of the list; a group whose jobs all succeeded later is done."""
+        section = SECTION_OF[GroupStatus(self.status)]
+        is_over = not self.open and section is GroupSection.ACTION
+        return GroupSection.DONE if is_over else section
+
+    @property
+    def step(self) -> str:
+        """Return what to do about the group."""
+        if not self.open:
+            return "succeeded since, nothing to do"
+        if self.kind == GroupKind.HOST:
+            return "drain the host, then retry elsewhere"
+        if self.kind == GroupKind.RELEASE:
+            return "hold the release, then retry with another"
+        if self.wait and self.verdict == VerdictKind.SERVICE:
+            return self.wait
+        return NEXT_STEPS[VerdictKind(self.verdict)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the list: its groups on this page, and the totals of all its groups."""
+
+    label: str
+    rows: list[GroupRow]
+    groups: int
+    jobs: int
+    core_seconds: int
+
+
+def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
+    """Return the groups in these totals, sorted by section, then by number of open jobs."""
+    sums: dict[int, list[int]] = {}
+    for part in totals:
+        figures = part.exclude(group=None).order_by().values_list("group")
+        for group, *counts in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
+            if group in sums:
+                sums[group] = list(map(add, sums[group], counts))
+            else:
+                sums[group] = counts
+
+    groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
+    rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
+    return sorted(
+        rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk)
+    )
+
+
+def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:
+    """Divide the rows of a page into sections, with the totals of all rows."""
+    shown = list(shown)
+    sections = []
+    for section in GroupSection:
+        rows_on_page = [row for row in shown if row.section is section]
+        if rows_on_page:
+            groups = 0
+            jobs = 0
+            core_seconds = 0
+            for row in rows:
+                if row.section is section:
+                    groups += 1
+                    jobs += row.jobs
+                    core_seconds += row.core_seconds
+            sections.append(Section(section.label, rows_on_page, groups, jobs, core_seconds))
+    return sections
+
+
+def add_waits(rows: Iterable[GroupRow], at: datetime) -> None:
+    """Set what to wait for on groups (with details) whose service is down."""
+    waits = waits_by_service(at)
+    for row in rows:
+        row.wait = waits.get(row.group.service.lower(), "")
+
+
+def add_details(
+    rows: Iterable[GroupRow],
+    totals: Sequence[QuerySet[Any]],
+    hours: QuerySet[CauseTotals],
+    *,
+    end: datetime,
+) -> None:
+    """Add groups, experiments and times from the totals to the rows of a page.
+
+    `hours` gives the hourly counts of the last day before `end`.
+    """
+    by_pk = {row.pk: row for row in rows}
+    for pk, group in FailureGroup.objects.defer("profile").in_bulk(list(by_pk)).items():
+        by_pk[pk].group = group
+    start = end - timedelta(hours=SPARK_HOURS)
+    for row in by_pk.values():
+        row.hourly = [0] * SPARK_HOURS
+    of_day = hours.filter(group__in=by_pk, hour__gte=start, hour__lt=end).order_by()
+    for pk, hour, jobs in of_day.values_list("group", "hour").annotate(n=Sum("jobs")):
+        by_pk[pk].hourly[int((hour - start).total_seconds()) // 3600] = jobs
+    counted: Counter[tuple[int, str]] = Counter()
+    times: dict[int, list[datetime]] = defaultdict(list)
+    for part in totals:
+        of_page = part.filter(group__in=by_pk).order_by().values_list("group", "experiment__key")
+        figures = of_page.annotate(Sum("jobs"), Min("first_ended_at"), Max("last_ended_at"))
+        for pk, experiment, jobs, *ends in figures:
+            counted[pk, experiment or "no experiment"] += jobs
+            times[pk] += ends
+    for (pk, experiment), jobs in counted.most_common():
+        by_pk[pk].experiments.append((experiment, jobs))
+    for pk, ends in times.items():
+        by_pk[pk].first = min(ends)
+        by_pk[pk].last = max(ends)
+
+
+def facets_of(
+    totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
+) -> list[tuple[str, str, list[tuple[str, int]]]]:
+    """Return facets as (label, parameter, [(value, count)]).
+
+    They count jobs by verdict, experiment, stage and site, and groups by status.
+    """
+    counts: dict[str, Counter[Any]] = {}
+    for name in ("verdict", "experiment", "stage", "cluster"):
+        counts[name] = Counter()
+    for part in totals:
+        for *values, jobs in part.order_by().values_list(*counts).annotate(n=Sum("jobs")):
+            for value, counted in zip(values, counts.values(), strict=True):
+                counted[value] += jobs
+
+    names: dict[str, dict[Any, str]] = {
+        "experiment": dict(
+            Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")
+        ),
+        "cluster": dict(Cluster.objects.filter(pk__in=counts["cluster"]).values_list("pk", "name")),
+    }
+    facets = []
+    for parameter, counted in counts.items():
+        names_of_values = names.get(parameter, {})
+        named = []
+        for value, jobs in counted.items():
+            if value:
+                named.append((names_of_values.get(value, value), jobs))
+        most_first = sorted(named, key=lambda item: (-item[1], item[0]))
+        facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
+
+    statuses: dict[str, int] = dict.fromkeys(GroupStatus.values, 0)
+    for row in rows:
+        statuses[row.status] += 1
+    facets.append(
+        ("Groups by status", "status", [(value, n) for value, n in statuses.items() if n])
+    )
+    return facets
+
+
+def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:
+    """Return the groups of a view, except muted ones: all, unexplained, new, to retry, or mine.
+
+    New groups were first seen since `since`. The view `muted` returns the muted groups.
+    """
+    tests = {
+        "new": lambda row: row.first_seen_at >= since,
+        "unexplained": lambda row: row.verdict == VerdictKind.UNKNOWN,
+        "retry": lambda row: row.verdict == VerdictKind.SERVICE and row.open,
+        "mine": lambda row: row.owner == user.username,
+    }
+    if view == "muted":
+        return [row for row in rows if row.status == GroupStatus.MUTED]
+    return [row for row in rows if row.status != GroupStatus.MUTED and tests.get(view, bool)(row)]

@@ -1,0 +1,33 @@
+"""Count the jobs that wait for the analysis of their logs, from totals."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Sum
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.models import CauseTotals
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.models import HourlyEnds
+
+HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class LogBacklog:
+    """The number of jobs that did not complete in the last 24 hours and have no verdict yet."""
+
+    jobs: int
+
+
+def log_backlog(*, user: User, at: datetime) -> LogBacklog:
+    """Return how many logs of jobs that the user may see are not analysed yet. Two queries."""
+    end = hour_of(at) + timedelta(hours=1)
+    start = end - timedelta(hours=HOURS)
+    ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+    judged = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+
+    jobs = ended.exclude(state=JobState.COMPLETED).aggregate(jobs=Sum("jobs", default=0))["jobs"]
+    verdicts = judged.aggregate(jobs=Sum("jobs", default=0))["jobs"]
+    return LogBacklog(max(0, jobs - verdicts))

@@ -1,0 +1,198 @@
+"""Show the verdict on a job, and let users override it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.accounts.models import Principal
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.diagnosis.domain.causes.totals import mark_dirty
+from apps.diagnosis.domain.groups.triage import group_for
+from apps.diagnosis.domain.groups.waits import waits_by_service
+from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
+from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
+from apps.diagnosis.domain.reading.job_facts import submission_of
+from apps.diagnosis.domain.verdicts.experience import propose_from_corrections
+from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
+from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.permissions import may_correct_verdict
+from apps.diagnosis.wording import headline_of
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.jobs import Mark
+from apps.jobs.models import Job
+from apps.statusboard.models import Service
+
+#: Size of the part of a script that is searched for the programs that it runs.
+SCRIPT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonView:
+    """A reason of a verdict to show, with the URL of its evidence and the text of the link."""
+
+    kind: str
+    text: str
+    url: str = ""
+    link: str = ""
+
+
+def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
+    what, _, where = reason.get("target", "").partition(":")
+    view = ReasonView(reason.get("kind", ""), reason.get("text", ""))
+    if what in list(Stream) and where.isdigit():
+        url = reverse("diagnosis:log", args=[job.pk])
+        return replace(view, url=f"{url}?stream={what}&at={where}#b{where}", link="log")
+    if what == "service" and where:
+        return replace(view, url=Service(slug=where).get_absolute_url(), link=where)
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class JobDiagnosis:
+    """The diagnosis of a job as its page shows it.
+
+    Without a verdict, `harvest` has the state of the log analysis.
+    """
+
+    job: Job
+    verdict: Verdict | None
+    harvest: LogHarvest | None
+    headline: str
+    reasons: tuple[ReasonView, ...] = ()
+    ending: Explanation | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.harvest is not None and self.harvest.state in {
+            HarvestState.QUEUED,
+            HarvestState.RUNNING,
+        }
+
+
+def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
+    """Return the verdict on a job and the state of its log analysis.
+
+    With `at`, the headline reports whether a retry has to wait for the service.
+    """
+    verdict = Verdict.objects.filter(job=job).first()
+    harvest = LogHarvest.objects.filter(job=job).first()
+    if verdict is None:
+        return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
+    reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
+    if at and verdict.verdict == VerdictKind.SERVICE:
+        waits = waits_by_service(at)
+    else:
+        waits = {}
+    headline = headline_of(verdict, wait=waits.get(verdict.service.lower(), ""))
+    return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job))
+
+
+def _ending_of(job: Job) -> Explanation | None:
+    """Explain a job's exit code; its script and the end of its log show which programs ran."""
+
+    def read_text() -> str:
+        script, _ = submission_of(job)
+        ends = [excerpt.data for excerpt in LogExcerpt.objects.filter(harvest__job=job)]
+        return b"\n".join([script[:SCRIPT_BYTES], *ends]).decode(errors="replace")
+
+    return explanation_of(engine_facts_of(job), read_text=read_text)
+
+
+def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
+    """Return the verdicts on these jobs for the job list, by job ID.
+
+    If the service of a verdict is down now, its headline says to wait.
+    """
+    verdicts = Verdict.objects.filter(job__in=jobs)
+    waits = waits_by_service(timezone.now())
+
+    marks = {}
+    for verdict in verdicts:
+        wait = ""
+        if verdict.verdict == VerdictKind.SERVICE:
+            wait = waits.get(verdict.service.lower(), "")
+        marks[verdict.job_id] = Mark(verdict.verdict, headline_of(verdict, wait=wait))
+    return marks
+
+
+def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
+    """Return verdict and cause of these jobs for the statistics, by job ID."""
+    rows = Verdict.objects.filter(job__in=jobs).values_list("job_id", "verdict", "cause")
+    return {job: {"verdict": verdict, "cause": cause} for job, verdict, cause in rows}
+
+
+@transaction.atomic
+def override_verdict(
+    *, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str
+) -> Verdict:
+    """Override the verdict on a job; later analyses of its log keep the override.
+
+    Raises `NotAllowed`, and `InvalidFields` without a reason.
+    """
+    if not may_correct_verdict(by, job.experiment_id):
+        raise NotAllowed("Only the OPG and liaisons of the experiment can correct a verdict.")
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
+    old = (
+        Verdict.objects.select_for_update(of=("self",))
+        .select_related("group", "job")
+        .filter(job=job)
+        .first()
+    )
+    if old is None:
+        raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
+    event_old = old.verdict
+    old.verdict = verdict
+    old.advice = Advice.NONE if old.later_state else ADVICE_OF[verdict]
+    old.overridden_by = str(by)[:150]
+    old.overridden_at = at
+    old.override_reason = reason.strip()
+    group = old.group
+    old.group = group_for(
+        old, title=group.title if group else old.summary, line=group.line if group else "", at=at
+    )
+    old.save(
+        update_fields=[
+            "verdict",
+            "advice",
+            "group",
+            "overridden_by",
+            "overridden_at",
+            "override_reason",
+        ],
+    )
+    mark_dirty({hour_of(old.ended_at)})
+    publish(
+        kind="verdict.overridden",
+        target=job,
+        by=by,
+        at=at,
+        old=event_old,
+        new=verdict,
+        reason=reason.strip(),
+    )
+    propose_from_corrections(verdict=old, at=at)
+    return old
+
+
+@transaction.atomic
+def assign_experiments(*, jobs: QuerySet[Job]) -> int:
+    """Copy the experiments of these jobs to their verdicts; return how many changed."""
+    rows = (
+        Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    )
+    differing = rows.exclude(experiment=F("job__experiment"))  # includes rows without experiments
+    verdicts = [
+        verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
+    ]
+    for verdict in verdicts:
+        verdict.experiment_id = verdict.job.experiment_id
+    Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in verdicts})
+    return len(verdicts)

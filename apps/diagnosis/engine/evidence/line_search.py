@@ -1,0 +1,71 @@
+"""Search lines of logs for a text or for a user's expression.
+
+Pages search for expressions in a process that can be killed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import re2
+
+from apps.core.domain.expressions.problems import compile_fault, size_fault
+
+#: Memory of RE2 for the states it has seen. With 8 MB, a costly expression takes seven times as
+#: long.
+MEMORY_BYTES = 1024 * 1024
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LineSearch:
+    """A search in single lines: for a text, or for a regular expression of RE2."""
+
+    text: str
+    regex: bool = False
+    match_case: bool = False
+
+    def fault(self) -> str:
+        """Return why this search is not possible, "" if it is."""
+        try:
+            expression = _compile(self)
+        except re2.error as error:
+            return f"Not a regular expression in RE2: {compile_fault(error, self.text)}."
+        if fault := size_fault(expression):
+            return f"The expression {fault}."
+        if expression.search(b""):
+            return "This matches every line. Search for something that is there."
+        return ""
+
+    def first_matches(self, data: bytes) -> list[int]:
+        """Return the start of the first match in each line."""
+        expression = _compile(self)
+        begins = []
+        position = 0
+        while position < len(data) and (match := expression.search(data, position)):
+            begins.append(match.start())
+            position = data.find(b"\n", match.end()) + 1 or len(data)
+        return begins
+
+    def spans(self, lines: Sequence[bytes]) -> list[list[Span]]:
+        """Return start and end of all matches in each line, without empty ones."""
+        expression = _compile(self)
+        spans_of_lines = []
+        for line in lines:
+            matches = expression.finditer(line)
+            spans_of_lines.append(
+                [match.span() for match in matches if match.end() > match.start()]
+            )
+        return spans_of_lines
+
+
+@lru_cache(maxsize=4)
+def _compile(search: LineSearch) -> re2._Regexp:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = MEMORY_BYTES
+    options.log_errors = False
+    options.never_nl = True
+    options.case_sensitive = search.match_case
+    text = search.text if search.regex else re2.escape(search.text)
+    return re2.compile(b"(?m)" + text.encode(), options)

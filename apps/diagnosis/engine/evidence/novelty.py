@@ -1,0 +1,155 @@
+"""Find lines that successful jobs of the same stage never write, by comparing hashes of templates.
+
+A template is a line without its variable parts: numbers, words with numbers, hexadecimal IDs,
+paths. Its hash has 64 bits.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.evidence.catalogue import text_of
+from apps.diagnosis.engine.formats.plain_lines import clean
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Hashes = npt.NDArray[np.uint64]
+
+#: Maximum number of templates kept per log.
+MOST_TEMPLATES = 2_000
+#: With fewer successful logs, no line is reported as novel.
+LEAST_LOGS = 5
+#: The part at the end of a log in which novel lines are searched.
+TAIL_BYTES = 64 * 1024
+LINE_BYTES = 1_000
+_TEXT_BYTES = 300
+_VARIES = re.compile(
+    rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*"
+)
+#: The width of columns varies with the length of their numbers.
+_SPACES = re.compile(rb"[ \t]+")
+_ERROR = re.compile(
+    rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found|warn"
+)
+_DIGITS = b"0123456789"
+
+
+class Templates:
+    """Hashes of templates; lines that differ only in digits are masked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+
+    def hash_of(self, line: bytes) -> int:
+        """Return the hash of the template of a clean line; 0 for a line without words."""
+        key = line[:LINE_BYTES].translate(None, _DIGITS)
+        if key not in self._known:
+            template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
+            has_words = any(48 < byte for byte in template)
+            if has_words:
+                self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big")
+            else:
+                self._known[key] = 0
+        return self._known[key]
+
+
+def sample_of(blocks: Iterable[Block]) -> "Hashes":
+    """Return the sorted templates of one job's logs; of very many, the first `MOST_TEMPLATES`."""
+    import numpy as np
+
+    templates = Templates()
+    hashes: set[int] = set()
+    for block in blocks:
+        for line in clean(block.data).split(b"\n"):
+            hashes.add(templates.hash_of(line))
+            if len(hashes) > MOST_TEMPLATES:
+                break
+    return np.array(sorted(hashes - {0})[:MOST_TEMPLATES], np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The templates of some successful jobs, and how many of their `logs` contain each.
+
+    `name` is the name of the stage.
+    """
+
+    name: str
+    logs: int
+    hashes: "Hashes"
+    counts: "npt.NDArray[np.int64]"
+
+    def knows(self, template: int) -> bool:
+        """Return whether any of the logs contains a template; lines without words always count."""
+        import numpy as np
+
+        at = int(np.searchsorted(self.hashes, np.uint64(template)))
+        return template == 0 or (at < len(self.hashes) and int(self.hashes[at]) == template)
+
+
+def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:
+    """Count the templates of successful jobs; None if there are too few jobs."""
+    import numpy as np
+
+    if len(samples) < LEAST_LOGS:
+        return None
+    hashes, counts = np.unique(np.concatenate(samples), return_counts=True)
+    return Baseline(name, len(samples), hashes, counts.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class NovelLine:
+    """The first line of a template that no successful job writes, and its number of occurrences."""
+
+    offset: int
+    text: str
+    times: int
+    names_error: bool
+
+
+def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int, int]]:
+    """Yield row and template of each clean line whose template is not in the baseline."""
+    templates = Templates()
+    known = dict[int, bool]()
+    for row, line in enumerate(lines):
+        template = templates.hash_of(line)
+        if template not in known:
+            known[template] = baseline.knows(template)
+        if not known[template]:
+            yield row, template
+
+
+def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLine]:
+    """Return the most relevant novel lines at the end of a log.
+
+    Lines that name an error come first, then the last lines.
+    """
+    import numpy as np
+
+    cut = max(0, len(block.data) - TAIL_BYTES)
+    cut = block.data.find(b"\n", cut) + 1 if cut else 0
+    raw = block.data[cut:].split(b"\n")
+    lines = clean(block.data[cut:]).split(b"\n")
+    rows = list(novel_rows(lines, baseline))
+    times = Counter(template for _, template in rows)
+    first: dict[int, int] = {}
+    for row, template in rows:
+        first.setdefault(template, row)
+    starts = np.concatenate(([0], np.cumsum([len(line) + 1 for line in raw])))
+    novel = []
+    for template, row in first.items():
+        novel.append(
+            NovelLine(
+                offset=block.offset + cut + int(starts[row]),
+                text=text_of(lines[row].strip()[:_TEXT_BYTES]),
+                times=times[template],
+                names_error=bool(_ERROR.search(lines[row][:LINE_BYTES])),
+            )
+        )
+    return sorted(novel, key=lambda line: (not line.names_error, -line.offset))[:most]

@@ -1,0 +1,260 @@
+"""Read stack traces of many languages: where a trace ends, and its telling messages."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apps.diagnosis.engine.formats.plain_lines import peel
+
+#: Longer traces are cut.
+TRACE_LINES = 400
+_PYTHON = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above", "The above exception was the direct cause")
+_FRAME = re.compile(
+    r'\s{0,200}File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<where>\S{1,100}))?'
+)
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,160})(?:\((?P<code>-?\d{1,5})\))?(?::|$)")
+_JAVA = re.compile(
+    r'(?:Exception in thread "[^"]{1,100}" )?(?:Caused by: '
+    r")?[a-zA-Z_$][\w$]{0,60}(?:\.[\w$]{1,80}){1,12}"
+    r"(?:Exception|Error|Throwable)\b"
+)
+_HEADERS = re.compile(
+    r"(?:fatal error|error|caused by|command error|exception message|error message|additional "
+    r"info|message|what\(\)"
+    r"|\S{0,40} ?(?:fatal )?error(?: message)?(?: is)?"
+    r"|[\W_]{0,12}(?:fatal |internal )?error (?:in|from) [^:]{1,80})\s?:$"
+    r"|from \S{1,40}\s{1,9}: error #\s{0,12}\d{1,6}$",
+    re.IGNORECASE,
+)
+_JULIA = re.compile(
+    r"\bERROR: (?:(?:LoadError|InitError|TaskFailedException): ){0,4}(?P<type>[A-Z]\w{0,80})\b"
+)
+_MATLAB = re.compile(
+    r"\}?Error (?P<how>in|using) (?P<where>[\w./>]{1,100})(?: \(line (?P<line>\d{1,7})\))?$"
+)
+#: MATLAB encloses its error messages in these.
+_MATLAB_MARKS = "{}\b"
+_TASK_EXIT = re.compile(r"terminated with an error exit status \((?P<status>\d{1,3})\)")
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
+
+
+class Message(NamedTuple):
+    """One message of a trace, with its row in the window.
+
+    `type` is the type of the exception, `frame` is where it was raised.
+    """
+
+    row: int
+    text: str
+    type: str = ""
+    frame: str = ""
+
+
+class Trace(NamedTuple):
+    """A trace: the row after its last line, and its messages, root cause first."""
+
+    end: int
+    messages: tuple[Message, ...]
+
+
+def trace_at(lines: Sequence[str], row: int) -> Trace | None:
+    """Return the trace that begins at a line; None if there is none."""
+    if _PYTHON in lines[row]:
+        return _python(lines, row)
+    message = peel(lines[row]).message
+    if _JAVA.match(message) or _JULIA.search(lines[row]):
+        return _java(lines, row) if _JAVA.match(message) else _julia(lines, row)
+    if message.startswith("terminate called"):
+        return _terminate(lines, row)
+    if "*** G4Exception :" in message:
+        return _geant(lines, row)
+    if _HEADERS.match(message) or message.startswith("At line ") and "of file" in message:
+        return _header(lines, row)
+    return _matlab(lines, row)
+
+
+def _python(lines: Sequence[str], row: int) -> Trace:
+    """Read a Python traceback: also chained, indented, or with a logger's prefix on each line."""
+    messages: list[Message] = []
+    prefix = lines[row].index(_PYTHON)
+    has_prefix = lines[row][:prefix].strip() != ""
+    indent = None
+    if not has_prefix:
+        indent = len(lines[row]) - len(lines[row].lstrip())
+
+    frame = ""
+    end = row + 1
+    while end < min(len(lines), row + TRACE_LINES):
+        text = lines[end]
+        source_line = _FRAME.search(text)
+        if source_line:
+            if not frame or not any(part in source_line["file"] for part in _LIBRARIES):
+                frame = f"{source_line['file'].rpartition('/')[2]}:{source_line['line']}"
+            end += 1
+            continue
+        body = text if indent is not None else peel(text).message
+        depth = len(body) - len(body.lstrip())
+        if (
+            indent is None
+            and end + 1 < len(lines)
+            and (_FRAME.search(lines[end - 1]) or not body.strip())
+        ):
+            end += 1  # a line of source code: its indent was removed with the prefix
+            continue
+        if (
+            body.strip()
+            and depth <= (indent or 0)
+            and not body.lstrip().startswith(("[Previous line", "^", "~", "|"))
+        ):
+            kind = _EXCEPTION.match(body.lstrip())
+            messages.append(Message(end, body.strip(), kind["type"] if kind else "", frame))
+            following = _chained(lines, end)
+            if following is None:
+                end += 1
+                break
+            end = following + 1
+            frame = ""
+            continue
+        end += 1
+    return Trace(end, tuple(messages))
+
+
+def _chained(lines: Sequence[str], row: int) -> int | None:
+    """Return the row of the next traceback if it is chained to the message at `row`, else None."""
+    for at in range(row + 1, min(len(lines), row + 12)):
+        if any(phrase in lines[at] for phrase in _CHAINED):
+            for header in range(at + 1, min(len(lines), at + 6)):
+                if _PYTHON in lines[header]:
+                    return header
+    return None
+
+
+def _java(lines: Sequence[str], row: int) -> Trace | None:
+    """Read a Java or Groovy stack trace: the deepest `Caused by` is the root cause."""
+    messages = [Message(row, peel(lines[row]).message)]
+    end = row + 1
+    while end < min(len(lines), row + TRACE_LINES):
+        text = lines[end].strip()
+        if text.startswith("Caused by:"):
+            messages.insert(0, Message(end, text))
+        elif not text.startswith(("at ", "... ", "Suppressed:")):
+            break
+        end += 1
+    if end > row + 1 or "Exception in thread" in lines[row]:
+        return Trace(end, tuple(messages))
+    return None
+
+
+def _julia(lines: Sequence[str], row: int) -> Trace | None:
+    """Read a Julia stack trace: a message of one or more lines, `Stacktrace:`, numbered frames."""
+    header = next(
+        (
+            at
+            for at in range(row + 1, min(len(lines), row + 12))
+            if lines[at].strip() == "Stacktrace:"
+        ),
+        None,
+    )
+    if header is None:
+        return None
+    end = header + 1
+    while end < min(len(lines), row + TRACE_LINES) and re.match(
+        r"\s+(?:\[\d|@ |\.\.\. )", lines[end]
+    ):
+        end += 1
+    raised = _JULIA.search(lines[row])
+    return Trace(end, (Message(row, peel(lines[row]).message, raised["type"] if raised else ""),))
+
+
+def _matlab(lines: Sequence[str], row: int) -> Trace | None:
+    """Read a MATLAB error: a message followed by `Error in`, or preceded by `Error using`."""
+    # Most lines end here, without the regular expressions below.
+    if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):
+        return None
+    below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
+    if below is None:
+        return None
+    using = _MATLAB.match(_unmarked(lines[row]))
+    caller = _MATLAB.match(_unmarked(lines[below]))
+    if using and using["how"] == "using":
+        return Trace(below + 1, (Message(below, _unmarked(lines[below]), frame=_place(using)),))
+    if using or not caller or caller["how"] != "in" or not caller["line"]:
+        return None
+    return Trace(below + 1, (Message(row, _unmarked(lines[row]), frame=_place(caller)),))
+
+
+def _unmarked(line: str) -> str:
+    return line.strip().strip(_MATLAB_MARKS)
+
+
+def _place(match: re.Match[str]) -> str:
+    if match["line"]:
+        return f"{match['where']}:{match['line']}"
+    return match["where"]
+
+
+def _terminate(lines: Sequence[str], row: int) -> Trace:
+    """Read the message of an uncaught C++ exception."""
+    for at in range(row, min(len(lines), row + 4)):
+        _, marker, text = lines[at].partition("what():")
+        if marker:
+            return Trace(at + 1, (Message(at, text.strip() or lines[at].strip()),))
+    return Trace(row + 1, (Message(row, peel(lines[row]).message),))
+
+
+def _geant(lines: Sequence[str], row: int) -> Trace:
+    """Read a Geant4 exception, which is often just a warning."""
+    end = min(len(lines), row + 12) - 1
+    for at in range(row + 1, min(len(lines), row + 60)):
+        if "G4Exception-END" in lines[at] or lines[at].lstrip().startswith("***"):
+            end = at
+            break
+    text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
+    if "just a warning" in text:
+        return Trace(end + 1, ())
+    details = []
+    for at in range(row + 2, min(end, row + 8)):
+        if lines[at].strip():
+            details.append(Message(at, lines[at].strip()))
+    problems = []
+    for message in details:
+        if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
+            problems.append(message)
+    return Trace(end + 1, (Message(row, lines[row].strip()), *problems[:1]))
+
+
+def _header(lines: Sequence[str], row: int) -> Trace:
+    """Read a heading such as `Fatal error:`, whose message is the next line that is not empty.
+
+    A workflow manager quotes the output of a failed command, which ends with the error: the message
+    is then the last quoted line.
+    """
+    if lines[row].strip().lower() == "command error:":
+        end = next(
+            (at for at in range(row + 1, min(len(lines), row + 60)) if _ends_quote(lines[at])),
+            row + 1,
+        )
+        quoted = [at for at in range(row + 1, end) if lines[at].strip()]
+        return Trace(row + 1, tuple(Message(at, lines[at].strip()) for at in quoted[-1:]))
+    for at in range(row + 1, min(len(lines), row + 4)):
+        if text := lines[at].strip():
+            return Trace(row + 1, (Message(at, _task_exit(lines, at) or peel(text).message),))
+    return Trace(row + 1, ())
+
+
+def _task_exit(lines: Sequence[str], row: int) -> str:
+    """Return the program of a failed Nextflow task and its exit status, "" if there is none.
+
+    The program is taken from the command quoted below.
+    """
+    ended = _TASK_EXIT.search(lines[row])
+    for at in range(row + 1, min(len(lines), row + 8)) if ended else ():
+        if lines[at].strip() == "Command executed:":
+            command = next((line.split()[0] for line in lines[at + 1 : at + 6] if line.strip()), "")
+            return f"{command}: exit status {ended['status']}" if ended else ""
+    return ""
+
+
+def _ends_quote(line: str) -> bool:
+    return not line.strip() or line.startswith(("Work dir", "Command ", "Tip:"))

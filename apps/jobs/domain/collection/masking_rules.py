@@ -1,0 +1,40 @@
+"""Masking rules that admins add to those in the settings."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import Principal
+from apps.core.domain.events import publish
+from apps.core.domain.secrets.masking import Rule
+from apps.jobs.models import MaskingRule
+
+
+def current_rules() -> list[Rule]:
+    """Return the enabled rules."""
+    return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
+
+
+@transaction.atomic
+def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
+    """Store a new or changed rule; captures fetch it with their next heartbeat.
+
+    Raises `ValidationError`.
+    """
+    rule.full_clean()
+    rule.save()
+    publish(
+        kind="masking_rule.saved",
+        target=rule,
+        by=by,
+        at=at,
+        new="enabled" if rule.enabled else "disabled",
+        data={"applies_to": rule.applies_to, "pattern": rule.pattern},
+    )
+
+
+@transaction.atomic
+def delete_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
+    """Delete a rule; masked values stay masked."""
+    publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
+    rule.delete()

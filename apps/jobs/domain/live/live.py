@@ -1,0 +1,138 @@
+"""Unfinished jobs by state and reason, as of the last reading of each cluster."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Sum
+
+from apps.accounts.models import User
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState
+from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.live.reasons import Reason, reason_of
+from apps.jobs.domain.records.conversion import clean_text
+from apps.jobs.models import LiveJobs
+from apps.production.models import Request
+
+#: Request and stage of a submission, by spool ID and submission time.
+Named = Mapping[tuple[str, datetime], tuple[int, str]]
+_Key = tuple[str, str, int | None, int | None, str, str]
+
+
+def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
+    """Store the groups of unfinished jobs of a reading, in the caller's transaction.
+
+    Only rows that differ are written; return their number.
+    """
+    membership = Membership(cluster)
+    requests = dict(
+        Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list(
+            "pk", "experiment"
+        )
+    )
+    groups: dict[_Key, LiveJobs] = {}
+    for current in jobs:
+        request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
+        experiment: int | None
+        if request:
+            experiment = requests[request]
+        else:
+            experiment = membership.experiment_of(current.account, "")
+        reason = clean_text(current.reason, 100)
+        account = clean_text(current.account, 255)
+        key = (str(current.state), reason, experiment, request, stage, account)
+        if (group := groups.get(key)) is None:
+            group = groups[key] = _group(cluster, key, current.submitted_at)
+        group.jobs += current.jobs
+        group.oldest_submitted_at = min(group.oldest_submitted_at, current.submitted_at)
+
+    known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
+    new = [row for key, row in groups.items() if key not in known]
+    stale = []
+    changed = []
+    for key, row in known.items():
+        if key not in groups:
+            stale.append(row.pk)
+            continue
+        group = groups[key]
+        if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):
+            row.jobs = group.jobs
+            row.oldest_submitted_at = group.oldest_submitted_at
+            changed.append(row)
+
+    if stale:
+        LiveJobs.objects.filter(pk__in=stale).delete()
+    LiveJobs.objects.bulk_create(new)
+    LiveJobs.objects.bulk_update(changed, ["jobs", "oldest_submitted_at"], batch_size=500)
+    return len(stale) + len(new) + len(changed)
+
+
+def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
+    state, reason, experiment, request, stage, account = key
+    return LiveJobs(
+        cluster=cluster,
+        state=state,
+        reason=reason,
+        experiment_id=experiment,
+        request_id=request,
+        stage=stage,
+        account=account,
+        jobs=0,
+        oldest_submitted_at=submitted_at,
+    )
+
+
+def _key(row: LiveJobs) -> _Key:
+    return row.state, row.reason, row.experiment_id, row.request_id, row.stage, row.account
+
+
+def live_counts(user: User) -> dict[str, int]:
+    """Return the number of jobs in each state that a user can see."""
+    rows = (
+        LiveJobs.objects.visible_to(user)
+        .order_by()
+        .values_list("state")
+        .annotate(all_jobs=Sum("jobs"))
+    )
+    return {str(state): 0 for state in CurrentState} | dict(rows)
+
+
+@dataclass
+class LiveReason:
+    """Unfinished jobs of one state and reason.
+
+    `codes` are the scheduler's reasons. `requests` counts jobs by request; `others` counts jobs
+    without a request by account.
+    """
+
+    reason: Reason
+    jobs: int
+    oldest_submitted_at: datetime
+    codes: set[str] = field(default_factory=set)
+    requests: dict[Request, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+
+
+def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
+    """Return the reasons of unfinished jobs of a state that a user can see, most jobs first."""
+    reasons: dict[Reason, LiveReason] = {}
+    rows = (
+        LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
+    )
+    for row in rows:
+        if state == CurrentState.RUNNING:
+            reason = Reason("Running")
+        else:
+            reason = reason_of(row.reason)
+        live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
+        live.jobs += row.jobs
+        live.oldest_submitted_at = min(live.oldest_submitted_at, row.oldest_submitted_at)
+        if row.reason:
+            live.codes.add(row.reason)
+        if row.request:
+            live.requests[row.request] = live.requests.get(row.request, 0) + row.jobs
+        else:
+            name = row.account or row.cluster.name
+            live.others[name] = live.others.get(name, 0) + row.jobs
+    return sorted(reasons.values(), key=lambda live: (-live.jobs, live.reason.words))

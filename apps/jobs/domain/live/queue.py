@@ -1,0 +1,231 @@
+"""Queued and running jobs of each request by stage, as of the last reading of the schedulers."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import Count, Q
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, Flagged, KnowsQueue, SchedulerError
+from apps.jobs.domain.collection.flagged import keep_flagged
+from apps.jobs.domain.collection.proof import SKEW, Claims
+from apps.jobs.domain.live.live import store_live
+from apps.jobs.domain.records.conversion import clean_text
+from apps.jobs.enums import Proof, RecordSource
+from apps.jobs.models import Job, QueueCount, QueueReading
+from apps.production.domain.work_start import record_work_start
+from apps.production.models import Request
+
+log = logging.getLogger(__name__)
+
+#: Spool and scheduler may round a submission time differently.
+_SAME_SUBMISSION = timedelta(seconds=2)
+
+
+class Origin(NamedTuple):
+    """The request and stage named in the environment of a submission, and its user."""
+
+    submitted_at: datetime
+    request_key: str
+    stage: str
+    user: str = ""
+
+
+#: Submissions that name a request, by spool ID. IDs are recycled.
+Origins = Mapping[str, Sequence[Origin]]
+
+
+def read_queue(
+    *, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime
+) -> str:
+    """Read the queue of a cluster and store it by request and stage; return the error, or "".
+
+    `origins_of` looks up origins by spool ID, because schedulers do not report environments. If the
+    cluster is unreachable, the previous counts are kept with their time.
+    """
+    try:
+        scheduler = adapter_of(cluster)
+        if not isinstance(scheduler, KnowsQueue):
+            raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked for its queue")
+        answer = list(scheduler.current_jobs())
+    except Exception as error:
+        # A third-party adapter may raise anything.
+        if not isinstance(error, SchedulerError):
+            log.exception("scheduler adapter %s failed", cluster.scheduler)
+        reason = clean_text(str(error) or type(error).__name__, 2000)
+        QueueReading.objects.update_or_create(cluster=cluster, defaults={"last_error": reason})
+        return reason
+
+    jobs = [item for item in answer if not isinstance(item, Flagged)]
+    flagged = [item for item in answer if isinstance(item, Flagged)]
+    keep_flagged(cluster=cluster, flagged=flagged, source=RecordSource.QUEUE, at=at)
+    origins = origins_of(cluster, sorted({current.spool_id for current in jobs}))
+    store_queue(cluster=cluster, jobs=jobs, origins=origins, at=at)
+    return ""
+
+
+@transaction.atomic
+def store_queue(
+    *, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origins, at: datetime
+) -> None:
+    """Store a reading of a cluster; only rows that changed are written."""
+    QueueReading.objects.get_or_create(cluster=cluster)
+    QueueReading.objects.select_for_update().get(cluster=cluster)
+
+    jobs = list(jobs)
+    proven = _proven_origins(cluster, jobs, origins)
+    counts: dict[tuple[int, str], QueueCount] = {}
+    for current in jobs:
+        origin = proven.get((current.spool_id, current.submitted_at))
+        if origin is None:
+            continue
+        request, stage = origin
+        blank = QueueCount(
+            cluster=cluster,
+            request_id=request,
+            stage=stage,
+            newest_submitted_at=current.submitted_at,
+        )
+        count = counts.setdefault((request, stage), blank)
+        setattr(count, current.state, getattr(count, current.state) + current.jobs)
+        count.newest_submitted_at = max(count.newest_submitted_at, current.submitted_at)
+
+    _replace_counts(cluster, counts)
+    store_live(cluster=cluster, jobs=jobs, named=proven)
+    record_work_start(requests={request for request, _ in counts}, at=at)
+    QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
+
+
+def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCount]) -> None:
+    """Write the counts of requests that changed."""
+    fields = ("queued", "running", "held", "newest_submitted_at")
+    for row in QueueCount.objects.filter(cluster=cluster):
+        count = counts.get((row.request_id, row.stage))
+        if count is None:
+            row.delete()
+        elif any(getattr(row, name) != getattr(count, name) for name in fields):
+            count.pk = row.pk
+            count.save()
+        else:
+            count.pk = row.pk
+    QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
+
+
+def _proven_origins(
+    cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
+) -> dict[tuple[str, datetime], tuple[int, str]]:
+    """Return the proven request and stage of each submission."""
+    keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
+    claims = Claims(cluster, keys=keys, spool_ids=origins)
+    named = {}
+    for current in jobs:
+        for origin in origins.get(current.spool_id, ()):
+            request = claims.requests.get(origin.request_key)
+            if (
+                request is None
+                or abs(origin.submitted_at - current.submitted_at) > _SAME_SUBMISSION
+            ):
+                continue
+            proof = claims.proof_of(
+                origin.request_key,
+                spool_id=current.spool_id,
+                submitted_at=current.submitted_at,
+                account=current.account,
+                user=origin.user,
+            )
+            if proof != Proof.CLAIMED:
+                named[current.spool_id, current.submitted_at] = (
+                    request.pk,
+                    clean_text(origin.stage.strip(), 64),
+                )
+    return named
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Numbers of unfinished jobs.
+
+    `doubtful` jobs may be counted as finished too: they ended at about the time of the reading.
+    """
+
+    queued: int = 0
+    running: int = 0
+    held: int = 0
+    doubtful: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.queued + self.running + self.held
+
+    def at_most(self, jobs: int) -> "Waiting":
+        """Return a copy with at most `jobs` jobs, leaving out only doubtful ones."""
+        over = min(self.doubtful, max(0, self.all - max(0, jobs)))
+        return replace(self.less(over), doubtful=self.doubtful - over)
+
+    def less(self, finished: int) -> "Waiting":
+        """Return a copy without finished jobs, subtracted from running, then from queued jobs."""
+        queued = max(0, self.queued - max(0, finished - self.running))
+        return replace(self, queued=queued, running=max(0, self.running - finished))
+
+
+def queue_known() -> tuple[datetime | None, list[str]]:
+    """Return the time of the oldest reading, and the names of clusters without one."""
+    clusters = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
+    read = dict(clusters.values_list("name", "queue_reading__at"))
+    return min(filter(None, read.values()), default=None), sorted(
+        name for name, at in read.items() if at is None
+    )
+
+
+def waiting_of(request: Request) -> dict[str, Waiting]:
+    """Return the unfinished jobs of each stage, by its name in lower case.
+
+    Jobs that finished since the last reading are subtracted: they already count as finished. A
+    scheduler's list may be older than its response, and its clock may be slow.
+    """
+    rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
+    if not rows:
+        return {}
+
+    read_at = {}
+    for row in rows:
+        if reading := getattr(row.cluster, "queue_reading", None):
+            read_at[row.cluster_id] = reading.at
+    about = Q(pk=None)
+    since = Q(pk=None)
+    for cluster, moment in read_at.items():
+        listed = Q(cluster=cluster, submitted_at__lte=moment)
+        about |= listed & (Q(ended_at__gt=moment - SKEW) | Q(collected_at__gt=moment))
+        since |= listed & Q(ended_at__gt=moment)
+    ended = Job.objects.filter(about, request_key=request.key, experiment=request.experiment_id)
+    counts = (
+        ended.order_by()
+        .values_list("cluster_id", "stage")
+        .annotate(all=Count("pk"), since=Count("pk", since))
+    )
+    gone: Counter[tuple[int, str]] = Counter()
+    doubtful: Counter[tuple[int, str]] = Counter()
+    for cluster, stage, jobs, later in counts:
+        gone[cluster, stage.casefold()] += later
+        doubtful[cluster, stage.casefold()] += jobs - later
+
+    sums: dict[str, Waiting] = {}
+    for row in rows:
+        stage = row.stage.casefold()
+        key = (row.cluster_id, stage)
+        left = Waiting(row.queued, row.running, row.held).less(gone[key])
+        before = sums.get(stage, Waiting())
+        sums[stage] = Waiting(
+            queued=before.queued + left.queued,
+            running=before.running + left.running,
+            held=before.held + left.held,
+            doubtful=before.doubtful + doubtful[key],
+        )
+    return sums

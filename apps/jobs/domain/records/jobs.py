@@ -1,0 +1,136 @@
+"""Read jobs, and how far accounting has been collected."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.db.models.lookups import Exact
+
+from apps.accounts.models import User
+from apps.core.domain.plugins import Registry
+from apps.core.models import Heartbeat
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.enums import Counted
+from apps.jobs.models import SHORT_HOST, Collection, DirtyHour, Job
+
+#: Heartbeat that stores the as-of time of the totals.
+TOTALS_HEART = "job totals"
+#: A cluster whose accounting is collected less far than this is behind. Collection runs every 15 s.
+BEHIND = timedelta(minutes=10)
+
+#: Maximum related jobs on a page.
+RELATED = 20
+
+
+def jobs_for_list(user: User) -> QuerySet[Job]:
+    """Return the jobs that a user can see, for a list."""
+    return Job.objects.visible_to(user).select_related("cluster", "experiment", "site")
+
+
+def other_attempts(job: Job) -> list[Job]:
+    """Return the other attempts of a job, for users who can see this one.
+
+    They share the first submission time: job IDs are recycled, submission times are not.
+    """
+    same = Job.objects.filter(
+        cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at
+    )
+    attempts = same.filter(user=job.user, experiment=job.experiment).exclude(pk=job.pk)
+    return list(attempts.order_by("attempt")[:RELATED])
+
+
+def array_siblings(job: Job) -> list[Job]:
+    """Return other tasks of the array, failed ones first, for users who can see this one."""
+    tasks = Job.objects.filter(
+        cluster=job.cluster_id,
+        spool_id=job.spool_id,
+        submitted_at=job.submitted_at,
+        experiment=job.experiment,
+    ).exclude(job_id=job.job_id)
+    failed = list(tasks.failed().order_by("-ended_at", "-pk")[:RELATED])
+    rest = tasks.exclude(pk__in=[task.pk for task in failed]).order_by("-ended_at", "-pk")
+    return failed + list(rest[: RELATED - len(failed)])
+
+
+def collections() -> list[Collection]:
+    """Return the collection state of each cluster."""
+    return list(
+        Collection.objects.filter(cluster__collects=True)
+        .select_related("cluster")
+        .order_by("cluster__name")
+    )
+
+
+def behind(at: datetime) -> QuerySet[Collection]:
+    """Return the collection state of the clusters that are behind."""
+    late = Collection.objects.filter(cluster__collects=True, collected_until__lt=at - BEHIND)
+    return late.select_related("cluster").order_by("cluster__name")
+
+
+def are_being_counted(at: datetime) -> bool:
+    """Return whether totals of the last 24 full hours still miss collected jobs."""
+    end = hour_of(at)
+    hours = DirtyHour.objects.filter(
+        counts=Counted.JOBS, hour__gte=end - timedelta(hours=24), hour__lt=end
+    )
+    return hours.exists()
+
+
+def totals_as_of() -> datetime | None:
+    """Return the as-of time of the hourly totals."""
+    return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
+
+
+def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
+    """Return the jobs whose script has one of these spool IDs.
+
+    It does not filter by user: callers have already checked access to the script.
+    """
+    return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A value in a column that another app adds to the job list: a state and its text."""
+
+    state: str
+    words: str
+
+
+class JobColumn(Protocol):
+    """A plugin that adds a column to the job list.
+
+    It returns marks by primary key of the job, in a constant number of queries.
+    """
+
+    def __call__(self, jobs: Sequence[Job]) -> Mapping[int, Mark]: ...
+
+
+#: Columns that other apps add to the job list, by title.
+COLUMNS: Registry[JobColumn] = Registry("opsportal.job_columns", settings.JOB_COLUMNS)
+
+
+def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[Mark | None]]]]:
+    """Return the titles of the added columns, and each job with its marks."""
+    titles = []
+    marks_by_job: dict[int, list[Mark | None]] = {job.pk: [] for job in jobs}
+    for name, column in sorted(COLUMNS.working().items()):
+        titles.append(name.capitalize())
+        marks = column(jobs)
+        for job in jobs:
+            marks_by_job[job.pk].append(marks.get(job.pk))
+    return titles, [(job, marks_by_job[job.pk]) for job in jobs]
+
+
+def matches_host(text: str) -> Q:
+    """Return the condition for a host, given with or without its domain."""
+    short = Q(Exact(SHORT_HOST, text.partition(".")[0]))
+    return short & Q(host=text) if "." in text else short
+
+
+def matches_id(text: str) -> Q:
+    """Return the condition for a job ID as users write it; an array ID matches all its tasks."""
+    return Q(job_id=text) | Q(spool_id=text)

@@ -1,0 +1,185 @@
+"""Totals of jobs: of lists, of stages of requests, and wasted hours; mostly from hourly totals."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, NONE
+from apps.jobs.models import HourlyEnds, HourlyTotals, Job
+from apps.production.models import Request
+
+DAYS = 7
+#: Jobs of a list are counted up to this limit.
+MOST_COUNTED = 10_000
+
+
+@dataclass
+class Sums:
+    """Totals of finished jobs; `query` has the parameters of their job list."""
+
+    name: str = ""
+    query: Mapping[str, str | list[str]] = field(default_factory=dict)
+    jobs: int = 0
+    completed: int = 0
+    failed: int = 0
+    core_seconds: int = 0
+    wasted_core_seconds: int = 0
+    retried: int = 0
+    last_ended_at: datetime | None = None
+
+    @property
+    def address(self) -> str:
+        """The query string of their job list."""
+        return "?" + urlencode(self.query, doseq=True)
+
+    @property
+    def completed_address(self) -> str:
+        return self._address_of(JobState.COMPLETED.value)
+
+    @property
+    def failed_address(self) -> str:
+        return self._address_of(ANY_FAILURE)
+
+    @property
+    def interrupted_address(self) -> str:
+        return self._address_of(INTERRUPTED)
+
+    def _address_of(self, state: str) -> str:
+        return "?" + urlencode({"state": state, **self.query}, doseq=True)
+
+    @property
+    def interrupted(self) -> int:
+        return self.jobs - self.completed - self.failed
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.jobs += row["jobs"]
+        self.core_seconds += row["core_seconds"]
+        self.retried += row.get("retried") or 0
+        if row["state"] == JobState.COMPLETED:
+            self.completed += row["jobs"]
+        elif row["state"] in FAILED_STATES:
+            self.failed += row["jobs"]
+            self.wasted_core_seconds += row["core_seconds"]
+        self.last_ended_at = max(
+            filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None
+        )
+
+
+def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
+    """Return the sums by primary key of the request and lower-case stage name, in one query."""
+    requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
+    sums: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
+    totals = (
+        HourlyTotals.objects.filter(request_key__in={key for key, _ in requests_by})
+        .values("request_key", "experiment_id", "stage", "state")
+        .annotate(
+            jobs=Sum("jobs"),
+            core_seconds=Sum("core_seconds"),
+            last_ended_at=Max("last_ended_at"),
+            retried=Sum("retried"),
+        )
+        .order_by("stage")
+    )
+    for total in totals:
+        request = requests_by.get((total["request_key"], total["experiment_id"]))
+        if request is not None:
+            sums[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(
+                dict(total)
+            )
+    return sums
+
+
+@dataclass
+class Report:
+    """Totals of jobs that finished since `since`: overall and by state."""
+
+    since: datetime
+    all: Sums
+    by_state: list[Sums]
+
+    @property
+    def waste_by_state(self) -> list[Sums]:
+        """The failed states, most expensive first."""
+        failures = [sums for sums in self.by_state if sums.failed]
+        return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
+
+
+def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
+    """Return the totals of these jobs by counting them; None if over `MOST_COUNTED`."""
+    done = Q(state=JobState.COMPLETED)
+    broken = Q(state__in=sorted(FAILED_STATES))
+    core = F("wall_seconds") * F("cpus")
+    totals = jobs.order_by()[: MOST_COUNTED + 1].aggregate(
+        jobs=Count("pk"),
+        completed=Count("pk", filter=done),
+        failed=Count("pk", filter=broken),
+        core_seconds=Sum(core, default=0),
+        wasted_core_seconds=Sum(core, filter=broken, default=0),
+    )
+    if totals["jobs"] > MOST_COUNTED:
+        return None
+    return Sums(query=query, **totals)
+
+
+def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:
+    """Return the totals of jobs from hourly totals."""
+    sums = Sums(query=query)
+    for row in _sums(totals, "state"):
+        sums.add(row)
+    return sums
+
+
+def wasted_hours(user: User, *, at: datetime) -> Report:
+    """Return the wasted hours of the last seven days by end state."""
+    since = hour_of(at - timedelta(days=DAYS))
+    rows = _sums(_since(user, since), "state")
+    return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
+
+
+def accounted_core_seconds(
+    user: User, since: datetime, until: datetime, filters: Mapping[str, Sequence[str]]
+) -> int | None:
+    """Return the core-seconds in hourly totals; None if these do not have the filters."""
+    if filters.keys() - {"experiment", "cluster"}:
+        return None
+    ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since, hour__lt=until)
+    for name, field_name in (("experiment", "experiment__key"), ("cluster", "cluster__name")):
+        if name in filters:
+            ends = ends.filter(**{f"{field_name}__in": filters[name]})
+    total: int = ends.aggregate(total=Sum("core_seconds", default=0))["total"]
+    return total
+
+
+def _since(user: User, since: datetime) -> QuerySet[HourlyEnds]:
+    return HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
+
+
+def _sums(totals: QuerySet[Any], *groups: str) -> list[dict[str, Any]]:
+    sums = totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
+    return [dict(row) for row in sums.order_by(*groups)]
+
+
+def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
+    everything = Sums("all", {"ended_from": since.isoformat()})
+    for row in rows:
+        everything.add(row)
+    return everything
+
+
+def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
+    """Sum rows by columns; `filters` maps parameters of the job list to columns."""
+    groups: dict[tuple[str, ...], Sums] = {}
+    for row in rows:
+        values = {name: str(row[column]) for name, column in filters.items()}
+        query = {name: value or NONE for name, value in values.items()} | {
+            "ended_from": since.isoformat()
+        }
+        groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
+    return list(groups.values())

@@ -1,0 +1,239 @@
+"""Export the board: a headline, Statuspage's summary.json, iCalendar, an Atom feed, and a badge."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.feedgenerator import Atom1Feed
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.core.domain.hidden_characters import mark_hidden
+from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.incidents.incidents import open_incidents
+from apps.statusboard.domain.maintenance.windows import windows_ahead
+from apps.statusboard.enums import Cause, NoteKind, State, worst
+from apps.statusboard.models import DowntimeWindow, Incident
+
+#: How long past windows stay in the calendar.
+PAST = timedelta(days=90)
+#: Maximum entries of the Atom feed.
+MOST_ENTRIES = 100
+
+#: Statuspage has no unknown state. Such a service is exported as degraded, never as operational.
+_COMPONENTS = {
+    State.UP: "operational",
+    State.DEGRADED: "degraded_performance",
+    State.DOWN: "major_outage",
+    State.MAINTENANCE: "under_maintenance",
+    State.UNKNOWN: "degraded_performance",
+}
+_INDICATORS = {
+    State.UP: ("none", "All services work"),
+    State.DEGRADED: ("minor", "Some services are degraded"),
+    State.DOWN: ("major", "Some services are down"),
+    State.MAINTENANCE: ("maintenance", "Maintenance in progress"),
+    State.UNKNOWN: ("minor", "The state of some services is unknown"),
+}
+_COLOURS = {
+    State.UP: "#1a7f4b",
+    State.DEGRADED: "#9a6700",
+    State.DOWN: "#b3261e",
+    State.MAINTENANCE: "#5b4bb5",
+}
+
+
+def monitored(at: datetime) -> list[Row]:
+    """Return the monitored services that have a state of their own."""
+    return _monitored(board(at, days=0))
+
+
+def _monitored(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.has_own_state and row.cause != Cause.NOT_MONITORED]
+
+
+def headline(rows: Iterable[Row]) -> tuple[State, str]:
+    """Return the worst state of a board, and a sentence that describes it."""
+    state = worst([row.own for row in _monitored(rows)])
+    return state, _INDICATORS[state][1]
+
+
+def statuspage_summary(at: datetime) -> dict[str, Any]:
+    """Return the board as Statuspage's summary.json. Runs a constant number of queries."""
+    rows = monitored(at)
+    state, description = headline(rows)
+    incidents = open_incidents().prefetch_related("notes")
+    windows = windows_ahead(at)
+    components = []
+    for row in rows:
+        components.append(
+            {
+                "id": row.service.slug,
+                "name": row.service.name,
+                "status": _COMPONENTS[row.own],
+                "updated_at": (row.since or at).isoformat(),
+                "description": row.service.kind or None,
+                "group": False,
+            }
+        )
+    return {
+        "page": {
+            "id": "opsportal",
+            "name": "opsportal",
+            "time_zone": "Etc/UTC",
+            "updated_at": at.isoformat(),
+        },
+        "status": {"indicator": _INDICATORS[state][0], "description": description},
+        "components": components,
+        "incidents": [_incident(row) for row in incidents[:100]],
+        "scheduled_maintenances": [_maintenance(row, at) for row in windows[:100]],
+    }
+
+
+def _incident(row: Incident) -> dict[str, Any]:
+    updates = []
+    for note in reversed(row.notes.all()):
+        if note.kind == NoteKind.UPDATE:
+            updates.append(
+                {"id": str(note.pk), "body": note.text, "created_at": note.at.isoformat()}
+            )
+    return {
+        "id": str(row.pk),
+        "name": row.title,
+        "status": "identified" if row.acknowledged_at else "investigating",
+        "impact": "major" if row.state == State.DOWN else "minor",
+        "started_at": row.started_at.isoformat(),
+        "resolved_at": None,
+        "components": [{"id": row.service.slug, "name": row.service.name}],
+        "incident_updates": updates,
+    }
+
+
+def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
+    return {
+        "id": str(row.pk),
+        "name": row.title,
+        "status": "in_progress" if row.starts_at <= at else "scheduled",
+        "scheduled_for": row.starts_at.isoformat(),
+        "scheduled_until": row.ends_at.isoformat(),
+        "components": [
+            {"id": service.slug, "name": service.name} for service in row.services.all()
+        ],
+    }
+
+
+def calendar(at: datetime, host: str) -> bytes:
+    """Return the maintenance windows as iCalendar.
+
+    Cancelled ones are included, so that calendars remove them.
+    """
+    from icalendar import Calendar, Event
+
+    windows = Calendar()
+    windows.add("prodid", "-//opsportal//maintenance//EN")
+    windows.add("version", "2.0")
+    windows.add("x-wr-calname", "Maintenance")
+    rows = (
+        DowntimeWindow.objects.filter(ends_at__gt=at - PAST)
+        .prefetch_related("services")
+        .order_by("starts_at", "pk")
+    )
+    for row in rows:
+        event = Event()
+        names = ", ".join(service.name for service in row.services.all())
+        event.add("uid", f"window-{row.pk}@{host}")
+        event.add("dtstamp", row.cancelled_at or min(at, row.starts_at))
+        event.add("dtstart", row.starts_at)
+        event.add("dtend", row.ends_at)
+        event.add("summary", mark_hidden(f"{names}: {row.title}" if names else row.title))
+        event.add("description", mark_hidden(f"{row.get_effect_display()}. {row.text}".strip()))
+        event.add("sequence", 1 if row.cancelled_at else 0)
+        event.add("status", "CANCELLED" if row.cancelled_at else "CONFIRMED")
+        windows.add_component(event)
+    return bytes(windows.to_ical())
+
+
+def atom_feed(at: datetime, page: str) -> str:
+    """Return incidents with their updates and ends, and windows, as an Atom feed, newest first."""
+    windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
+    entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
+    entries += [_entry_of_window(row) for row in windows]
+    # Sort by the time of the last change.
+    entries.sort(key=lambda entry: entry[4], reverse=True)
+
+    feed = Atom1Feed(
+        title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page
+    )
+    for key, title, text, published, updated in entries[:MOST_ENTRIES]:
+        feed.add_item(
+            title=mark_hidden(title),
+            link=page,
+            description=mark_hidden(text),
+            unique_id=f"{page}#{key}",
+            pubdate=published,
+            updateddate=updated,
+        )
+    return feed.writeString("utf-8")
+
+
+def _recent_incidents(at: datetime) -> QuerySet[Incident]:
+    recent = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
+    return recent.select_related("service").prefetch_related("notes")
+
+
+_Entry = tuple[str, str, str, datetime, datetime]
+
+
+def _entry_of_incident(row: Incident) -> _Entry:
+    updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
+    posted = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
+    if row.ended_at:
+        ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."]
+    else:
+        ended = []
+    updated = max(
+        [row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])]
+    )
+    title = (
+        f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: "
+        f"{row.title}"
+    )
+    return f"incident-{row.pk}", title, "\n".join([*posted, *ended]), row.started_at, updated
+
+
+def _entry_of_window(row: DowntimeWindow) -> _Entry:
+    names = ", ".join(service.name for service in row.services.all())
+    title = f"{'Cancelled' if row.cancelled_at else 'Maintenance'}: {names}: {row.title}"
+    period = f"{row.starts_at:%Y-%m-%d %H:%M} to {row.ends_at:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"window-{row.pk}",
+        title,
+        f"{period}. {row.text}".strip(),
+        row.starts_at,
+        row.cancelled_at or row.starts_at,
+    )
+
+
+def badge(at: datetime) -> SafeString:
+    """Return the state of all services as a badge that shows a word, not only a colour."""
+    rows = monitored(at)
+    state = worst([row.own for row in rows])
+    bad = sum(row.own == state for row in rows)
+    if state == State.UP:
+        text = "all up"
+    else:
+        text = f"{bad} {state.label.lower()}"
+    width = 62 + 7 * len(text)
+    return format_html(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" '
+        'aria-label="services: {1}">'
+        '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" '
+        'fill="{3}"/>'
+        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
+        '<text x="5" y="14">services</text><text x="61" y="14">{1}</text></g></svg>',
+        width,
+        text,
+        width - 56,
+        _COLOURS.get(state, "#6b7280"),
+    )

@@ -1,0 +1,243 @@
+"""Correct what monitoring reported: times, a premature end, and incidents to merge or divide."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, StaleState
+from apps.statusboard.domain.incidents.incidents import set_latest_state
+from apps.statusboard.domain.states.history import rebuild
+from apps.statusboard.enums import Resolution
+from apps.statusboard.models import Incident
+from apps.statusboard.permissions import require_board_role
+
+
+@transaction.atomic
+def correct_times(
+    *,
+    incident: Incident,
+    started_at: datetime,
+    by: User,
+    at: datetime,
+    reason: str,
+    ended_at: datetime | None = None,
+) -> Incident:
+    """Correct the start of an incident and, if it is closed, its end; jobs are evaluated again.
+
+    The end then counts as set manually: later messages of the source do not change it. Raises
+    `NotAllowed`, `InvalidFields`.
+    """
+    row = _locked(incident, by)
+    problems: dict[str, list[str]] = {}
+    if started_at > at:
+        problems["started_at"] = ["Start is in the future."]
+    if ended_at is None and not row.is_open:
+        problems["ended_at"] = ["Enter the end, or reopen the incident."]
+    if ended_at is not None and row.is_open:
+        problems["ended_at"] = ["The incident is open. Close it instead."]
+    if ended_at is not None and ended_at > at:
+        problems["ended_at"] = ["End is in the future."]
+    if ended_at is not None and ended_at < started_at:
+        problems["ended_at"] = ["End is before the start."]
+    if not reason.strip():
+        problems["reason"] = ["Enter how you know."]
+    if problems:
+        raise InvalidFields(problems)
+    since = min(row.started_at, started_at)
+    old = {
+        "started_at": row.started_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else "",
+    }
+    if ended_at != row.ended_at:
+        row.ended_at = ended_at
+        row.closed_by = by.username
+        row.resolution = Resolution.MANUAL
+    row.started_at = started_at
+    if row.stale_at is not None and not row.is_open and row.stale_at >= (ended_at or at):
+        row.stale_at = None
+    set_latest_state(row)
+    row.save()
+    publish(kind="incident.corrected", target=row, by=by, at=at, reason=reason, data=old)
+    rebuild(service_ids=[row.service_id], since=since)
+    return row
+
+
+@transaction.atomic
+def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) -> Incident:
+    """Reopen a closed incident as if it had not ended.
+
+    Raises `NotAllowed`, `StaleState`, `InvalidFields`.
+    """
+    row = _locked(incident, by)
+    if row.is_open:
+        raise StaleState(f"“{row}” is open.")
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Enter why it is not over."]})
+    ended_at = row.ended_at
+    row.ended_at = None
+    row.closed_by = ""
+    row.resolution = ""
+    row.lease_expires_at = row.stale_at = None
+    set_latest_state(row)
+    row.save()
+    data = {"ended_at": ended_at.isoformat() if ended_at else ""}
+    publish(kind="incident.reopened", target=row, by=by, at=at, reason=reason, data=data)
+    rebuild(service_ids=[row.service_id], since=row.started_at)
+    return row
+
+
+@transaction.atomic
+def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime) -> Incident:
+    """Merge an incident, and those merged into it, into another incident of the same service.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
+    row = _locked(incident, by)
+    root = Incident.objects.select_for_update(of=("self",)).get(pk=into.pk)
+    if root.pk == row.pk or root.merged_into_id or root.service_id != row.service_id:
+        raise InvalidFields({"into": ["Choose another incident of the same service."]})
+    Incident.objects.filter(merged_into=row).update(merged_into=root)
+    row.merged_into = root
+    row.save(update_fields=["merged_into"])
+    publish(
+        kind="incident.merged",
+        target=row,
+        by=by,
+        at=at,
+        new=f"incident {root.pk}",
+        data={"into": root.pk},
+    )
+    return root
+
+
+@transaction.atomic
+def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
+    """Split a merged incident from the incident it was merged into.
+
+    Raises `NotAllowed`, `StaleState`.
+    """
+    row = _locked(incident, by)
+    root = row.merged_into_id
+    if root is None:
+        raise StaleState(f"“{row}” is not merged into another incident.")
+    row.merged_into = None
+    row.save(update_fields=["merged_into"])
+    publish(
+        kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root}
+    )
+    return row
+
+
+@transaction.atomic
+def divide_incident(
+    *,
+    incident: Incident,
+    ended_at: datetime,
+    by: User,
+    at: datetime,
+    reason: str,
+    resumed_at: datetime | None = None,
+) -> Incident:
+    """Divide an incident that is two outages, and return the second one.
+
+    The first ended at `ended_at`; the second started at `resumed_at`, by default at the same time.
+    Jobs are evaluated again. The second incident continues the source's episode: later reports of
+    the source belong to it, as do updates and alerts since its start. Merging the two incidents
+    undoes the division. Raises `NotAllowed`, `InvalidFields`, and `StaleState` for a merged
+    incident.
+    """
+    row = _locked(incident, by)
+    if row.merged_into_id:
+        raise StaleState(f"“{row}” is merged into another incident. Split it from that first.")
+    since = resumed_at or ended_at
+    end = row.ended_at or at
+    alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=row))
+    begun = [alert for alert in alerts if alert.started_at < since]
+    across = [alert for alert in begun if alert.ended_at is None or alert.ended_at > ended_at]
+
+    problems: dict[str, list[str]] = {}
+    if not row.started_at < ended_at < end:
+        problems["ended_at"] = ["Choose a time between start and end of the incident."]
+    elif across:
+        problems["ended_at"] = [
+            f"“{across[0]}” was reported then too. Split it from the incident first."
+        ]
+    elif not ended_at <= since < end:
+        problems["resumed_at"] = [
+            "Choose a time after the end of the first outage, before that of the incident."
+        ]
+    if not reason.strip():
+        problems["reason"] = ["Enter how you know."]
+    if problems:
+        raise InvalidFields(problems)
+
+    second = _second_part(row, since)
+    row.dedup_key = f"{row.dedup_key[:150]} until {ended_at.isoformat()}"
+    row.ended_at = ended_at
+    row.closed_by = by.username
+    row.resolution = Resolution.MANUAL
+    row.lease_expires_at = None
+    if row.stale_at and row.stale_at >= ended_at:
+        row.stale_at = None
+    # Save this part first: the second one takes over its key.
+    row.save()
+    second.save()
+    _divide_changes(row, second, ended_at)
+    row.notes.filter(at__gte=since).update(incident=second)
+    Incident.objects.filter(merged_into=row, started_at__gte=since).update(merged_into=second)
+    for part in (row, second):
+        set_latest_state(part)
+        part.save(update_fields=["state"])
+
+    data = {"into": second.pk, "ended_at": ended_at.isoformat(), "resumed_at": since.isoformat()}
+    new = f"incident {second.pk}"
+    publish(kind="incident.divided", target=row, by=by, at=at, new=new, reason=reason, data=data)
+    old = f"incident {row.pk}"
+    publish(
+        kind="incident.split",
+        target=second,
+        by=by,
+        at=at,
+        old=old,
+        reason=reason,
+        data={"from": row.pk},
+    )
+    rebuild(service_ids=[row.service_id], since=row.started_at)
+    return second
+
+
+def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> None:
+    """Give each part its changes of state, and its state at the start."""
+    changes = list(first.changes.all())
+    since = second.started_at
+    state = next(
+        (change.state for change in reversed(changes) if change.at <= since), changes[0].state
+    )
+    first.changes.filter(at__gt=since).update(incident=second)
+    first.changes.filter(at__gte=ended_at).delete()
+    second.changes.create(at=since, state=state)
+    if not first.changes.exists():
+        first.changes.create(at=first.started_at, state=changes[0].state)
+
+
+def _second_part(row: Incident, since: datetime) -> Incident:
+    """Return an unsaved copy of an incident that starts at `since`."""
+    second = Incident.objects.get(pk=row.pk)
+    second.pk = None
+    second._state.adding = True
+    second.started_at = since
+    second.post_mortem = ""
+    if second.stale_at is not None:
+        second.stale_at = max(second.stale_at, since)
+    return second
+
+
+def _locked(incident: Incident, by: User) -> Incident:
+    require_board_role(by, "manage incidents")
+    return (
+        Incident.objects.select_for_update(of=("self",))
+        .select_related("service")
+        .get(pk=incident.pk)
+    )

@@ -1,0 +1,168 @@
+"""Accept stages without their failed jobs: what is missing, what prevents it, and the decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.background import enqueue
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.collection.undelivered import LeftOut, left_out
+from apps.jobs.domain.live.queue import Waiting, waiting_of
+from apps.jobs.domain.totals.totals import Sums, stage_sums
+from apps.production.domain.outputs.acceptance import record_acceptance
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage, StageAcceptance
+from apps.submission.domain.arrays.keepup import is_over, takes_files
+from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.submissions import StageSubmissions, stage_submissions_of
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment
+
+_ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState.UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Requested and completed jobs of a stage; `obstacle` says why it cannot be accepted as is,
+    or is empty.
+    """
+
+    stage: Stage
+    asked: int
+    completed: int
+    obstacle: str
+    acceptance: StageAcceptance | None = None
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.asked - self.completed)
+
+    @property
+    def events_missing(self) -> int | None:
+        """Return the missing events by the share of missing jobs; None if unknown."""
+        events = self.stage.events
+        if not events or not self.asked:
+            return None
+        return round(events * self.missing / self.asked)
+
+
+def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
+    """Return the shortfall of each stage, in a fixed number of queries."""
+    by_stage = stage_submissions_of(request)
+    if not any(stage_submissions.submissions for stage_submissions in by_stage):
+        return _of_jobs(request, by_stage)
+
+    by_file = takes_files(request)
+    jobs_before = 0
+    if by_file:
+        jobs_before = request.taken_files.values("job").distinct().count()
+
+    shortfalls: list[Shortfall] = []
+    are_previous_complete = True
+    for stage_submissions in by_stage:
+        stage = stage_submissions.stage
+        completed = stage_submissions.completed
+        asked = jobs_before if by_file else stage.jobs or 0
+        planned = _jobs_being_submitted(stage_submissions)
+        if not are_previous_complete:
+            obstacle = "the previous stage still waits for jobs."
+        elif by_file and not is_over(request, at):
+            obstacle = f"new files are processed until {request.arguments['stop_on']}."
+        elif planned:
+            obstacle = f"{planned:,} jobs are being submitted."
+        else:
+            obstacle = _obstacle(stage_submissions.running, asked, completed)
+        shortfalls.append(
+            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+        )
+
+        is_complete = completed >= asked > 0 or stage_submissions.acceptance is not None
+        are_previous_complete = are_previous_complete and is_complete
+        jobs_before = completed
+    return shortfalls
+
+
+def _jobs_being_submitted(stage_submissions: StageSubmissions) -> int:
+    """Return the number of jobs of a stage that are planned, but not yet in the scheduler."""
+    return sum(
+        submission.tasks
+        for submission in stage_submissions.submissions
+        if submission.state in _ON_ITS_WAY
+    )
+
+
+@transaction.atomic
+def accept_stage(
+    *, request: Request, position: int, by: User, at: datetime, reason: str
+) -> StageAcceptance:
+    """Accept a stage as is: the next stage starts, or the request is completing.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the
+    obstacle.
+    """
+    request = locked(request)
+    shortfalls = {shortfall.stage.position: shortfall for shortfall in shortfalls_of(request, at)}
+    shortfall = shortfalls.get(position)
+    if shortfall is None:
+        raise InvalidTransition(f"{request} has no such stage.")
+    shortfall.stage.request = request
+    if (
+        shortfall.obstacle
+        and shortfall.acceptance is None
+        and request.state == RequestState.RUNNING
+    ):
+        raise InvalidTransition(
+            f"{request}: {shortfall.stage.name} cannot be accepted as is: {shortfall.obstacle}"
+        )
+
+    acceptance = record_acceptance(
+        stage=shortfall.stage,
+        asked=shortfall.asked,
+        completed=shortfall.completed,
+        by=by,
+        at=at,
+        reason=reason,
+    )
+    for cluster_id in Assignment.objects.filter(request=request).values_list(
+        "cluster_id", flat=True
+    ):
+        enqueue("submission.send_to", cluster_id=cluster_id)
+    return acceptance
+
+
+def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Shortfall]:
+    """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
+    waiting = waiting_of(request)
+    sums = stage_sums([request])[request.pk]
+    undelivered = left_out([request])
+
+    shortfalls = []
+    for stage_submissions in by_stage:
+        stage = stage_submissions.stage
+        name = stage.name.casefold()
+        asked = stage.jobs or 0
+        without_output = undelivered.get((request.key, name), LeftOut()).completed
+        completed = sums.get(name, Sums()).completed - without_output
+
+        unfinished = waiting.get(name, Waiting())
+        if asked:
+            unfinished = unfinished.at_most(asked - completed)
+        completed = max(0, completed)
+        obstacle = _obstacle(unfinished.all, asked, completed)
+        shortfalls.append(
+            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+        )
+    return shortfalls
+
+
+def _obstacle(in_queue: int, asked: int, completed: int) -> str:
+    if in_queue:
+        return f"{in_queue:,} jobs are queued or running. Wait for them or cancel them first."
+    if not asked:
+        return "the request gives no number of jobs."
+    if not completed:
+        return "none of its jobs has completed."
+    return "" if completed < asked else "all of its jobs have completed."

@@ -1,0 +1,224 @@
+"""Plan the next array of a request: its tests, then its stages."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.accounts.models import Principal
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
+from apps.production.domain.content.scan import read_scan
+from apps.production.domain.content.stages import with_stages
+from apps.production.domain.holds import hold_of
+from apps.production.enums import PORTAL, RequestState
+from apps.production.models import Request
+from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
+from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
+from apps.submission.domain.arrays.scripts import StagePlan
+from apps.submission.domain.arrays.submissions import (
+    SENDABLE,
+    completed_of,
+    indices_of,
+    last_tests,
+    publish_event,
+    stage_submissions_of,
+)
+from apps.submission.models import Assignment, Submission
+
+
+@transaction.atomic
+def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the next array of a request if one is due: of its first incomplete stage,
+    or the next test.
+
+    Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the
+    cluster.
+    """
+    request = locked(assignment.request)
+    if request.state not in SENDABLE or not assignment.cluster.submits:
+        return None
+    assignment.request = request
+    if request.state == RequestState.TESTING:
+        return _plan_test(request, assignment, at)
+    if takes_files(request):
+        return _plan_files(request, assignment, at)
+    return _plan_stage(request, assignment, at)
+
+
+def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of the first stage that has unplanned jobs at a point whose previous stage is
+    complete.
+
+    The points of a scan have equal shares of the jobs; a request without a scan has one point.
+    """
+    scan = read_scan(request.scan)
+    ready: Sequence[int] = range(scan.count)
+    for stage_submissions in stage_submissions_of(request):
+        stage = stage_submissions.stage
+        points = stage_submissions.points(scan)
+        jobs_each = scan.jobs_each(stage.jobs)
+        unplanned = [point for point in ready if points[point].planned < jobs_each]
+        if unplanned and not (
+            stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage)
+        ):
+            point = unplanned[0]
+            first = point * jobs_each + points[point].planned
+            # The script of an array is for one point, so an array ends where the next point starts.
+            most = array_size(assignment, options_of(assignment.cluster))
+            tasks = min(most, (point + 1) * jobs_each - first)
+            plan = plans_of(request, job=first)[stage.position]
+            return _plan(assignment, plan, at, first=first, tasks=tasks)
+
+        if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
+            return None
+        ready = [
+            n for n in ready if stage_submissions.acceptance or points[n].completed >= jobs_each
+        ]
+    return None
+
+
+def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for
+    a later one.
+    """
+    mine: list[Submission] = []
+    for stage_submissions in stage_submissions_of(request):
+        stage = stage_submissions.stage
+        previous = mine
+        mine = stage_submissions.submissions
+        if stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage):
+            continue
+        most = array_size(assignment, options_of(assignment.cluster))
+        if stage.position == 0:
+            first = stage_submissions.first_free
+            indices = list(
+                range(first, first + take_new_files(assignment, first=first, most=most, at=at))
+            )
+        else:
+            indices = _indices_to_plan(mine, previous)[:most]
+        if indices:
+            return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
+    return None
+
+
+def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
+    """Return the numbers of jobs that the previous stage completed and that are in no array of
+    this stage.
+    """
+    planned: set[int] = set()
+    for submission in mine:
+        if submission.retry_of_id is None:
+            planned.update(indices_of(submission))
+
+    completed: set[int] = set()
+    for submission in previous:
+        completed |= completed_of(submission)
+    return sorted(completed - planned)
+
+
+def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the test of the first stage without one, or whose failed test was acted on."""
+    tests = last_tests(request)
+    for stage in request.stages.all():
+        last = tests.get(stage.position)
+        if last is not None and last.settled_at and last.completed:
+            continue
+        if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(
+            request, stage
+        ):
+            return None
+        files = [file.name for file in listed_files(request)[:1]]
+        if takes_files(request) and not files:
+            return None
+        events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
+        plan = plans_of(request, test_events=events)[stage.position]
+        return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
+    return None
+
+
+def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:
+    return plan_jobs(
+        request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs
+    )
+
+
+def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
+    """Return the maximum size of an array: all of it must fit the limits in flight."""
+    limits = (
+        options.array_size,
+        options.limit_of(assignment.request.experiment.key),
+        assignment.most_in_flight,
+    )
+    return min(limit for limit in limits if limit)
+
+
+def plan_retry(
+    *,
+    submission: Submission,
+    request: Request,
+    indices: Sequence[int],
+    by: Principal,
+    at: datetime,
+    reason: str,
+) -> Submission:
+    """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
+    return plan_jobs(
+        request=request,
+        cluster=submission.cluster,
+        plan=plans_of(request, job=submission.first)[submission.position],
+        by=by,
+        at=at,
+        reason=reason,
+        indices=indices,
+        retry_of=submission,
+    )
+
+
+def plan_jobs(
+    *,
+    request: Request,
+    cluster: Cluster,
+    plan: StagePlan,
+    by: Principal,
+    at: datetime,
+    reason: str = "",
+    **jobs: Any,
+) -> Submission:
+    """Store the next array of a request, with jobs as for `new_submission`,
+    and publish the event.
+    """
+    submission = new_submission(
+        request=request,
+        cluster=cluster,
+        plan=plan,
+        number=next_number(request),
+        by=by,
+        at=at,
+        **jobs,
+    )
+    submission.save(force_insert=True)
+    data = {
+        "first": submission.first,
+        "test": submission.is_test,
+        "retry_of": submission.retry_of.number if submission.retry_of else None,
+        "script_sha256": submission.script_sha256,
+    }
+    publish_event(
+        "submission.planned", submission, at, by=submission.created_by, reason=reason, **data
+    )
+    return submission
+
+
+def next_number(request: Request) -> int:
+    """Return the number of the next submission of a request, which is locked."""
+    return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
+
+
+def locked(request: Request) -> Request:
+    """Lock and re-read the request, so that only one process plans for it."""
+    Request.objects.select_for_update().get(pk=request.pk)
+    locked_request: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
+    return locked_request

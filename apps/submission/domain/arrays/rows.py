@@ -1,0 +1,144 @@
+"""Make submission rows from stages, and batch jobs from submission rows."""
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+from django.conf import settings
+
+from apps.accounts.models import Principal
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
+from apps.clusters.schedulers.options import SubmissionOptions, read_options
+from apps.jobs.domain.phases.tokens import new_phase_token
+from apps.production.domain.content.stages import content_of
+from apps.production.models import Request
+from apps.submission.domain.arrays.keepup import files_of_jobs
+from apps.submission.domain.arrays.scripts import (
+    Overlay,
+    StagePlan,
+    plan_stage,
+    stage_in_environment,
+    write_script,
+)
+from apps.submission.domain.arrays.submissions import write_ranges
+from apps.submission.models import Submission
+
+
+def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
+    """Return the plan of each stage, or of its test with at most `test_events` events.
+
+    Raises `InvalidFields`.
+
+    Plans of a scan are for the point of `job`.
+    """
+    content = content_of(request)
+    plans = []
+    for position in range(len(request.stages.all())):
+        plan = plan_stage(
+            key=request.key, content=content, position=position, test_events=test_events, job=job
+        )
+        plans.append(plan)
+    return plans
+
+
+def adapter_that_submits(cluster: Cluster) -> Submits:
+    """Return the adapter of a cluster. Raises `SchedulerError` if it cannot submit."""
+    adapter = adapter_of(cluster)
+    if not isinstance(adapter, Submits):
+        raise SchedulerError(
+            f"Jobs cannot be submitted to {cluster}: its adapter {cluster.scheduler} cannot submit."
+        )
+    return adapter
+
+
+def options_of(cluster: Cluster) -> SubmissionOptions:
+    """Return the options of a cluster for submission.
+
+    Raises `SchedulerError` if they are invalid.
+    """
+    try:
+        return read_options(cluster.submission)
+    except ValueError as error:
+        raise SchedulerError(f"options of cluster {cluster}: {error}") from error
+
+
+def new_submission(
+    *,
+    request: Request,
+    cluster: Cluster,
+    plan: StagePlan,
+    number: int,
+    by: Principal,
+    at: datetime,
+    first: int = 0,
+    tasks: int = 0,
+    indices: Sequence[int] = (),
+    retry_of: Submission | None = None,
+    files: Mapping[int, Sequence[str]] | None = None,
+    overlay: Overlay | None = None,
+) -> Submission:
+    """Return an unsaved row with its script, for `tasks` jobs from `first` on,
+    or for those of `indices`.
+    """
+    token = uuid.uuid4()
+    if plan.takes_files and files is None:
+        files = files_of_jobs(request, indices or range(first, first + tasks))
+    script = write_script(
+        plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay
+    )
+    options = options_of(cluster)
+    return Submission(
+        request=request,
+        cluster=cluster,
+        number=number,
+        position=plan.position,
+        stage_name=plan.name,
+        purpose=plan.purpose,
+        retry_of=retry_of,
+        first=indices[0] if indices else first,
+        tasks=len(indices) or tasks,
+        indices=write_ranges(indices),
+        token=token,
+        script=script,
+        script_sha256=hashlib.sha256(script.encode()).hexdigest(),
+        asked={
+            "memory_bytes": plan.memory_bytes,
+            "time_limit_seconds": plan.wall_seconds,
+            "account": options.account_of(request.experiment.key),
+            **options.model_dump(
+                include={"most_at_once", "partition", "qos", "directory", "output"}
+            ),
+        },
+        due_at=at,
+        created_at=at,
+        created_by=str(by)[:150],
+    )
+
+
+def batch_job(submission: Submission) -> BatchJob:
+    """Return the batch job of a row, with the options from when it was planned."""
+    return BatchJob(
+        name=submission.name,
+        script=submission.script,
+        tasks=submission.tasks,
+        environment={
+            "OPSPORTAL_REQUEST": submission.request.key,
+            "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, submission.purpose),
+            "OPSPORTAL_SUBMISSION": str(submission.token),
+            "OPSPORTAL_URL": settings.PORTAL_URL,
+            "OPSPORTAL_PHASE_TOKEN": new_phase_token(
+                cluster=submission.cluster_id,
+                experiment=submission.request.experiment_id,
+                request_key=submission.request.key,
+                stage=submission.stage_name,
+                label=submission.token.hex,
+                at=submission.created_at,
+            ),
+        },
+        comment=f"opsportal:{submission.token}",
+        **cast("dict[str, int]", submission.asked),  # type: ignore[arg-type]
+    )

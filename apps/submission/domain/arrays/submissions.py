@@ -1,0 +1,441 @@
+"""Read submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs,
+and resource use.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Sum, When
+
+from apps.accounts.enums import Role
+from apps.accounts.models import Principal, User
+from apps.accounts.permissions import scope_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.core.errors import NotAllowed
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.production.domain.actors import may
+from apps.production.domain.content.scan import Scan
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.domain.outputs.counts import must_be_located
+from apps.production.domain.priority.ranks import by_place
+from apps.production.enums import PORTAL, Actor, RequestState
+from apps.production.models import Request, Stage, StageAcceptance, StageLocation
+from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
+from apps.submission.models import Assignment, RetryJob, Submission
+
+#: States in which jobs of a request are submitted.
+SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
+#: States in which a cluster can be chosen.
+ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
+#: Submissions in these states are not in the scheduler; no other array of their stage is planned
+#: meanwhile.
+_WAITING = {SubmissionState.PLANNED, SubmissionState.FAILED}
+
+
+def write_ranges(numbers: Iterable[int]) -> str:
+    """Write sorted unique numbers as ranges."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+
+    parts = []
+    for first, last in ranges:
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(parts)
+
+
+def read_ranges(text: str) -> Iterator[int]:
+    """Yield the numbers of ranges written by `write_ranges` or Slurm,
+    which may have a step (`0-8:4`) and `%5`.
+    """
+    for part in filter(None, text.partition("%")[0].split(",")):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def in_flight(submissions: QuerySet[Submission]) -> int:
+    """Return how many jobs are in the scheduler and not finished."""
+    sums = submissions.filter(state__in=IN_SCHEDULER, settled_at=None).aggregate(
+        sent=Sum("tasks"), ended=Sum("ended")
+    )
+    return (sums["sent"] or 0) - (sums["ended"] or 0)
+
+
+def clusters_to_look_at() -> QuerySet[Cluster]:
+    """Return the clusters with submission switched on,
+    and those that still have jobs of the portal.
+    """
+    there = Submission.objects.filter(
+        cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None
+    )
+    owned = RetryJob.objects.filter(
+        job__cluster=OuterRef("pk"), as_owner=True, state=RetryState.RELEASED
+    )
+    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)) | Q(Exists(owned)))
+
+
+def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
+    """Return the arrays to submit to a cluster now: debug re-runs,
+    then the others in the order of the queue.
+    """
+    waiting = Submission.objects.filter(
+        cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at
+    )
+    is_debug = Q(purpose=Purpose.DEBUG)
+    waiting = waiting.filter(Q(request__state__in=SENDABLE) | is_debug)
+    waiting = waiting.select_related("request__experiment", "request__assignment")
+    return waiting.order_by(
+        Case(When(is_debug, then=0), default=1), *by_place("request__"), "number"
+    )
+
+
+def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Return the number of retried jobs by the request's primary key and the position of the stage.
+
+    Accounting counts them as first attempts. Refused arrays do not count.
+    """
+    rows = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(
+        retry_of=None
+    )
+    rows = rows.exclude(state=SubmissionState.FAILED).order_by()
+    sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
+    return {(request, position): jobs for request, position, jobs in sums}
+
+
+def sent_here(requests: Iterable[int]) -> set[int]:
+    """Return which of these requests, by primary key, have jobs submitted by the portal,
+    now or in future.
+    """
+    sent = (
+        Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION)
+        .order_by()
+        .values_list("request_id", flat=True)
+    )
+    chosen = Assignment.objects.filter(request__in=requests, cluster__submits=True)
+    return set(sent.union(chosen.values_list("request_id", flat=True)))
+
+
+def cancellable() -> Q:
+    """Match submissions with jobs in the scheduler that are not being cancelled."""
+    return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_requested_at=None, cancelled_at=None)
+
+
+def last_tests(request: Request) -> dict[int, Submission]:
+    """Return the last test of each stage, by position."""
+    tests = request.submissions.filter(purpose=Purpose.TEST).defer("script").order_by("number")
+    return {test.position: test for test in tests}
+
+
+def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
+    """Return submissions that the scheduler may or may not have."""
+    unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
+    silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)
+    return Submission.objects.filter(unknown | silent, cluster=cluster).select_related(
+        "request__experiment"
+    )
+
+
+def submission_of(job: Job) -> Submission | None:
+    """Return the array that a job belongs to, if the portal sent it; IDs are recycled."""
+    rows = Submission.objects.filter(
+        cluster=job.cluster_id,
+        spool_id=job.spool_id,
+        state=SubmissionState.SENT,
+        sent_at__lte=job.submitted_at + SKEW,
+    )
+    return rows.select_related("request__experiment", "cluster").order_by("-pk").first()
+
+
+def jobs_of(submission: Submission) -> QuerySet[Job]:
+    """Return the last attempt of each collected job of a submission."""
+    if not submission.spool_id or submission.sent_at is None:
+        return Job.objects.none()
+    jobs = Job.objects.filter(
+        cluster=submission.cluster_id,
+        spool_id=submission.spool_id,
+        submitted_at__gte=submission.sent_at - SKEW,
+    )
+    return jobs.order_by("job_id", "-attempt", "-submitted_at").distinct("job_id")
+
+
+def index_of(submission: Submission, job_id: str) -> int | None:
+    """Return the number of a job by its ID, such as `4711_3`;
+    None if it is no task of the array.
+    """
+    _, _, task = job_id.partition("_")
+    if not task.isdigit() or int(task) >= submission.tasks:
+        return None
+    if submission.indices:
+        return list(read_ranges(submission.indices))[int(task)]
+    return submission.first + int(task)
+
+
+def indices_of(submission: Submission) -> list[int]:
+    """Return the numbers of the jobs of a submission, by task."""
+    if submission.indices:
+        return list(read_ranges(submission.indices))
+    return list(range(submission.first, submission.first + submission.tasks))
+
+
+def completed_of(submission: Submission) -> set[int]:
+    """Return the numbers of the jobs that completed."""
+    if submission.completed == submission.tasks:
+        return set(indices_of(submission))
+    if not submission.completed:
+        return set()
+    done = jobs_of(submission).values_list("job_id", "state")
+    indices = set()
+    for job_id, state in done:
+        if state == JobState.COMPLETED:
+            indices.add(index_of(submission, job_id))
+    return {index for index in indices if index is not None}
+
+
+def retried_jobs(submission: Submission) -> dict[int, Job]:
+    """Return the collected jobs of a retry by the primary key of each job that they retry,
+    also of earlier retries.
+    """
+    by_index = {index_of(submission, job.job_id): job for job in jobs_of(submission)}
+    retry_by_job: dict[int, Job] = {}
+    earlier = submission.retry_of
+    while earlier is not None:
+        for pk, job_id in jobs_of(earlier).values_list("pk", "job_id"):
+            index = index_of(earlier, job_id)
+            if index is not None and index in by_index:
+                retry_by_job[pk] = by_index[index]
+        earlier = earlier.retry_of
+    return retry_by_job
+
+
+def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
+    """Return the numbers of failed jobs that were not retried, optionally only with a verdict."""
+    failed = set(read_ranges(submission.failed_indices))
+    for retry in submission.retries.all():
+        failed -= set(read_ranges(retry.indices))
+    if verdict and failed:
+        ids = jobs_of(submission).values("pk")
+        with_verdict = Job.objects.filter(pk__in=ids, verdict__verdict=verdict)
+        failed &= {
+            index_of(submission, job_id) for job_id in with_verdict.values_list("job_id", flat=True)
+        }
+    return sorted(failed)
+
+
+@dataclass
+class PointStanding:
+    """How many jobs of a stage at one point of a scan are in an array,
+    and how many have completed.
+    """
+
+    planned: int = 0
+    completed: int = 0
+
+
+@dataclass
+class StageSubmissions:
+    """The submissions of one stage."""
+
+    stage: Stage
+    submissions: list[Submission] = field(default_factory=list)
+    test: Submission | None = None
+    longest_seconds: int | None = None
+    most_memory_bytes: int | None = None
+    acceptance: StageAcceptance | None = None
+    is_located: bool = True
+
+    @property
+    def waits_to_be_located(self) -> bool:
+        """Return whether its jobs are done but its outputs must still be located."""
+        is_done = self.acceptance is not None or self.completed >= (self.stage.jobs or 0) > 0
+        return is_done and not self.is_located
+
+    @property
+    def rows(self) -> list[Submission]:
+        """Return all submissions, the last test first."""
+        if not self.test:
+            return self.submissions
+        return [self.test, *self.submissions]
+
+    @property
+    def sent(self) -> int:
+        return sum(
+            submission.tasks
+            for submission in self.submissions
+            if submission.state == SubmissionState.SENT and submission.retry_of_id is None
+        )
+
+    @property
+    def completed(self) -> int:
+        return sum(submission.completed for submission in self.submissions)
+
+    @property
+    def running(self) -> int:
+        return sum(
+            submission.tasks - submission.ended
+            for submission in self.submissions
+            if submission.state == SubmissionState.SENT
+        )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether an array is planned or refused."""
+        return any(submission.state in _WAITING for submission in self.submissions)
+
+    @property
+    def first_free(self) -> int:
+        """Return the number of the first job in no array."""
+        return max(
+            (
+                submission.first + submission.tasks
+                for submission in self.submissions
+                if submission.retry_of_id is None
+            ),
+            default=0,
+        )
+
+    def points(self, scan: Scan) -> list[PointStanding]:
+        """Return the submissions of each point of a scan; without a scan there is one point."""
+        points = [PointStanding() for _ in range(scan.count)]
+        for submission in self.submissions:
+            point = points[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
+            point.completed += submission.completed
+            if submission.retry_of_id is None:
+                point.planned += submission.tasks
+        return points
+
+    @property
+    def to_retry(self) -> int:
+        """Return the number of failed jobs to retry; none if the stage was accepted as is."""
+        if self.acceptance is not None:
+            return 0
+        failed = sum(submission.ended - submission.completed for submission in self.submissions)
+        return failed - sum(
+            submission.tasks for submission in self.submissions if submission.retry_of_id
+        )
+
+
+def stage_submissions_of(request: Request) -> list[StageSubmissions]:
+    """Return each stage with its submissions, in four queries; their peak use is not measured."""
+    accepted = acceptances_of([request])
+    located = set(
+        StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True)
+    )
+    by_stage = {}
+    for stage in request.stages.all():
+        by_stage[stage.position] = StageSubmissions(
+            stage,
+            acceptance=accepted.get(stage.pk),
+            is_located=stage.pk in located or not must_be_located(stage),
+        )
+    for submission in (
+        request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number")
+    ):
+        if submission.position in by_stage and submission.is_test:
+            by_stage[submission.position].test = submission
+        elif submission.position in by_stage and submission.purpose == Purpose.PRODUCTION:
+            by_stage[submission.position].submissions.append(submission)
+    return list(by_stage.values())
+
+
+def measure(by_stage: Iterable[StageSubmissions]) -> None:
+    """Set the longest run time and peak memory of completed jobs of each stage, in one query."""
+    by_array: dict[tuple[int, str], tuple[StageSubmissions, Submission]] = {}
+    for stage_submissions in by_stage:
+        for submission in stage_submissions.rows:
+            if submission.spool_id:
+                by_array[submission.cluster_id, submission.spool_id] = (
+                    stage_submissions,
+                    submission,
+                )
+    if not by_array:
+        return
+
+    since = (
+        min(submission.sent_at for _, submission in by_array.values() if submission.sent_at) - SKEW
+    )
+    jobs = Job.objects.filter(
+        spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED
+    )
+    sums = jobs.filter(submitted_at__gte=since).order_by().values_list("cluster_id", "spool_id")
+    for cluster, spool_id, seconds, memory in sums.annotate(
+        Max("wall_seconds"), Max("max_memory_bytes")
+    ):
+        if (cluster, spool_id) in by_array:
+            stage_submissions, _ = by_array[cluster, spool_id]
+            stage_submissions.longest_seconds = max(stage_submissions.longest_seconds or 0, seconds)
+            stage_submissions.most_memory_bytes = max(
+                filter(None, (stage_submissions.most_memory_bytes, memory)), default=None
+            )
+
+
+def publish_event(
+    kind: str,
+    submission: Submission,
+    at: datetime,
+    *,
+    by: Principal = PORTAL,
+    reason: str = "",
+    **data: Any,
+) -> None:
+    """Publish an event of a submission in the timeline of its request."""
+    stage = submission.stage_name
+    if submission.purpose == Purpose.DEBUG:
+        stage += " (debug re-run)"
+    about = {
+        "submission": submission.number,
+        "stage": stage,
+        "cluster": submission.cluster.name,
+        "tasks": submission.tasks,
+        "attempt": submission.attempts,
+        "spool_id": submission.spool_id,
+    }
+    publish(
+        kind=kind,
+        target=submission.request,
+        by=by,
+        at=at,
+        new=submission.state,
+        reason=reason,
+        data={**about, **data},
+    )
+
+
+def assignment_of(request: Request) -> Assignment | None:
+    """Return the assignment of a request with its cluster; None if it has none."""
+    assignment = Assignment.objects.filter(request=request).select_related("cluster").first()
+    if assignment is not None:
+        assignment.request = request  # keeps the related rows that were read with it
+    return assignment
+
+
+def may_submit(user: User, request: Request) -> bool:
+    return may(user, Actor.OPERATOR, request)
+
+
+def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
+    """Return whether a user may retry jobs of an experiment (None:
+    of none) that the portal did not submit.
+    """
+    scope = scope_of(user)
+    return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
+
+
+def check_may_submit(user: User, request: Request) -> None:
+    """Raise `NotAllowed` if a user may not submit the jobs of a request."""
+    if not may_submit(user, request):
+        raise NotAllowed("Only approvers and shifters can submit jobs.")
+
+
+def wished_limit(request: Request) -> int | None:
+    """Return the job limit that the request itself asks for, as keep-up does."""
+    wished = request.arguments.get("most_in_flight")
+    return wished if isinstance(wished, int) and wished > 0 else None

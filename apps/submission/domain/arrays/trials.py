@@ -1,0 +1,186 @@
+"""Tests of requests: their results, and the move after them; the end of keep-up."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Sum
+
+from apps.clusters.models import Cluster
+from apps.core.domain.quantities import round_duration, round_size
+from apps.core.errors import DomainError
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import Verdict
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.domain.reasons import MAX_REASON
+from apps.production.enums import PORTAL, RequestState, Verb
+from apps.production.models import Request
+from apps.submission.domain.arrays.keepup import is_over, takes_files
+from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.rows import options_of
+from apps.submission.domain.arrays.submissions import jobs_of, last_tests
+from apps.submission.enums import Purpose, SubmissionState
+from apps.submission.models import Assignment, Submission
+
+#: How long to wait for the verdict on a failed test.
+VERDICT_WITHIN = timedelta(minutes=15)
+
+
+def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Move requests whose tests on a cluster have finished; return those moved.
+
+    If all passed, production starts. A test that failed because of a service is repeated once the
+    service is up, as often as failed jobs are retried. Any other failure puts the request on hold,
+    with the verdict as reason.
+    """
+    moved = []
+    now = outlook(at)
+    testing = Assignment.objects.filter(cluster=cluster, request__state=RequestState.TESTING)
+    for assignment in testing.select_related("request", "cluster"):
+        try:
+            if _judge(assignment, now, at):
+                moved.append(assignment.request)
+        except DomainError:  # another process or user was faster
+            continue
+    return moved
+
+
+def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Complete keep-up requests whose stop date has passed and whose files are all processed."""
+    moved = []
+    running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)
+    for assignment in running.exclude(request__arguments__stop_on=None).select_related("request"):
+        try:
+            with transaction.atomic():
+                request = locked(assignment.request)
+                if takes_files(request) and is_over(request, at) and _is_done(request):
+                    make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
+                    moved.append(request)
+        except DomainError:  # another process or user was faster
+            continue
+    return moved
+
+
+def _is_done(request: Request) -> bool:
+    """Return whether each stage has completed a job for all files,
+    or for those that an accepted stage passed on.
+    """
+    expected = request.taken_files.values("job").distinct().count()
+    accepted = acceptances_of([request])
+    sums = (
+        request.submissions.filter(purpose=Purpose.PRODUCTION)
+        .values("position")
+        .annotate(done=Sum("completed"))
+        .order_by()
+    )
+    done = {row["position"]: row["done"] for row in sums}
+
+    for stage in request.stages.all():
+        completed = done.get(stage.position) or 0
+        if completed < expected and stage.pk not in accepted:
+            return False
+        expected = min(expected, completed)
+    return True
+
+
+@transaction.atomic
+def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
+    request = locked(assignment.request)
+    if request.state != RequestState.TESTING:
+        return False
+
+    tests = last_tests(request)
+    for stage in request.stages.all():
+        test = tests.get(stage.position)
+        if test is None or not test.settled_at or test.answered_at:
+            return False
+        if not test.completed:
+            return _answer(request, test, now, at)
+
+    measurements = "; ".join(
+        f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items())
+    )
+    reason = f"The test passed. {measurements}"
+    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
+    return True
+
+
+def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> bool:
+    """Act on a failed test; return whether the request was moved."""
+    verdict = verdict_of(test)
+    if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
+        return False
+    failed = request.submissions.filter(
+        purpose=Purpose.TEST, position=test.position, completed=0
+    ).count()
+    is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
+    again = is_service and failed <= options_of(test.cluster).retries
+    if again and verdict and verdict.service and now.find_down(verdict.service):
+        return False
+    Submission.objects.filter(pk=test.pk).update(answered_at=at)
+    if again:
+        return False
+    if verdict:
+        why = f"{verdict.verdict} problem: {verdict.summary}"
+    else:
+        why = "reason unknown."
+    reason = f"The test of {test.stage_name} failed, {why}"
+    make_move(verb=Verb.HOLD, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
+    return True
+
+
+def verdict_of(test: Submission) -> Verdict | None:
+    """Return the verdict on a failed test, if there is one."""
+    return (
+        Verdict.objects.filter(job__in=list(jobs_of(test).values_list("pk", flat=True)))
+        .order_by("-pk")
+        .first()
+    )
+
+
+def measured(test: Submission) -> str:
+    """Return the run time and memory of a test as text."""
+    job = jobs_of(test).first()
+    if job is None:
+        return "unknown"
+    if job.max_memory_bytes:
+        memory = round_size(job.max_memory_bytes)
+    else:
+        memory = "memory unknown"
+    return f"{round_duration(job.wall_seconds)}, {memory}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last test of a stage in a word and a sentence; `sign` is the state shown."""
+
+    test: Submission
+    sign: str
+    word: str
+    words: str
+
+
+def results_of(request: Request) -> list[Result]:
+    """Return the last test of each stage that has one, in order."""
+    return [_result(test) for _, test in sorted(last_tests(request).items())]
+
+
+def _result(test: Submission) -> Result:
+    if test.state != SubmissionState.SENT:
+        return Result(test, "unknown", test.get_state_display(), test.last_error)
+    if not test.settled_at:
+        return Result(test, "running", "running", "")
+    if test.completed:
+        return Result(test, "completed", "good", measured(test))
+    verdict = verdict_of(test)
+    if verdict is None:
+        return Result(
+            test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else ""
+        )
+
+    problem = f"{verdict.verdict} problem: {verdict.summary}"
+    if verdict.verdict == VerdictKind.SERVICE and not test.answered_at:
+        problem += " The test is repeated once the service is up."
+    return Result(test, "failed", "failed", problem)

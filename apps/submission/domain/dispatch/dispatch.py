@@ -1,0 +1,245 @@
+"""Submit arrays to schedulers exactly once: commit the intent, submit, store the outcome."""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState, SubmissionRefused
+from apps.clusters.schedulers.options import SubmissionOptions
+from apps.diagnosis.domain.reading.attempts import note_retries
+from apps.jobs.domain.collection.origin import record_array
+from apps.production.domain.holds import hold_of
+from apps.production.domain.outlook import outlook
+from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
+from apps.submission.domain.arrays.submissions import (
+    in_flight,
+    index_of,
+    jobs_of,
+    lost,
+    planned,
+    publish_event,
+    retried_jobs,
+    write_ranges,
+)
+from apps.submission.enums import Purpose, SubmissionState
+from apps.submission.models import Submission
+
+log = logging.getLogger(__name__)
+
+#: Only one task at a time submits to a cluster; it holds this lock.
+SENDING_LOCK = 4_716_005
+#: Beyond the time limit of a command, no submission can still be in progress.
+MARGIN = timedelta(seconds=60)
+BACK_OFF_SECONDS = (15, 60, 300, 900)
+#: Attempts before a submission that never arrived counts as refused.
+MAX_ATTEMPTS = 8
+#: Jobs in these states may be restarted by the scheduler.
+_MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
+_COMES_BACK_WITHIN = timedelta(minutes=15)
+_OUTCOMES = {
+    SubmissionState.SENT: "submission.sent",
+    SubmissionState.FAILED: "submission.failed",
+    SubmissionState.UNKNOWN: "submission.unknown",
+    SubmissionState.PLANNED: "submission.planned",
+}
+
+
+def grace_of(cluster: Cluster) -> timedelta:
+    """Return the time after which a submission has either succeeded or failed for good."""
+    try:
+        return timedelta(seconds=float(cluster.options.get("timeout_seconds", 60))) + MARGIN
+    except (TypeError, ValueError):
+        return timedelta(minutes=10)
+
+
+@transaction.atomic
+def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
+    """Commit to submitting the first array that can go now; None if there is none, or no capacity.
+
+    An array that waits for capacity also blocks those behind it. Raises `SchedulerError` for
+    invalid options.
+    """
+    locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+    if not locked.submits:
+        return None
+    submission, _ = _first(locked, at)
+    if submission is not None:
+        submission.state = SubmissionState.SENDING
+        submission.attempts += 1
+        submission.sending_at = at
+        submission.save(update_fields=["state", "attempts", "sending_at"])
+        publish_event("submission.sending", submission, at)
+    return submission
+
+
+def has_room(*, cluster: Cluster, at: datetime) -> bool:
+    """Return whether another request can start on a cluster.
+
+    Raises `SchedulerError` for invalid options.
+    """
+    submission, is_full = _first(cluster, at)
+    return submission is None and not is_full
+
+
+def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
+    """Return the array to submit first, if any, and whether the cluster is full."""
+    options = options_of(cluster)
+    there = in_flight(Submission.objects.filter(cluster=cluster))
+    now = outlook(at)
+    for submission in planned(cluster, at):
+        stage = submission.request.stages.filter(position=submission.position).first()
+        waits = hold_of(submission.request, stage) or now.against(
+            submission.request, [stage] if stage else []
+        )
+        if waits and submission.purpose != Purpose.DEBUG:
+            continue
+        if not _has_room_of_its_own(submission, options):
+            continue
+        if there and there + submission.tasks > options.most_in_flight:
+            return None, True
+        return submission, False
+    return None, there >= options.most_in_flight
+
+
+def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
+    """Return whether the limits of its request and experiment allow a submission."""
+    request = submission.request
+    assignment = getattr(request, "assignment", None)
+    here = Submission.objects.filter(cluster=submission.cluster_id)
+    limits = [
+        (
+            options.limit_of(request.experiment.key),
+            here.filter(request__experiment=request.experiment_id),
+        )
+    ]
+    if assignment and assignment.most_in_flight:
+        if submission.tasks > assignment.most_in_flight:
+            return False  # the array is split first
+        limits.append((assignment.most_in_flight, here.filter(request=request)))
+    for limit, submissions in limits:
+        there = in_flight(submissions)
+        if there and there + submission.tasks > limit:
+            return False
+    return True
+
+
+def send(*, submission: Submission, at: datetime) -> Submission:
+    """Submit a claimed array and store the outcome. Not in a transaction."""
+    try:
+        spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
+    except SubmissionRefused as error:
+        return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
+    except Exception as error:
+        # An adapter may raise anything. Later the scheduler is asked whether it has the job.
+        log.warning("submission %s: %s", submission, error)
+        due_at = at + grace_of(submission.cluster)
+        return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
+    return _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+
+
+def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
+    """Look up arrays of unknown state in the scheduler; plan those again that it does not have."""
+    looked = 0
+    for submission in lost(cluster, at, grace_of(cluster)):
+        looked += 1
+        try:
+            spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
+        except Exception as error:  # while the state is unknown, the array is not submitted again
+            due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
+            _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
+            continue
+        if spool_id:
+            _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+        elif submission.attempts >= MAX_ATTEMPTS:
+            _note(submission, SubmissionState.FAILED, at)
+        else:
+            wait = BACK_OFF_SECONDS[min(submission.attempts, len(BACK_OFF_SECONDS)) - 1]
+            _note(submission, SubmissionState.PLANNED, at, due_at=at + timedelta(seconds=wait))
+    return looked
+
+
+@transaction.atomic
+def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
+    """Count the collected finished jobs of each submission."""
+    unsettled = Submission.objects.filter(
+        cluster=cluster, state=SubmissionState.SENT, settled_at=None
+    )
+    for submission in (
+        unsettled.select_for_update(of=("self",))
+        .select_related("request", "cluster")
+        .defer("script")
+    ):
+        completed = 0
+        failed = []
+        for job_id, state, ended_at in jobs_of(submission).values_list(
+            "job_id", "state", "ended_at"
+        ):
+            index = index_of(submission, job_id)
+            comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
+            if index is None or state == JobState.REQUEUED or comes_back:
+                continue
+            if state == JobState.COMPLETED:
+                completed += 1
+            else:
+                failed.append(index)
+
+        ended = completed + len(failed)
+        if (ended, completed) == (
+            submission.ended,
+            submission.completed,
+        ) and ended < submission.tasks:
+            continue
+        submission.ended = ended
+        submission.completed = completed
+        submission.failed_indices = write_ranges(failed)
+        submission.settled_at = at if ended >= submission.tasks else None
+        submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
+        if submission.retry_of_id:
+            note_retries(retries=retried_jobs(submission))
+        if submission.settled_at:
+            publish_event(
+                "submission.ended", submission, at, completed=completed, failed=len(failed)
+            )
+
+
+@transaction.atomic
+def _note(
+    submission: Submission, state: SubmissionState, at: datetime, **changes: Any
+) -> Submission:
+    """Store the outcome of an attempt, unless it was stored meanwhile or superseded by another
+    attempt.
+    """
+    current = (
+        Submission.objects.select_for_update(of=("self",))
+        .select_related("request", "cluster")
+        .get(pk=submission.pk)
+    )
+    known = {SubmissionState.SENDING, SubmissionState.UNKNOWN}
+    if current.attempts != submission.attempts or current.state not in known:
+        if state == SubmissionState.SENT and current.spool_id != changes["spool_id"]:
+            log.error("submission %s: job %s is one too many", submission, changes["spool_id"])
+            publish_event("submission.one_too_many", current, at, spool_id=changes["spool_id"])
+        return current
+
+    is_news = current.state != state or state == SubmissionState.SENT
+    if state == SubmissionState.SENT:
+        changes["sent_at"] = current.sending_at
+    if "last_error" in changes:
+        changes["last_error"] = changes["last_error"].replace("\0", "")[:2000]
+    for name, value in {"state": state, **changes}.items():
+        setattr(current, name, value)
+    current.save(update_fields=["state", *changes])
+    if state == SubmissionState.SENT and current.sent_at:
+        record_array(
+            cluster=current.cluster,
+            spool_id=current.spool_id,
+            request=current.request,
+            sent_at=current.sent_at,
+            at=at,
+        )
+    if is_news:
+        publish_event(_OUTCOMES[state], current, at, error=current.last_error)
+    return current

@@ -1,0 +1,160 @@
+"""Automatic start of the first request in the queue that has capacity and no obstacle."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.clusters.schedulers.options import SubmissionOptions
+from apps.core.domain.events import events_of
+from apps.core.errors import DomainError
+from apps.production.domain.content.stages import with_stages
+from apps.production.domain.holds import experiments_on_hold, hold_of
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.priority.ranks import rank_of, startable
+from apps.production.enums import PORTAL, RequestState, Verb
+from apps.production.models import Request, Stage
+from apps.submission.domain.arrays.assignment import choose_cluster
+from apps.submission.domain.arrays.keepup import listed_files
+from apps.submission.domain.arrays.rows import options_of, plans_of
+from apps.submission.domain.arrays.submissions import assignment_of, in_flight
+from apps.submission.domain.dispatch.dispatch import has_room
+from apps.submission.models import Assignment, Submission
+
+#: How many requests of the queue one run considers.
+MOST_LOOKED_AT = 100
+
+
+def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
+    """Start the first request in the queue that can start on a cluster, with its test;
+    None if there is none.
+
+    Requests on hold, advised against, or of a full experiment keep their rank and are skipped.
+    Raises `SchedulerError` for invalid options.
+    """
+    options = options_of(cluster)
+    for request in able_now(cluster, at):
+        if _begin(request, cluster, options, at):
+            return request
+    return None
+
+
+def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
+    """Yield the requests that can start on a cluster now, in the order of the queue;
+    none without room.
+    """
+    options = options_of(cluster)
+    if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
+        now = outlook(at)
+        for request in _candidates(cluster, options):
+            if not obstacle(request, cluster, now):
+                yield request
+
+
+def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
+    """Return what prevents the automatic start of a request on a cluster, except capacity;
+    or an empty text.
+    """
+    stages = list(request.stages.all())
+    if held := hold_of(request, stages[0] if stages else None):
+        return f"{held.what} is on hold: {held.reason}"
+    kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
+    last = events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last()
+    if last == "request.fail_test":
+        return "its test failed. It starts again once it is changed, or when someone starts it."
+    if against := now.against(request, stages) or _too_large(stages, cluster):
+        return against
+    try:
+        plans_of(request)
+        listed_files(request)
+    except DomainError as error:
+        return str(error)
+    return ""
+
+
+def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
+    if (
+        cluster.max_memory_bytes
+        and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes
+    ):
+        return f"{cluster} does not have enough memory for one job."
+    if (
+        cluster.max_wall_seconds
+        and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds
+    ):
+        return f"{cluster} does not allow jobs of this length."
+    return ""
+
+
+def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
+    """Yield queued requests for a cluster, without those of experiments that are on hold or
+    full.
+    """
+    held = experiments_on_hold()
+    if None in held:
+        return
+    candidates = with_stages(
+        startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster))
+    )
+    candidates = candidates.exclude(experiment__in=held)
+    if options.experiments:
+        candidates = candidates.filter(experiment__key__in=options.experiments)
+
+    full: dict[int, bool] = {}
+    for request in candidates.select_related("assignment")[:MOST_LOOKED_AT]:
+        key = request.experiment_id
+        if key not in full:
+            here = Submission.objects.filter(cluster=cluster, request__experiment=key)
+            full[key] = in_flight(here) >= options.limit_of(request.experiment.key)
+        if not full[key]:
+            yield request
+
+
+def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:
+    """Choose the cluster and make the move, unless someone else has moved the request."""
+    verb = Verb.TEST if options.test_events else Verb.START
+    try:
+        with transaction.atomic():
+            make_move(verb=verb, request=request, by=PORTAL, at=at)
+            if not Assignment.objects.filter(request=request).exists():
+                choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
+    except DomainError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The automatic start of a queued request: clusters, rank, and what prevents it now."""
+
+    clusters: tuple[str, ...]
+    rank: int
+    obstacle: str
+
+
+def begin_of(request: Request, at: datetime) -> Begin | None:
+    """Return how a queued request starts; None in other states."""
+    if request.state != RequestState.QUEUED:
+        return None
+    chosen = assignment_of(request)
+    if chosen:
+        clusters = [chosen.cluster]
+    else:
+        clusters = list(Cluster.objects.filter(submits=True))
+    now = outlook(at)
+    able = []
+    for cluster in clusters:
+        with suppress(SchedulerError):
+            options = options_of(cluster)
+            is_open = not options.experiments or request.experiment.key in options.experiments
+            if cluster.submits and options.automatic and is_open:
+                able.append(cluster)
+    obstacles = [obstacle(request, cluster, now) for cluster in able]
+    stopped = obstacles[0] if obstacles and all(obstacles) else ""
+    return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)

@@ -1,0 +1,226 @@
+"""Batches of retries: plan a batch, cancel jobs that are not released yet, resume after a stop."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from math import ceil
+
+from django.db import connection, transaction
+from django.db.models import Count, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.background import enqueue
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.models import Job
+from apps.production.domain.reasons import checked_reason
+from apps.statusboard.models import Incident
+from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
+from apps.submission.domain.retries.eligibility import (
+    DryRun,
+    Limits,
+    Source,
+    array_of,
+    arrays_with_ids_of,
+    examine,
+    failed_jobs_of,
+)
+from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
+from apps.submission.models import RetryBatch, RetryJob
+
+#: Lock of the one transaction that plans a batch: a job enters one batch only.
+_PLANNING_LOCK = 4_716_021
+#: Largest and smallest default of the jobs of a step.
+STEP = 50
+FEWEST_IN_STEP = 5
+#: By default a batch has so many steps or more, so that it can stop before all its jobs are
+#: released.
+STEPS = 5
+#: Defaults of the other limits of a batch.
+PAUSE_MINUTES = 5
+ATTEMPTS = 3
+#: Largest values of the limits of a batch.
+MOST_STEP = 1000
+MOST_PAUSE_MINUTES = 1440
+MOST_ATTEMPTS = 20
+MOST_OF_STAGE = 1_000_000
+
+
+def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryRun:
+    """Return what a batch would retry, and what not. Changes nothing."""
+    return examine(failed_jobs_of(source, user), limits=limits, user=user, at=at)
+
+
+def default_step(jobs: int) -> int:
+    """Return how many jobs a batch releases at a time unless its planner chooses."""
+    return min(STEP, max(FEWEST_IN_STEP, ceil(jobs / STEPS)))
+
+
+@transaction.atomic
+def plan_batch(
+    *,
+    source: Source,
+    by: User,
+    at: datetime,
+    step: int | None = None,
+    pause_minutes: int = PAUSE_MINUTES,
+    attempts: int | None = ATTEMPTS,
+    of_stage: int | None = None,
+    reason: str = "",
+) -> RetryBatch:
+    """Plan retries of all eligible failed jobs of a source, which are released in steps.
+
+    Without a `step`, it is chosen by the number of jobs.
+    Raises `InvalidFields`, and `InvalidTransition` if there is nothing to retry.
+    """
+    if step is not None and not 1 <= step <= MOST_STEP:
+        raise InvalidFields({"step": [f"Enter 1 to {MOST_STEP:,} jobs."]})
+    reason = checked_reason(reason, needed=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANNING_LOCK])
+
+    preview = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
+    if not preview.eligible:
+        raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
+
+    batch = RetryBatch.objects.create(
+        group=source if isinstance(source, FailureGroup) else None,
+        incident=source if isinstance(source, Incident) else None,
+        job=source if isinstance(source, Job) else None,
+        title=title_of(source),
+        step=step or default_step(len(preview.eligible)),
+        pause_minutes=pause_minutes,
+        reason=reason,
+        created_at=at,
+        created_by=str(by)[:150],
+        due_at=at,
+    )
+    retry_jobs = []
+    for candidate in reversed(preview.eligible):
+        retry_job = RetryJob(
+            batch=batch,
+            job_id=candidate.verdict.job_id,
+            as_owner=candidate.submission is None,
+            attempt=candidate.attempt,
+        )
+        retry_jobs.append(retry_job)
+    RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
+
+    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
+    enqueue("submission.release_retries")
+    return batch
+
+
+@transaction.atomic
+def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> int:
+    """Cancel the jobs of a batch that are not released yet; return how many. Released jobs go on.
+
+    Raises `NotAllowed`, `InvalidTransition` if all are released, `StaleState`.
+    """
+    batch = _locked(batch, by)
+    move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
+    waiting = RetryJob.objects.filter(batch=batch, state=RetryState.WAITING)
+    jobs: int = waiting.update(state=RetryState.CANCELLED)
+    publish_of(
+        "retry.cancelled",
+        batch,
+        by=by,
+        at=at,
+        reason=checked_reason(reason, needed=False),
+        jobs=jobs,
+    )
+    return jobs
+
+
+@transaction.atomic
+def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> RetryBatch:
+    """Go on with a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
+    batch = _locked(batch, by)
+    if batch.state != BatchState.STOPPED:
+        raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")
+    move(batch, to=BatchState.RELEASING, transitions=BATCH_MOVES, released_at=None, stops=False)
+    publish_of("retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False))
+    enqueue("submission.release_retries")
+    return batch
+
+
+def _locked(batch: RetryBatch, by: User) -> RetryBatch:
+    locked_batch: RetryBatch = RetryBatch.objects.select_for_update().get(pk=batch.pk)
+    if not may_change(by, locked_batch):
+        raise NotAllowed(
+            "Only approvers and shifters of all experiments in the batch can change it."
+        )
+    return locked_batch
+
+
+def visible_batches(user: User) -> QuerySet[RetryBatch]:
+    """Return the batches with jobs that the user may see."""
+    mine = RetryJob.objects.filter(job__in=Job.objects.visible_to(user))
+    return RetryBatch.objects.filter(pk__in=mine.values("batch")).select_related(
+        "group", "incident", "job__cluster"
+    )
+
+
+def may_change(user: User, batch: RetryBatch) -> bool:
+    """Return whether the user may submit all jobs of a batch."""
+    owned = set(batch.jobs.filter(as_owner=True).values_list("job__experiment", flat=True))
+    sent = batch.jobs.filter(as_owner=False).values("job")
+    jobs = list(Job.objects.filter(pk__in=sent).only("cluster", "spool_id", "submitted_at"))
+    arrays = arrays_with_ids_of(jobs)
+    requests = set()
+    for job in jobs:
+        array = array_of(job, arrays)
+        if array is not None:
+            requests.add(array.request)
+
+    if not requests and not owned:
+        return False
+    may_submit_all = all(may_submit(user, request) for request in requests)
+    return may_submit_all and all(may_submit_as_owner(user, experiment) for experiment in owned)
+
+
+def counts_of(batch: RetryBatch) -> dict[str, int]:
+    """Return the number of jobs of a batch by state, without states that no job has."""
+    return counts_by_batch([batch]).get(batch.pk, {})
+
+
+def counts_by_batch(rows: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
+    """Return the number of jobs by state for each batch, by its primary key, in one query."""
+    jobs = RetryJob.objects.filter(batch__in=list(rows)).order_by()
+    counts: dict[int, dict[str, int]] = {}
+    for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
+        counts.setdefault(batch, {})[state] = count
+    return counts
+
+
+def title_of(source: Source) -> str:
+    """Return the title of a batch, which names its group, incident or job."""
+    match source:
+        case FailureGroup():
+            return f"F-{source.pk} {source.title}"
+        case Incident():
+            return f"Incident {source.pk}: {source.title}"[:250]
+    return f"Job {source}"
+
+
+def publish_of(
+    kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int
+) -> None:
+    """Publish an event of a batch in the timeline of its group, incident or job."""
+    target = batch.source or batch
+    publish(
+        kind=kind,
+        target=target,
+        by=by,
+        at=at,
+        new=batch.state,
+        reason=reason,
+        data={"batch": batch.pk, **data},
+    )
+
+
+def latest_batches(source: Source, user: User) -> list[RetryBatch]:
+    """Return the newest batches of a source with jobs that the user may see."""
+    rows = visible_batches(user).filter(pk__in=source.retry_batches.values("pk"))
+    return list(rows.order_by("-pk")[:5])

@@ -1,0 +1,292 @@
+"""Which failed jobs can be retried, and why the others cannot:
+the dry run of a batch of retries.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.causes.impact.count import confirmed_jobs
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.production.enums import RequestState
+from apps.production.models import StageAcceptance
+from apps.statusboard.models import Incident
+from apps.submission.domain.arrays.submissions import (
+    index_of,
+    may_submit,
+    may_submit_as_owner,
+    read_ranges,
+    sent_again,
+)
+from apps.submission.domain.retries.owned import Foreign
+from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, LeftOut, Purpose, SubmissionState
+from apps.submission.models import RetryBatch, RetryJob, Submission
+
+#: What failed jobs are retried for.
+Source = FailureGroup | Incident | Job
+#: At most so many jobs, the newest, are in one batch.
+MOST_JOBS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Attempts that a job may have in all, and retried jobs that a stage may have;
+    None for no limit.
+    """
+
+    attempts: int | None = None
+    of_stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A failed job that can be retried: its verdict,
+    and its number in the array that the portal submitted it with.
+
+    Without an array it is submitted as its owner, as the attempt of this number.
+    """
+
+    verdict: Verdict
+    submission: Submission | None = None
+    index: int = 0
+    attempt: int = 2
+
+
+@dataclass
+class DryRun:
+    """The jobs to retry, and the others by reason."""
+
+    eligible: list[Candidate] = field(default_factory=list)
+    left_out: dict[LeftOut, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def jobs(self) -> int:
+        return len(self.eligible) + sum(map(len, self.left_out.values()))
+
+    @property
+    def core_seconds(self) -> int:
+        """Return wall time × cores of the failed attempts, which is about what the retries need."""
+        return sum(candidate.verdict.job.core_seconds for candidate in self.eligible)
+
+    @property
+    def stages(self) -> list[tuple[str, str, int]]:
+        """Return request, stage and number of eligible jobs, most first."""
+        submissions = [candidate.submission for candidate in self.eligible if candidate.submission]
+        counts = Counter(
+            (submission.request.key, submission.stage_name) for submission in submissions
+        )
+        return [(key, stage, jobs) for (key, stage), jobs in counts.most_common()]
+
+    @property
+    def owners(self) -> list[tuple[str, str, int]]:
+        """Return cluster, user and number of the jobs to submit as their owners, most first."""
+        jobs = [
+            candidate.verdict.job for candidate in self.eligible if candidate.submission is None
+        ]
+        counts = Counter((job.cluster.name, job.user) for job in jobs)
+        return [(cluster, user, count) for (cluster, user), count in counts.most_common()]
+
+    @property
+    def only_by_owner(self) -> list[Verdict]:
+        """Return the jobs left out that only their owners can submit again."""
+        verdicts: list[Verdict] = []
+        for reason in ONLY_BY_OWNER:
+            verdicts += self.left_out.get(reason, ())
+        return verdicts
+
+    @property
+    def reasons(self) -> list[tuple[LeftOut, int]]:
+        """Return the reasons with their numbers of jobs, in the order of their declaration."""
+        return [
+            (reason, len(self.left_out[reason])) for reason in LeftOut if self.left_out.get(reason)
+        ]
+
+
+def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
+    """Return the verdicts on the jobs to retry for a source that the user may see, newest first."""
+    rows = Verdict.objects.visible_to(user).select_related("job__cluster", "experiment")
+    match source:
+        case FailureGroup():
+            rows = rows.filter(group=source)
+        case Incident():
+            rows = rows.filter(job__in=confirmed_jobs(source))
+        case Job():
+            rows = rows.filter(job=source)
+    return list(rows.order_by("-ended_at", "-pk")[:MOST_JOBS])
+
+
+def examine(
+    verdicts: Sequence[Verdict],
+    *,
+    limits: Limits,
+    at: datetime,
+    user: User | None = None,
+    batch: RetryBatch | None = None,
+) -> DryRun:
+    """Divide failed jobs into those to retry and the others, in a fixed number of queries.
+
+    Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
+    """
+    dry_run = DryRun()
+    known = _Known(verdicts, batch, at)
+    spent: Counter[tuple[int, int]] = Counter(known.sent_again)
+    allowed: dict[int, bool] = {}
+    for verdict in verdicts:
+        submission = known.submission_of(verdict.job)
+        reason = known.reason(verdict, submission)
+        if submission is None:
+            reason = reason or known.obstacle_as_owner(verdict, limits, user)
+            if reason is None:
+                dry_run.eligible.append(
+                    Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1)
+                )
+            else:
+                dry_run.left_out[reason].append(verdict)
+            continue
+
+        request = submission.request
+        index = index_of(submission, verdict.job.job_id)
+        if reason is None and user is not None:
+            if request.pk not in allowed:
+                allowed[request.pk] = may_submit(user, request)
+            if not allowed[request.pk]:
+                reason = LeftOut.FORBIDDEN
+        place = (request.pk, submission.position)
+        if reason is None and limits.attempts and known.tries(submission) >= limits.attempts:
+            reason = LeftOut.ATTEMPTS
+        if reason is None and limits.of_stage is not None and spent[place] >= limits.of_stage:
+            reason = LeftOut.BUDGET
+        if reason is not None or index is None:
+            dry_run.left_out[reason or LeftOut.NOT_SENT].append(verdict)
+            continue
+
+        spent[place] += 1
+        dry_run.eligible.append(Candidate(verdict, submission, index))
+    return dry_run
+
+
+class _Known:
+    """The facts that decide whether jobs can be retried, read for all jobs at once."""
+
+    def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None, at: datetime) -> None:
+        jobs = [verdict.job for verdict in verdicts]
+        self.submissions = arrays_with_ids_of(jobs)
+        self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
+        rows = list(chain.from_iterable(self.submissions.values()))
+        requests = {row.request_id for row in rows}
+        self.sent_again = sent_again(requests)
+        self.parents = dict(
+            Submission.objects.filter(request__in=requests).values_list("pk", "retry_of")
+        )
+        accepted = StageAcceptance.objects.filter(stage__request__in=requests)
+        self.accepted = set(accepted.values_list("stage__request", "stage__position"))
+        others = RetryJob.objects.filter(job__in=[job.pk for job in jobs], state__in=IN_BATCH)
+        if batch:
+            others = others.exclude(batch=batch)
+        self.in_batch = set(others.values_list("job__pk", flat=True))
+
+        self.failed: dict[int, set[int]] = {}
+        self.retried: dict[int, set[int]] = {}
+        for row in rows:
+            self.failed[row.pk] = set(read_ranges(row.failed_indices))
+            self.retried[row.pk] = set()
+            for retry in row.retries.all():
+                self.retried[row.pk].update(read_ranges(retry.indices))
+
+    def submission_of(self, job: Job) -> Submission | None:
+        return array_of(job, self.submissions)
+
+    def reason(self, verdict: Verdict, submission: Submission | None) -> LeftOut | None:
+        """Return why a job cannot be retried by any user; None if it can."""
+        if verdict.later_state:
+            return (
+                LeftOut.SUCCEEDED if verdict.later_state == JobState.COMPLETED else LeftOut.RETRIED
+            )
+        if verdict.job_id in self.in_batch:
+            return LeftOut.IN_BATCH
+        if submission is None:
+            return self.foreign.reason(verdict.job)
+        return self._of_array(submission, verdict.job.job_id)
+
+    def _of_array(self, submission: Submission, job_id: str) -> LeftOut | None:
+        index = index_of(submission, job_id)
+        checks = {
+            LeftOut.TEST: submission.is_test,
+            LeftOut.DEBUG: submission.purpose == Purpose.DEBUG,
+            LeftOut.IN_FLIGHT: index in self.retried[submission.pk],
+            LeftOut.UNSETTLED: index not in self.failed[submission.pk],
+            LeftOut.NOT_RUNNING: submission.request.state != RequestState.RUNNING,
+            LeftOut.ACCEPTED: (submission.request_id, submission.position) in self.accepted,
+            LeftOut.CLUSTER: not submission.cluster.submits,
+        }
+        return next((reason for reason, applies in checks.items() if applies), None)
+
+    def obstacle_as_owner(
+        self, verdict: Verdict, limits: Limits, user: User | None
+    ) -> LeftOut | None:
+        """Return why this user cannot retry a job as its owner within these limits;
+        None if that can be done.
+        """
+        if user is not None and not may_submit_as_owner(user, verdict.experiment_id):
+            return LeftOut.FORBIDDEN
+        if limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts:
+            return LeftOut.ATTEMPTS
+        return None
+
+    def tries(self, submission: Submission) -> int:
+        """Return the number of the attempt that an array is for its jobs."""
+        tries = 1
+        parent = submission.retry_of_id
+        while parent:
+            tries += 1
+            parent = self.parents.get(parent)
+        return tries
+
+
+def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -> Submission | None:
+    """Return the array that a job belongs to, of those with its spool ID: IDs are recycled."""
+    rows = arrays.get((job.cluster_id, job.spool_id), ())
+    earlier = [row for row in rows if row.sent_at and row.sent_at - SKEW <= job.submitted_at]
+    return max(earlier, key=lambda row: row.pk, default=None)
+
+
+def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
+    """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
+    rows = Submission.objects.filter(
+        spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT
+    )
+    arrays: dict[tuple[int, str], list[Submission]] = defaultdict(list)
+    rows = (
+        rows.select_related("request__experiment", "cluster")
+        .prefetch_related("retries")
+        .defer("script")
+    )
+    for row in rows:
+        arrays[row.cluster_id, row.spool_id].append(row)
+    return arrays
+
+
+def reserved_indices(submission: Submission) -> set[int]:
+    """Return the numbers of jobs of an array that wait in a batch of retries:
+    they are not retried otherwise.
+    """
+    waiting = RetryJob.objects.filter(state__in=IN_BATCH, submission=None).values("job")
+    jobs = list(
+        Job.objects.filter(
+            cluster=submission.cluster_id, spool_id=submission.spool_id, pk__in=waiting
+        )
+    )
+    arrays = arrays_with_ids_of(jobs)
+    indices = set()
+    for job in jobs:
+        if array_of(job, arrays) == submission:
+            index = index_of(submission, job.job_id)
+            if index is not None:
+                indices.add(index)
+    return indices

@@ -1,0 +1,76 @@
+"""Links between a failed job and the job that retried it."""
+
+from collections.abc import Sequence
+
+from apps.diagnosis.models import Verdict
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.submission.domain.arrays.submissions import index_of, indices_of, jobs_of, submission_of
+from apps.submission.models import RetryJob
+
+
+def find_retry(verdict: Verdict) -> Job | None:
+    """Return the finished job that the portal submitted in place of a failed one,
+    for users who see the failed one.
+    """
+    job = verdict.job
+    if not verdict.retried_as:
+        return None
+    # IDs are recycled: the first submission after the end is the retry.
+    jobs = Job.objects.filter(cluster=job.cluster_id, job_id=verdict.retried_as, user=job.user)
+    jobs = jobs.filter(experiment=job.experiment_id, submitted_at__gte=job.ended_at - SKEW)
+    return jobs.select_related("cluster").order_by("submitted_at", "-attempt").first()
+
+
+def find_retried_job(job: Job) -> Job | None:
+    """Return the failed job that this one retries, for users who see this one;
+    None for other jobs.
+    """
+    return _find_retried_task(job) or _find_job_retried_as_owner(job)
+
+
+def _find_retried_task(job: Job) -> Job | None:
+    """Return the task of an earlier array of the portal that this task of its retry repeats."""
+    retry = submission_of(job)
+    if retry is None or retry.retry_of is None:
+        return None
+
+    index = index_of(retry, job.job_id)
+    indices = indices_of(retry.retry_of)
+    if index is None or index not in indices:
+        return None
+
+    job_id = f"{retry.retry_of.spool_id}_{indices.index(index)}"
+    return (
+        jobs_of(retry.retry_of)
+        .filter(job_id=job_id, experiment=job.experiment_id, user=job.user)
+        .first()
+    )
+
+
+def _find_job_retried_as_owner(job: Job) -> Job | None:
+    rows = RetryJob.objects.filter(
+        spool_id=job.spool_id, as_owner=True, job__cluster=job.cluster_id
+    )
+    rows = rows.filter(job__experiment=job.experiment_id, job__user=job.user)
+    row = rows.filter(sending_at__lte=job.submitted_at + SKEW).select_related("job__cluster").last()
+    return row.job if row else None
+
+
+def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
+    """Return the finished jobs of retries as owners, by the primary key of the row,
+    in one query.
+    """
+    sent = {(row.job.cluster_id, row.spool_id): row for row in rows if row.spool_id}
+    clusters = {cluster for cluster, _ in sent}
+    spool_ids = {spool_id for _, spool_id in sent}
+    jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related(
+        "cluster"
+    )
+
+    retries: dict[int, Job] = {}
+    for job in jobs.order_by("attempt"):
+        row = sent.get((job.cluster_id, job.spool_id))
+        if row and row.sending_at and job.submitted_at >= row.sending_at - SKEW:
+            retries[row.pk] = job
+    return retries

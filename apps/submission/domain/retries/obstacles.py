@@ -1,0 +1,134 @@
+"""What retries wait for: services that are down,
+and announcements that advise against submitting.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.models import User
+from apps.diagnosis.domain.reading.job_facts import services_needed_by
+from apps.diagnosis.models import Verdict
+from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.models import Stage
+from apps.submission.domain.retries.eligibility import Candidate, array_of, arrays_with_ids_of
+from apps.submission.domain.retries.owned import jobs_ignoring_advice
+from apps.submission.enums import BatchState, RetryState
+from apps.submission.models import RetryBatch, RetryJob
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the retry of a job depends on: announcements to its experiment or about its services,
+    by their primary keys, unless its request ignores advice, and the service that made it fail.
+    """
+
+    experiment: int | None
+    services: frozenset[int]
+    failed_service: str
+    ignores_advice: bool
+
+    def find_obstacle(self, now: Outlook) -> Obstacle | None:
+        """Return what the retry waits for, or None if it can be submitted.
+
+        Every retry waits while the service that made its job fail is down.
+        """
+        disruption = now.find_down(self.failed_service) if self.failed_service else None
+        if disruption:
+            return Obstacle(disruption=disruption)
+        if self.ignores_advice:
+            return None
+        return now.find_obstacle(self.experiment, self.services)
+
+
+def needs_by_job(candidates: Sequence[Candidate], at: datetime) -> dict[int, Needs]:
+    """Return what retries depend on, by primary key of the job, in a fixed number of queries."""
+    owned = [candidate.verdict.job for candidate in candidates if candidate.submission is None]
+    ignoring = jobs_ignoring_advice(owned, at)
+    services = services_needed_by(owned)
+    stages = _stages_of_arrays(candidates)
+
+    needs = {}
+    for candidate in candidates:
+        verdict, submission = candidate.verdict, candidate.submission
+        if submission is None:
+            needs[verdict.job_id] = Needs(
+                experiment=verdict.job.experiment_id,
+                services=frozenset(services[verdict.job_id]),
+                failed_service=verdict.service,
+                ignores_advice=verdict.job_id in ignoring,
+            )
+        else:
+            ignores_until = submission.request.ignores_advice_until
+            place = submission.request_id, submission.position
+            needs[verdict.job_id] = Needs(
+                experiment=submission.request.experiment_id,
+                services=stages.get(place, frozenset()),
+                failed_service=verdict.service,
+                ignores_advice=ignores_until is not None and ignores_until > at,
+            )
+    return needs
+
+
+def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], frozenset[int]]:
+    """Return the services that stages need, by request and position."""
+    requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
+    if not requests:
+        return {}
+    services: dict[tuple[int, int], set[int]] = defaultdict(set)
+    rows = Stage.objects.filter(request__in=requests, services__isnull=False)
+    for request, position, service in rows.values_list("request", "position", "services"):
+        services[request, position].add(service)
+    return {place: frozenset(pks) for place, pks in services.items()}
+
+
+def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
+    """Return what retries wait for, by primary key of the job, without those that can be submitted.
+
+    Few queries.
+    """
+    if not (now.advice or now.down):
+        return {}
+    obstacles = {}
+    for job, needs in needs_by_job(candidates, now.at).items():
+        obstacle = needs.find_obstacle(now)
+        if obstacle:
+            obstacles[job] = obstacle
+    return obstacles
+
+
+def obstacles_by_batch(
+    batches: Iterable[RetryBatch], user: User, at: datetime
+) -> dict[int, list[Obstacle]]:
+    """Return what batches wait for, by primary key, the obstacle of most jobs first. Few queries.
+
+    A batch waits while none of its jobs that the user may see and that are not released yet can be
+    submitted.
+    """
+    releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
+    now = outlook(at) if releasing else None
+    if now is None or not (now.advice or now.down):
+        return {}
+
+    rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
+    batch_of_job = dict(rows.order_by().values_list("job__pk", "batch"))
+    verdicts = (
+        Verdict.objects.visible_to(user)
+        .filter(job__in=list(batch_of_job))
+        .select_related("job__cluster")
+    )
+    arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
+    candidates = [Candidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
+    obstacles = find_obstacles(candidates, now)
+
+    # None counts the jobs that can be released.
+    by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)
+    for candidate in candidates:
+        job = candidate.verdict.job_id
+        by_batch[batch_of_job[job]][obstacles.get(job)] += 1
+    waits = {}
+    for batch, counts in by_batch.items():
+        if None not in counts:
+            waits[batch] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
+    return waits

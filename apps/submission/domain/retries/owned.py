@@ -1,0 +1,262 @@
+"""Retries of jobs that the portal did not submit: once more as their owners,
+where the cluster allows that.
+
+What runs is what was archived: the script, its arguments, the environment without what the
+scheduler set. Each retry has a name of its own; the intent is committed before it is submitted, and
+after a crash its name is looked for first.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from apps.archive.domain.capture_hosts import trusted_hosts
+from apps.archive.domain.store.contents import (
+    DamagedContent,
+    archived_job_for,
+    archived_jobs_for,
+    read_blob,
+)
+from apps.archive.models import ArchivedJob
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import (
+    JobState,
+    OwnedJob,
+    SchedulerError,
+    SubmissionRefused,
+    SubmitsAsOwner,
+)
+from apps.core.errors import InvalidTransition
+from apps.diagnosis.domain.reading.attempts import RESTARTED, note_retries
+from apps.diagnosis.domain.reading.job_facts import services_needed_by
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.models import Request
+from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
+from apps.submission.domain.dispatch.dispatch import grace_of
+from apps.submission.enums import LeftOut, RetryState
+from apps.submission.models import RetryJob
+
+log = logging.getLogger(__name__)
+
+#: So long a scheduler may take to start a job again itself.
+RESTART = timedelta(days=1)
+#: Tries to submit a job; the next one follows when no command of the last one can still be in
+#: progress.
+MOST_TRIES = 8
+#: Jobs per run and cluster; the next run continues.
+MOST_A_RUN = 50
+
+
+def adapter_for_owners(cluster: Cluster) -> SubmitsAsOwner | None:
+    """Return the adapter of a cluster if it may submit as the owners of jobs."""
+    try:
+        adapter = adapter_of(cluster)
+    except SchedulerError:
+        return None
+    if isinstance(adapter, SubmitsAsOwner) and adapter.submits_as_owner:
+        return adapter
+    return None
+
+
+class Foreign:
+    """The facts that decide whether jobs not submitted by the portal can be retried,
+    read for all jobs at once.
+    """
+
+    def __init__(self, jobs: Iterable[Job], at: datetime) -> None:
+        self.at = at
+        clusters = {job.cluster_id: job.cluster for job in jobs}
+        allowed = {pk for pk, cluster in clusters.items() if adapter_for_owners(cluster)}
+        mine = [job for job in jobs if job.cluster_id in allowed]
+        self.allowed = allowed
+        self.captured: Mapping[int, ArchivedJob] = {}
+        self.trusted: Collection[str | None] = frozenset()
+        self.retries: dict[tuple[int, str], RetryJob] = {}
+        if mine:
+            self.captured = archived_jobs_for(mine)
+            self.trusted = trusted_hosts()
+            rows = RetryJob.objects.exclude(spool_id="").filter(
+                spool_id__in={job.spool_id for job in mine}
+            )
+            self.retries = {
+                (row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")
+            }
+
+    def reason(self, job: Job) -> LeftOut | None:
+        """Return why a job cannot be submitted again as its owner; None if it can."""
+        if job.cluster_id not in self.allowed:
+            return LeftOut.NOT_SENT
+        if JobState(job.state) in RESTARTED and self.at - job.ended_at < RESTART:
+            return LeftOut.UNSETTLED
+        captured = self.captured.get(job.pk)
+        if captured is None or not job.user:
+            return LeftOut.NO_SCRIPT
+        reason = distrust(captured, self.trusted)
+        if reason is None and masked_variables(captured):
+            return LeftOut.SECRETS
+        return reason
+
+    def attempt(self, job: Job) -> int:
+        """Return which attempt a job is: 1, or one more than the job that it retried."""
+        row = self.retries.get((job.cluster_id, job.spool_id))
+        return row.attempt if row else 1
+
+
+def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut | None:
+    """Return why a capture may be another than the owner's job;
+    `trusted` are the senders that are believed.
+    """
+    if captured.caveat:
+        return LeftOut.NO_SCRIPT
+    if captured.open_conflict:
+        return LeftOut.CONFLICT
+    if captured.sender not in trusted:
+        return LeftOut.UNTRUSTED
+    return None
+
+
+def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
+    """Return why jobs should not be submitted as their owners now, by primary key,
+    where there is a reason.
+
+    As for the portal's arrays: an announcement, or a service that is down and that the stage of the
+    job needs; neither while the request that the job names ignores advice. A fixed number of
+    queries.
+    """
+    if not (now.advice or now.down):
+        return {}
+
+    ignoring = jobs_ignoring_advice(jobs, now.at)
+    needed = services_needed_by(jobs)
+    obstacles = {}
+    for job in jobs:
+        obstacle = now.find_obstacle(job.experiment_id, needed[job.pk])
+        if obstacle and job.pk not in ignoring:
+            obstacles[job.pk] = obstacle
+    return obstacles
+
+
+def jobs_ignoring_advice(jobs: Iterable[Job], at: datetime) -> set[int]:
+    """Return the primary keys of the jobs whose request ignores advice.
+
+    A job's owner chooses the request that it names, so only requests of the job's experiment count.
+    """
+    keys = {job.request_key for job in jobs if job.request_key}
+    requests = Request.objects.filter(key__in=keys, ignores_advice_until__gt=at)
+    ignoring = set(requests.values_list("key", "experiment_id"))
+    return {job.pk for job in jobs if (job.request_key, job.experiment_id) in ignoring}
+
+
+def send_owned(*, cluster: Cluster, at: datetime) -> int:
+    """Submit released retries of a cluster as their owners, exactly once each; return how many.
+
+    Not in a transaction.
+
+    Retries that should not be submitted now stay released, as planned arrays do. The caller holds
+    the lock of the task that submits to the cluster.
+    """
+    adapter = adapter_for_owners(cluster)
+    if adapter is None:
+        return 0
+    rows = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
+    obstacles = obstacles_as_owner([row.job for row in rows], outlook(at))
+    # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice
+    # is.
+    rows = [row for row in rows if row.tries or row.job_id not in obstacles]
+
+    sent = 0
+    for row in rows[:MOST_A_RUN]:
+        if row.sending_at and row.sending_at + grace_of(cluster) > at:
+            continue
+        try:
+            spool_id = adapter.find_submitted(row.name) if row.tries else None
+            if spool_id is None and row.tries >= MOST_TRIES:
+                _leave_out(row, f"it was not accepted in {MOST_TRIES} tries")
+                continue
+            if spool_id is None:
+                if row.job_id in obstacles:
+                    continue
+                job = owned_job(row)
+                row.sending_at = at
+                row.tries += 1
+                row.save(update_fields=["sending_at", "tries"])
+                spool_id = adapter.submit_as_owner(job)
+        except (InvalidTransition, SubmissionRefused) as error:
+            _leave_out(row, str(error))
+            continue
+        except SchedulerError as error:
+            log.warning("%s: %s", row, error)
+            continue
+        RetryJob.objects.filter(pk=row.pk).update(spool_id=spool_id)
+        sent += 1
+    return sent
+
+
+def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
+    """Return the released retries of a cluster that have no ID yet."""
+    return RetryJob.objects.filter(
+        job__cluster=cluster, as_owner=True, state=RetryState.RELEASED, spool_id=""
+    )
+
+
+def _leave_out(row: RetryJob, why: str) -> None:
+    RetryJob.objects.filter(pk=row.pk).update(state=RetryState.LEFT_OUT, why=why[:500])
+
+
+def owned_job(row: RetryJob) -> OwnedJob:
+    """Return what to submit. Raises `InvalidTransition` if the archive does not have it whole."""
+    job = row.job
+    captured = archived_job_for(job)
+    if captured is None:
+        raise InvalidTransition(LeftOut.NO_SCRIPT.label)
+    if reason := distrust(captured, trusted_hosts()):
+        raise InvalidTransition(reason.label)
+    try:
+        script = read_blob(captured.script)
+        environment = read_blob(captured.environment)
+    except DamagedContent as error:
+        raise InvalidTransition(f"the archived content {error}") from error
+    variables, masked = captured_variables(environment)
+    if masked:
+        raise InvalidTransition(f"secrets are not archived: {', '.join(masked)}")
+    _, _, task = job.job_id.partition("_")
+    return OwnedJob(
+        name=row.name,
+        owner=job.user,
+        first_id=job.spool_id,
+        script=script,
+        environment=b"".join(name + b"=" + value + b"\0" for name, value in variables),
+        arguments=tuple(captured.arguments.split()),  # as accounting has them: words without quotes
+        task=int(task) if task.isdigit() else None,
+        time_limit_seconds=job.time_limit_seconds or 0,
+        memory_bytes=job.requested_memory_bytes or 0,
+        account=job.account,
+        partition=job.partition,
+        directory=job.work_dir,
+    )
+
+
+@transaction.atomic
+def note_owned(*, cluster: Cluster) -> int:
+    """Record the outcome of finished retries on verdicts; return how many changed."""
+    rows = RetryJob.objects.filter(
+        job__cluster=cluster, as_owner=True, state=RetryState.RELEASED
+    ).exclude(spool_id="")
+    waiting = {row.spool_id: row for row in rows.select_related("job")}
+    jobs = Job.objects.filter(cluster=cluster, spool_id__in=waiting).exclude(
+        state=JobState.REQUEUED
+    )
+    retries = {}
+    for job in jobs.order_by("attempt"):
+        row = waiting[job.spool_id]
+        if row.sending_at and job.submitted_at >= row.sending_at - SKEW:
+            retries[row.job_id] = job
+    if not retries:
+        return 0
+    return note_retries(retries=retries)

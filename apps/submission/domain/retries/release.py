@@ -1,0 +1,237 @@
+"""Release batches of retries step by step, and count their outcomes."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.background import enqueue
+from apps.core.domain.work import BackOff, Queue
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.diagnosis.domain.groups.triage import change_status
+from apps.diagnosis.enums import GroupStatus
+from apps.diagnosis.models import Verdict
+from apps.production.domain.outlook import outlook
+from apps.production.enums import CLOSED, PORTAL
+from apps.production.models import Request
+from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.retries.batches import counts_of, publish_of
+from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retries.obstacles import find_obstacles
+from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
+from apps.submission.models import RetryBatch, RetryJob, Submission
+
+log = logging.getLogger(__name__)
+
+#: A batch stops if more than this share of its finished retries failed again.
+STOP_SHARE = 0.1
+#: That rule does not stop a batch before so many retries have finished.
+STOP_FROM = 10
+#: A batch stops earlier, after so many finished retries, if this share of them failed again.
+STOP_EARLY_SHARE = 0.8
+STOP_EARLY_FROM = 5
+
+
+#: The batches with jobs to release or to count.
+BATCHES = Queue(
+    name="retry_batches",
+    title="Retry batches",
+    model=RetryBatch,
+    unfinished_rows=Q(state__in=[BatchState.RELEASING, BatchState.RELEASED])
+    | Q(pk__in=RetryJob.objects.filter(state=RetryState.RELEASED).values("batch")),
+    back_off=BackOff((15, 60, 300, 900)),
+)
+
+
+def fails_again(*, failed: int, ended: int) -> bool:
+    """Return whether so many finished retries of a batch failed again that it stops."""
+    if ended >= STOP_FROM and failed > STOP_SHARE * ended:
+        return True
+    return ended >= STOP_EARLY_FROM and failed >= STOP_EARLY_SHARE * ended
+
+
+def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
+    """Count finished retries of a batch, and release its next step if it is due;
+    return how many jobs.
+
+    A step is one transaction. Jobs whose service is down, or which should not be submitted now,
+    wait for a later step. A step that fails is recorded and tried again.
+    """
+    released = 0
+
+    def advance(claimed: RetryBatch) -> None:
+        nonlocal released
+        released = _advance(claimed, at)
+
+    BATCHES.process(BATCHES.unfinished().filter(pk=batch.pk), advance, at=at)
+    return released
+
+
+def _advance(batch: RetryBatch, at: datetime) -> int:
+    counts = _count(batch)
+
+    failed = counts.get(RetryState.FAILED, 0)
+    ended = failed + counts.get(RetryState.SUCCEEDED, 0)
+    may_stop = batch.state == BatchState.RELEASING and batch.stops
+    if may_stop and fails_again(failed=failed, ended=ended):
+        move(batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
+        publish_of("retry.stopped", batch, by=PORTAL, at=at, failed=failed)
+
+    released = 0
+    is_due = (
+        batch.released_at is None
+        or batch.released_at + timedelta(minutes=batch.pause_minutes) <= at
+    )
+    if batch.state == BatchState.RELEASING and is_due:
+        released = _release(batch, at)
+        counts = counts_of(batch)
+
+    if batch.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
+        move(batch, to=BatchState.RELEASED, transitions=BATCH_MOVES)
+        _mark_group(batch, at)
+    if batch.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
+        move(batch, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
+        succeeded = counts.get(RetryState.SUCCEEDED, 0)
+        jobs = succeeded + counts.get(RetryState.FAILED, 0)
+        publish_of("retry.finished", batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs)
+    batch.due_at = at
+    batch.attempts = 0
+    batch.last_error = ""
+    batch.save(update_fields=["due_at", "attempts", "last_error"])
+    return released
+
+
+def _count(batch: RetryBatch) -> dict[str, int]:
+    """Record the outcome of released jobs by their verdicts; return the number of jobs by state.
+
+    Jobs of closed requests whose retry was not submitted are left out, because it never will be.
+    """
+    released = RetryJob.objects.filter(batch=batch, state=RetryState.RELEASED)
+    ended = released.exclude(job__verdict__later_state="")
+    ended.filter(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.SUCCEEDED)
+    ended.exclude(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.FAILED)
+
+    unsent = [SubmissionState.PLANNED, SubmissionState.FAILED]
+    never = released.filter(submission__state__in=unsent, submission__request__state__in=CLOSED)
+    never.update(state=RetryState.LEFT_OUT, why="its request was closed before it was submitted")
+    return counts_of(batch)
+
+
+def _release(batch: RetryBatch, at: datetime) -> int:
+    """Plan the arrays of the next step; jobs that can no longer be retried are left out with the
+    reason.
+    """
+    waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
+    verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
+    dry_run = examine(
+        list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch
+    )
+    _leave_out(
+        batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more"
+    )
+    for reason, left_out in dry_run.left_out.items():
+        _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
+
+    obstacles = find_obstacles(dry_run.eligible, outlook(at))
+    by_request: dict[Request, list[Candidate]] = defaultdict(list)
+    owned: list[Candidate] = []
+    for candidate in dry_run.eligible:
+        if candidate.verdict.job_id in obstacles:
+            continue
+        if candidate.submission is None:
+            owned.append(candidate)
+        else:
+            by_request[candidate.submission.request].append(candidate)
+
+    left = batch.step
+    # All processes lock requests in the same order, so that they cannot block each other.
+    for request in sorted(by_request, key=lambda request: request.pk):
+        if left:
+            left -= _release_of(batch, request, by_request[request][:left], at)
+    owned_ids = [candidate.verdict.job_id for candidate in owned[:left]]
+    jobs = batch.jobs.filter(job__in=owned_ids, state=RetryState.WAITING)
+    left -= jobs.update(state=RetryState.RELEASED, released_at=at)
+
+    if left < batch.step:
+        batch.released_at = at
+        batch.save(update_fields=["released_at"])
+        enqueue("submission.send_all")
+    return batch.step - left
+
+
+def _release_of(
+    batch: RetryBatch, request: Request, candidates: list[Candidate], at: datetime
+) -> int:
+    """Plan retries of these jobs of a request; return how many."""
+    request = locked(request)
+    # Another process may have planned a retry of these jobs before the request was locked.
+    dry_run = examine(
+        [candidate.verdict for candidate in candidates], limits=Limits(), at=at, batch=batch
+    )
+    for reason, left_out in dry_run.left_out.items():
+        _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
+
+    by_array: dict[Submission, list[Candidate]] = defaultdict(list)
+    for candidate in dry_run.eligible:
+        if candidate.submission:
+            by_array[candidate.submission].append(candidate)
+
+    released = 0
+    for submission, members in by_array.items():
+        job_ids = [candidate.verdict.job_id for candidate in members]
+        try:
+            retry = _plan(batch, submission, request, members, at)
+        except InvalidFields as error:
+            _leave_out(batch, job_ids, str(error))
+            continue
+        jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
+        released += jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
+    return released
+
+
+def _plan(
+    batch: RetryBatch,
+    submission: Submission,
+    request: Request,
+    members: list[Candidate],
+    at: datetime,
+) -> Submission:
+    indices = sorted(candidate.index for candidate in members)
+    why = batch.reason or f"Retry batch {batch.pk}."
+    return plan_retry(
+        submission=submission,
+        request=request,
+        indices=indices,
+        by=batch.created_by,
+        at=at,
+        reason=why,
+    )
+
+
+def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
+    """Leave waiting jobs out of a batch, given by their primary keys."""
+    jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
+    jobs.update(state=RetryState.LEFT_OUT, why=why[:500])
+
+
+def _mark_group(batch: RetryBatch, at: datetime) -> None:
+    """Mark the group of a released batch as retried, if its status allows that."""
+    if batch.group is None or not batch.jobs.filter(state=RetryState.RELEASED).exists():
+        return
+    try:
+        with transaction.atomic():
+            why = f"Retry batch {batch.pk}."
+            change_status(
+                group=batch.group,
+                status=GroupStatus.RETRIED,
+                by=batch.created_by,
+                at=at,
+                reason=why,
+            )
+    except (InvalidTransition, StaleState) as error:
+        log.info("%s: %s", batch, error)
