@@ -34,7 +34,7 @@ from benchmarks.portal import family, wait_until
 from dev.postgres import Postgres
 from dev.processes import spawn
 from dev.valkey import Valkey
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 BEFORE = 10

@@ -23,7 +23,7 @@ from benchmarks.spool import captured_jobs
 from dev.elasticsearch import VERSION
 from dev.elasticsearch import Elasticsearch as Server
 from dev.processes import guard
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 BATCH_JOBS = 500  # about 3 MB, which workers write at once
 SETTINGS = {

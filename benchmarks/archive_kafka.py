@@ -24,7 +24,7 @@ import django
 from confluent_kafka import Producer
 
 from benchmarks.spool import captured_jobs
-from tests.kafka_server import BIN, KafkaServer, stop_when_gone
+from tests.programs.kafka_server import BIN, KafkaServer, stop_when_gone
 
 BATCH_JOBS = 500  # 3 MB of such jobs, which workers write at once
 

@@ -8,7 +8,7 @@ import json
 import time
 
 from apps.diagnosis.domain.causes.common.peeling import find_causes
-from tests.diagnosis.generated_months import PLANTED, month
+from tests.diagnosis.causes.generated_months import PLANTED, month
 
 
 def main() -> None:

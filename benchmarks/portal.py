@@ -21,7 +21,7 @@ from benchmarks.database import database, settings
 from dev.processes import spawn
 from dev.run import read_procfile
 from dev.valkey import Valkey
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 SIZES = ("Rss", "Anonymous")

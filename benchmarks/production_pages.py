@@ -29,7 +29,7 @@ from django.core.management import call_command
 
 from benchmarks.database import database, set_up_django
 from dev.processes import spawn
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 LIMIT_MS = 200
 FEW = 48

@@ -11,10 +11,10 @@ from django.test import TransactionTestCase
 
 from apps.core.domain import quotas
 from tests.database import copy_rows, restore_rows
-from tests.elasticsearch_server import elasticsearch
-from tests.kafka_server import kafka
+from tests.programs.elasticsearch_server import elasticsearch
+from tests.programs.kafka_server import kafka
+from tests.programs.slurm_server import slurm
 from tests.servers import OURS
-from tests.slurm_server import slurm
 
 __all__ = ["elasticsearch", "kafka", "slurm"]
 

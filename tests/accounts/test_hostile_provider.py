@@ -19,7 +19,7 @@ from apps.accounts.models import User
 from apps.accounts.web import openid
 from apps.accounts.web import provider as calls
 from tests.accounts.hostile_provider import DISCOVERY, KEYS, TOKEN, USER, hostile_provider
-from tests.dripping_server import HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
+from tests.programs.dripping_server import HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 
 START, CALLBACK = "/accounts/openid/", "/accounts/openid/callback/"
 

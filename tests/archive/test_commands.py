@@ -14,10 +14,9 @@ from django.core.management import CommandError, call_command
 
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
+from tests.archive.conftest import archived, wait_for
+from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import START, captured_job, store
-
-from .conftest import archived, wait_for
-from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from tests.archive.conftest import ROOT
 from tests.factories.archive import START
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 pytestmark = [
     pytest.mark.slurm,

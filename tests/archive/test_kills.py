@@ -19,12 +19,11 @@ from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
 from dev.valkey import Valkey
+from tests.archive.conftest import AWAY_SECONDS, KILLS, Portal, wait_for
+from tests.archive.spool_writer import environment_bytes, script_of
+from tests.archive.workers import archive_worker, beat, web
 from tests.capture.test_capture_faults import assert_kept, writing
-from tests.ports import free_port
-
-from .conftest import AWAY_SECONDS, KILLS, Portal, wait_for
-from .spool_writer import environment_bytes, script_of
-from .workers import archive_worker, beat, web
+from tests.programs.ports import free_port
 
 
 class Servers:

@@ -7,9 +7,8 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.models import ArchivedJob, Blob
+from tests.archive.spool_writer import environment_bytes
 from tests.factories.archive import captured_job, store
-
-from .spool_writer import environment_bytes
 
 pytestmark = pytest.mark.django_db
 

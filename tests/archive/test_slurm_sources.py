@@ -22,7 +22,7 @@ from apps.jobs.domain.collection.accounting import collect_again, collect_finish
 from apps.jobs.models import Job
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once
-from tests.slurm_server import SlurmServer
+from tests.programs.slurm_server import SlurmServer
 
 pytestmark = [
     pytest.mark.slurm,

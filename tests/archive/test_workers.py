@@ -10,11 +10,10 @@ from django.conf import settings as django_settings
 
 from apps.archive.domain.intake import QUEUE
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
-
-from .conftest import wait_for
-from .spool_writer import environment_bytes, script_of
-from .test_delivery import accept_each
-from .workers import archive_worker, beat
+from tests.archive.conftest import wait_for
+from tests.archive.sinks.test_delivery import accept_each
+from tests.archive.spool_writer import environment_bytes, script_of
+from tests.archive.workers import archive_worker, beat
 
 POISON = """
 import os, signal

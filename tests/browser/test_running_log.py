@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from apps.diagnosis.domain.reading.running_logs import find_running_log
 from tests.diagnosis.conftest import roots  # noqa: F401
-from tests.diagnosis.test_running_logs import capture  # noqa: F401
+from tests.diagnosis.reading.test_running_logs import capture  # noqa: F401
 from tests.factories import jobs
 
 

@@ -21,7 +21,7 @@ from capture.journal.journal import RESERVE_BYTES, Journal
 from tests.archive.conftest import archived, wait_for
 from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import archive_all, with_identity
-from tests.small_disk import small_disk
+from tests.programs.small_disk import small_disk
 
 from .capturing import MemoryPortal, capture_of, running
 

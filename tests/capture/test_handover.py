@@ -13,7 +13,7 @@ from capture.masking_rules import KeptRules
 from capture.process import HandOverProcess, JournalDied
 from tests.archive.conftest import wait_for
 from tests.factories.archive import captured_job, with_identity
-from tests.small_disk import small_disk
+from tests.programs.small_disk import small_disk
 
 from .capturing import MemoryPortal, handing_over
 

@@ -25,8 +25,8 @@ from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from apps.jobs.domain.collection.accounting import collect_finished_jobs
 from apps.jobs.models import Job
 from tests.archive.conftest import archived, wait_for
-from tests.hanging_server import hanging, readers_of
-from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
+from tests.factories.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
+from tests.programs.hanging_server import hanging, readers_of
 
 from .capturing import MemoryPortal, capture_of, running
 

@@ -12,7 +12,7 @@ from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import JournaledBatch
 from capture.portal import BatchRefused, BatchTooLarge, HttpPortal, PortalAway
 from capture.wire.report import CaptureReport
-from tests.certificates import self_signed, speak_tls
+from tests.programs.certificates import self_signed, speak_tls
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 BATCH = JournaledBatch(

@@ -17,7 +17,7 @@ from apps.clusters.models import Cluster
 from apps.jobs.domain.collection.accounting import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
 from tests.archive.conftest import archived, wait_for
-from tests.slurm_server import BIN, running_slurm
+from tests.programs.slurm_server import BIN, running_slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 

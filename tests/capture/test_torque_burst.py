@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from tests.archive.conftest import archived, wait_for
-from tests.torque_spool import TorqueJob, TorqueServer, do
+from tests.factories.torque_spool import TorqueJob, TorqueServer, do
 
 JOBS = 800
 WRITERS = 4

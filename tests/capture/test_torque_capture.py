@@ -10,7 +10,7 @@ from apps.clusters.schedulers.torque.spool import TorqueSpool
 from capture.capture import Capture
 from capture.watch.base import Watch
 from tests.archive.conftest import wait_for
-from tests.torque_spool import TorqueJob, TorqueServer, do
+from tests.factories.torque_spool import TorqueJob, TorqueServer, do
 
 from .capturing import MemoryPortal, capture_of, running
 

@@ -23,7 +23,7 @@ from capture.watch.polling import Polling
 from capture.watch.watcher import Watcher
 from tests.archive.conftest import wait_for
 from tests.archive.spool_writer import write_job
-from tests.remote_files import mounted
+from tests.programs.remote_files import mounted
 
 from .capturing import MemoryPortal, capture_of, running
 

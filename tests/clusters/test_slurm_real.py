@@ -12,7 +12,7 @@ from apps.clusters.schedulers.base import JobRecord, JobState, SpooledJob, Spool
 from apps.clusters.schedulers.slurm.log_paths import work_out_paths
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from tests.contracts.scheduler import Job, SchedulerContract
-from tests.slurm_server import SlurmServer
+from tests.programs.slurm_server import SlurmServer
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from tests.contracts.submission import Harness, SubmissionContract
-from tests.slurm_server import SlurmServer
+from tests.programs.slurm_server import SlurmServer
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 

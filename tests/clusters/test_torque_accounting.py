@@ -12,7 +12,7 @@ from apps.clusters.schedulers.base import Flagged, JobRecord, JobState, LogPaths
 from apps.clusters.schedulers.torque.logs import directives
 from apps.clusters.schedulers.torque.records import read_facts
 from apps.clusters.schedulers.torque.scheduler import Torque
-from tests.torque_spool import TorqueJob, TorqueServer, do
+from tests.factories.torque_spool import TorqueJob, TorqueServer, do
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 ID = "4711.pbs.example.org"

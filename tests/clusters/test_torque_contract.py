@@ -11,7 +11,7 @@ import pytest
 from apps.clusters.schedulers.base import JobState, SpoolEntry
 from apps.clusters.schedulers.torque.scheduler import Torque
 from tests.contracts.scheduler import Harness, Job, SchedulerContract
-from tests.torque_spool import SERVER, TorqueJob, TorqueServer, do
+from tests.factories.torque_spool import SERVER, TorqueJob, TorqueServer, do
 
 
 class TorqueHarness:

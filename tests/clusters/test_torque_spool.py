@@ -28,7 +28,7 @@ from apps.clusters.schedulers.torque.description import (
     with_variables,
 )
 from apps.clusters.schedulers.torque.spool import TorqueSpool
-from tests.torque_spool import SERVER, TorqueJob, TorqueServer, do
+from tests.factories.torque_spool import SERVER, TorqueJob, TorqueServer, do
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "samples" / "torque"
 

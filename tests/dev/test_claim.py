@@ -14,7 +14,7 @@ from dev import claim
 from dev.layout import Layout
 from dev.messages import SetupError
 from dev.processes import ROOT, read_stat
-from tests import ports
+from tests.programs import ports
 
 
 @pytest.fixture

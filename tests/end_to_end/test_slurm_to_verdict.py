@@ -24,7 +24,7 @@ from apps.jobs.models import AccountMap, Job
 from tests.factories import people
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once
-from tests.slurm_server import SlurmServer
+from tests.programs.slurm_server import SlurmServer
 
 pytestmark = [
     pytest.mark.slurm,

@@ -20,8 +20,8 @@ from apps.jobs.domain.records.values import BadRecord
 from apps.jobs.models import FlaggedRecord, Job
 from tests.clusters.test_exports import EVENTS, FILETXT, SACCT
 from tests.clusters.test_slurm_accounting import SINCE, T0, row
+from tests.factories.htcondor_spool import history_ad
 from tests.factories.jobs import AT, record
-from tests.htcondor_spool import history_ad
 
 LONG = "x" * 10_000_000
 #: Kinds of wrong input, and a word of the reason of each; empty if the value is right.

@@ -26,7 +26,7 @@ from tests.factories.people import person
 from tests.factories.requests import draft
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY, deliver, send, with_address
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 KINDS = ["request.pass", "request.approve", "request.hold", "request.edited", "request.commented"]
 PEOPLE = ["nova-liaison", "opg-one", "nova-two"]

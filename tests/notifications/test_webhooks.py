@@ -26,11 +26,11 @@ from apps.notifications.domain.webhooks import add_webhook, enable_webhook
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import place_hold
-from tests.certificates import self_signed, speak_tls
-from tests.dripping_server import PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 from tests.factories.requests import request_in
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
+from tests.programs.certificates import self_signed, speak_tls
+from tests.programs.dripping_server import PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from tests.programs.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("gunicorn")
 

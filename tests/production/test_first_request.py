@@ -8,7 +8,7 @@ from django.urls import reverse
 from apps.progress.domain.forecast import keep_forecasts
 from tests.factories.history import history
 from tests.factories.requests import LATER, S, content, draft, request_in, stage
-from tests.production.test_check_pages import NEW, NEW_CHECK, edit, post_of
+from tests.production.checks.test_check_pages import NEW, NEW_CHECK, edit, post_of
 
 PAGES = [
     "portal:request",

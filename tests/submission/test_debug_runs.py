@@ -28,8 +28,8 @@ from apps.submission.domain.debugging.rerun import (
 )
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import DebugProfile, Submission
-from tests.bundles import unpack
 from tests.factories import archive, jobs, people
+from tests.factories.bundles import unpack
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
 

@@ -15,8 +15,8 @@ from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
-from tests.bundles import unpack
 from tests.factories import clusters, statusboard
+from tests.factories.bundles import unpack
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
-from tests.htcondor_spool import Schedd
+from tests.factories.htcondor_spool import Schedd
 
 
 @pytest.fixture

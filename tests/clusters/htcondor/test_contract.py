@@ -12,7 +12,7 @@ from apps.clusters.schedulers.base import EntryVanished, JobState, SpoolEntry
 from apps.clusters.schedulers.htcondor.scheduler import HTCondor
 from apps.clusters.schedulers.htcondor.script import COPIED
 from tests.contracts.scheduler import JOBS, Harness, Job, Ran, SchedulerContract
-from tests.htcondor_spool import Schedd, Value, banner, history_ad, v2
+from tests.factories.htcondor_spool import Schedd, Value, banner, history_ad, v2
 
 
 def passed_on(job: Job) -> dict[str, str]:

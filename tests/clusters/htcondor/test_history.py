@@ -11,7 +11,7 @@ from apps.clusters.schedulers.htcondor import history
 from apps.clusters.schedulers.htcondor.classads import read_ad
 from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.htcondor.scheduler import HTCondor
-from tests.htcondor_spool import banner, history_ad
+from tests.factories.htcondor_spool import banner, history_ad
 
 SAMPLES = Path(__file__).parents[4] / "shared" / "samples" / "htcondor"
 START = datetime(2026, 11, 20, 9, tzinfo=UTC)

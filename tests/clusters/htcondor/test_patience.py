@@ -11,8 +11,8 @@ from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor import slow_files as patience_module
 from apps.clusters.schedulers.htcondor.slow_files import Patience
 from apps.clusters.schedulers.user_files import NotNow, NotReadable, account_of
-from tests.hanging_server import hanging, readers_of
-from tests.htcondor_spool import OWNER, SCRIPT
+from tests.factories.htcondor_spool import OWNER, SCRIPT
+from tests.programs.hanging_server import hanging, readers_of
 
 PATIENCE_SECONDS = 1.0
 OWNERS = account_of(OWNER)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor import queue_log
 from apps.clusters.schedulers.htcondor.queue_log import JobQueueLog
-from tests.htcondor_spool import Schedd
+from tests.factories.htcondor_spool import Schedd
 
 ROOT = Path(__file__).parents[3]
 
@@ -232,7 +232,7 @@ def test_however_the_bytes_arrive_the_jobs_are_the_same(tmp_path_factory, steps,
 WRITER = """
 import sys
 from pathlib import Path
-from tests.htcondor_spool import Schedd
+from tests.factories.htcondor_spool import Schedd
 schedd = Schedd(Path(sys.argv[1]))
 number = 0
 while True:

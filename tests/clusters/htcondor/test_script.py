@@ -12,7 +12,7 @@ from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor import script, slow_files
 from apps.clusters.schedulers.htcondor.script import COPIED, EDITED
 from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, account_of, read_as
-from tests.htcondor_spool import OWNER, SCRIPT
+from tests.factories.htcondor_spool import OWNER, SCRIPT
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may read what others may not")
 OLD = time.time() - 3600

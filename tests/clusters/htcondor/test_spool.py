@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import (
 )
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from tests.clusters.htcondor.conftest import entry_of
-from tests.htcondor_spool import OWNER, v2
+from tests.factories.htcondor_spool import OWNER, v2
 
 SECRET = "s3cr3t 'of' \"mine\""
 DIGEST = b"""FACTORY.Iwd=/home

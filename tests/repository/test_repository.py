@@ -1,0 +1,160 @@
+"""Rules of the repository that no linter knows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import get_commands
+
+from opsportal.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    path
+    for folder in ("apps", "capture", "opsportal", "dev")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "migrations" not in path.parts
+]
+#: What an app knows without its edges: pages, API, tasks, commands.
+DOMAIN = [
+    path
+    for path in sorted((ROOT / "apps").glob("*/**/*.py"))
+    if path.relative_to(ROOT).parts[2].removesuffix(".py") in {"domain", "models", "pages"}
+]
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_files_and_functions_keep_their_size():
+    assert [name(path) for path in SOURCES if path.read_text().count("\n") > 650] == []
+    functions = [
+        (path, node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert [
+        f"{name(path)}: {node.name} is {node.end_lineno - node.lineno + 1} lines long"
+        for path, node in functions
+        if node.end_lineno - node.lineno >= 90
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        r"\sstyle=|\son[a-z]+=|<style|javascript:",
+        r"<script(?![^>]*\ssrc=)",
+        r"\|\s*safe\b|autoescape\s+off",
+    ],
+)
+def test_templates_hold_nothing_inline_and_trust_nothing(unsafe):
+    assert [name(path) for path in TEMPLATES if re.search(unsafe, path.read_text())] == []
+
+
+def imported_by(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_domain_knows_nothing_of_http():
+    pairs = [(name(path), each) for path in DOMAIN for each in imported_by(path)]
+    assert [pair for pair in pairs if pair[1].startswith(("django.http", "django.shortcuts"))] == []
+
+
+def test_every_command_is_documented():
+    text = "".join(page.read_text() for page in PAGES)
+    ours = [command for command, app in get_commands().items() if app.startswith("apps.")]
+    assert [command for command in ours if f"manage.py {command}" not in text] == []
+
+
+def test_links_of_the_documentation_lead_somewhere():
+    links = [
+        (page, link)
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    ]
+    assert [
+        f"{name(page)}: {link}" for page, link in links if not (page.parent / link).exists()
+    ] == []
+
+
+def test_recipes_name_files_that_exist():
+    spans = re.findall(
+        r"`((?:apps|docs|opsportal|templates|tests)/[\w./-]+)`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+    )
+    paths = [
+        span for span in spans if not re.search("[A-Z]{3}", span)
+    ]  # APP, NAME and the like are to be filled in
+    assert len(paths) > 30
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_tasks_that_are_sent_exist():
+    from opsportal.celery import app as celery_app
+
+    celery_app.autodiscover_tasks(force=True)
+    scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    code = "".join(path.read_text() for path in (ROOT / "apps").rglob("*.py"))
+    enqueued = set(re.findall(r'(?:enqueue\(|TASK = )"(\w+\.\w+)"', code))
+    assert len(scheduled) > 40
+    assert len(enqueued) > 15
+    assert (
+        scheduled | enqueued | settings.CELERY_TASK_ROUTES.keys()
+    ) - celery_app.tasks.keys() == set()
+
+
+def test_tasks_are_named_after_their_app_and_not_their_module():
+    """A module that moves would change the names of messages on their way."""
+    from opsportal.celery import app as celery_app
+
+    celery_app.autodiscover_tasks(force=True)
+    tasks = {
+        name: task for name, task in celery_app.tasks.items() if not name.startswith("celery.")
+    }
+    expected = {f"{task.__module__.split('.')[1]}.{task.__name__}" for task in tasks.values()}
+    assert tasks.keys() == expected
+
+
+def test_every_dependency_says_what_for():
+    for file in ("requirements.txt", "requirements-dev.txt", "requirements-hyperscan.txt"):
+        lines = (ROOT / file).read_text().splitlines()
+        assert [line for line in lines if line and line[0] not in "#-" and " # " not in line] == []
+
+
+def test_readme_is_short():
+    assert (ROOT / "README.md").read_text().count("\n") <= 80
+
+
+def test_changelog_has_the_versions_with_their_dates_below_what_is_unreleased():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    first, *versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert first == "Unreleased"
+    assert all(
+        re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+ - 20[0-9]{2}-[0-9]{2}-[0-9]{2}", each)
+        for each in versions
+    )
+    released = [tuple(map(int, version.partition(" ")[0].split("."))) for version in versions]
+    assert released == sorted(released, reverse=True)
+    assert released[0] <= tuple(
+        map(int, VERSION.split("."))
+    )  # less, until this version is released
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
