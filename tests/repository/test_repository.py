@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,24 @@ PAGES = [
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def test_no_folder_is_crowded():
+    """A reader finds a module by the names of its folder; of more than 20 he reads none."""
+    files = [
+        path
+        for folder in ("apps", "capture", "opsportal", "tests", "templates")
+        for path in (*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.html"))
+        if "migrations" not in path.parts and path.name not in {"__init__.py", "conftest.py"}
+    ]
+    sizes = Counter(path.parent for path in files)
+    assert {name(folder): size for folder, size in sizes.items() if size > 20} == {}
+
+
+def test_a_name_stands_for_few_modules_of_domains():
+    domains = list((ROOT / "apps").glob("*/domain/**/*.py"))
+    names = Counter(path.name for path in domains if path.name != "__init__.py")
+    assert {module: count for module, count in names.items() if count > 3} == {}
 
 
 def test_files_and_functions_keep_their_size():

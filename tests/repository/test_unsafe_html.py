@@ -85,11 +85,15 @@ def constants(node: ast.AST, scope: ast.AST) -> bool:
         values = [
             assigned.value
             for assigned in ast.walk(scope)
-            if isinstance(assigned, ast.Assign)
-            and any(getattr(t, "id", "") == node.id for t in assigned.targets)
+            if isinstance(assigned, ast.Assign | ast.AugAssign)
+            and any(getattr(target, "id", "") == node.id for target in targets(assigned))
         ]
         return bool(values) and all(constants(value, scope) for value in values)
     return False
+
+
+def targets(assigned: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    return assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
 
 
 def test_no_text_is_called_safe_that_was_not_reviewed():
