@@ -36,7 +36,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     """
 
     stage = serializers.CharField(source="row.stage")
-    jobs_asked = serializers.IntegerField(source="row.wanted", allow_null=True)
+    jobs_asked = serializers.IntegerField(source="row.requested_jobs", allow_null=True)
     done = serializers.IntegerField(source="row.completed")
     tests = serializers.IntegerField(source="row.left_out.tests")
     failed = serializers.IntegerField(source="row.sums.failed")
@@ -68,7 +68,7 @@ class PointStageReader(serializers.Serializer[PointStage]):
 
     stage = serializers.CharField()
     output_dataset = serializers.CharField()
-    jobs_asked = serializers.IntegerField(source="wanted", allow_null=True)
+    jobs_asked = serializers.IntegerField(source="requested_jobs", allow_null=True)
     done = serializers.IntegerField(source="completed")
     failed = serializers.IntegerField()
     in_scheduler = serializers.IntegerField()

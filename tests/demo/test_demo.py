@@ -86,7 +86,7 @@ class TestLoadedDemo(TestCase):
     def test_finished_requests_have_their_jobs(self) -> None:
         done = Request.objects.get(title="Near detector calibration muons")
         (stage,) = progress_of(done)
-        assert (stage.completed, stage.wanted, stage.sums.failed) == (800, 800, 0)
+        assert (stage.completed, stage.requested_jobs, stage.sums.failed) == (800, 800, 0)
 
     def test_demo_run_again_changes_nothing(self) -> None:
         before, token = counts(), (self.directory / "feed-token").read_text()

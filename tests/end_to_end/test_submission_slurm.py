@@ -217,7 +217,7 @@ def test_three_stages_from_the_queue_to_done(
     assert (failed.verdict.verdict, failed.verdict.advice) == ("service", "retry")
     now = progress_now(request, at=timezone.now())
     found = {
-        one.row.stage: (one.row.wanted, one.row.sums.completed, one.row.sums.failed)
+        one.row.stage: (one.row.requested_jobs, one.row.sums.completed, one.row.sums.failed)
         for one in now.stages
     }
     assert found["sim"] == (3, 2, 1)

@@ -105,10 +105,10 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
             one.row.sums.jobs
             == one.row.sums.completed + one.row.sums.failed + one.row.sums.interrupted
         )
-        shown = percent(one.row.completed, one.row.wanted)
+        shown = percent(one.row.completed, one.row.requested_jobs)
         assert (shown == "0 %") == (one.row.completed == 0)
-        assert (shown == "100 %") == (one.row.completed == one.row.wanted)
-        assert (one.surplus > 0) == (one.row.completed > one.row.wanted)
+        assert (shown == "100 %") == (one.row.completed == one.row.requested_jobs)
+        assert (one.surplus > 0) == (one.row.completed > one.row.requested_jobs)
 
 
 @pytest.mark.parametrize("seed", range(12))

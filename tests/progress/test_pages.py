@@ -51,7 +51,13 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(
     answer = as_liaison.get(reverse("progress:request-progress", args=[request_of_nova.key]))
     found = [stage.row for stage in answer.context["progress"].stages]
     rows = [
-        (r.stage, r.wanted, r.sums.completed, r.sums.failed, percent(r.completed, r.wanted))
+        (
+            r.stage,
+            r.requested_jobs,
+            r.sums.completed,
+            r.sums.failed,
+            percent(r.completed, r.requested_jobs),
+        )
         for r in found
     ]
     assert rows == [

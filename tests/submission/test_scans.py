@@ -80,7 +80,7 @@ def test_progress_is_that_of_each_point(running, approver, end_jobs):
     assert [point.point.words for point in points] == ["energy = 1", "energy = 2", "energy = 5"]
     assert [point.stages[0].output_dataset for point in points] == ["one_1", "one_2", "one_5"]
     one = [point.stages[0] for point in points]
-    assert [(s.wanted, s.completed, s.failed, s.in_scheduler) for s in one] == [
+    assert [(s.requested_jobs, s.completed, s.failed, s.in_scheduler) for s in one] == [
         (2, 2, 0, 0),
         (2, 1, 1, 0),
         (2, 0, 0, 2),

@@ -144,7 +144,11 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[Change]
             yield Change(
                 f"Release {jobs} of {stage.row.stage}", "held in the batch system", address
             )
-        if stage.located is False and stage.row.wanted and stage.row.completed >= stage.row.wanted:
+        if (
+            stage.located is False
+            and stage.row.requested_jobs
+            and stage.row.completed >= stage.row.requested_jobs
+        ):
             yield Change(
                 f"Locate the output of {stage.row.stage}",
                 "the request waits for its catalogue entry",

@@ -24,10 +24,8 @@ urlpatterns = [
     path("requests/inbox/desk/", desk.desk, name="desk"),
     path("requests/inbox/desk/approve/", desk.approve_several, name="desk-approve"),
     path("requests/inbox/desk/<str:key>/<str:verb>/", desk.decide, name="desk-decide"),
-    path("requests/inbox/hand-over/", approvals.hand_over, name="hand-over"),
-    path(
-        "requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"
-    ),
+    path("requests/inbox/hand-over/", approvals.create_delegation, name="hand-over"),
+    path("requests/inbox/delegations/<int:pk>/revoke/", approvals.revoke, name="delegation-revoke"),
     path(
         "requests/<str:key>/signatures/<int:pk>/withdraw/",
         approvals.withdraw_signature,

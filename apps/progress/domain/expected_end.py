@@ -36,7 +36,7 @@ def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
     """Return why a stage needs no more jobs; empty if it does."""
     if acceptance is not None:
         return "accepted as is"
-    if row.wanted is not None and row.completed >= row.wanted:
+    if row.requested_jobs is not None and row.completed >= row.requested_jobs:
         return "all its jobs are done"
     return ""
 
@@ -49,7 +49,7 @@ def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance
     """
     if done := why_done(row, acceptance):
         return done
-    if row.wanted is None:
+    if row.requested_jobs is None:
         return "the request does not state its number of jobs"
     is_running = request.state == RequestState.RUNNING
     if is_running:
@@ -134,7 +134,7 @@ class _Chain:
         if why := why_no_end(self.request, row, self.acceptance_of(row)):
             return Expected(None, why)
         if pace is not None and pace[1] < self.at:
-            return self._end_by_pace((row.wanted or 0) - row.completed, *pace)
+            return self._end_by_pace((row.requested_jobs or 0) - row.completed, *pace)
         if row.completed or row.asked is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"

@@ -13,11 +13,11 @@ from apps.submission.domain.arrays.submissions import stage_submissions_of
 
 @dataclass(frozen=True)
 class PointStage:
-    """The jobs of a stage at a point. `wanted` is None if the stage does not state its jobs."""
+    """The jobs of a stage at a point. `requested_jobs` is None if the stage does not state them."""
 
     stage: str
     output_dataset: str
-    wanted: int | None
+    requested_jobs: int | None
     completed: int = 0
     failed: int = 0
     in_scheduler: int = 0
@@ -29,8 +29,8 @@ class PointProgress:
     stages: list[PointStage]
 
     @property
-    def wanted(self) -> int:
-        return sum(stage.wanted or 0 for stage in self.stages)
+    def requested_jobs(self) -> int:
+        return sum(stage.requested_jobs or 0 for stage in self.stages)
 
     @property
     def completed(self) -> int:
@@ -43,7 +43,8 @@ class PointProgress:
     @property
     def is_done(self) -> bool:
         return all(
-            stage.wanted is not None and stage.completed >= stage.wanted for stage in self.stages
+            stage.requested_jobs is not None and stage.completed >= stage.requested_jobs
+            for stage in self.stages
         )
 
     @property

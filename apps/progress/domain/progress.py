@@ -35,18 +35,18 @@ class StageNow:
     def surplus(self) -> int:
         """The number of jobs that completed or are in the queue beyond the requested ones."""
         here = self.row.completed + (self.waiting.all if self.waiting else 0)
-        if self.row.wanted is None:
+        if self.row.requested_jobs is None:
             return 0
-        return max(0, here - self.row.wanted)
+        return max(0, here - self.row.requested_jobs)
 
     @property
     def failed_now(self) -> int:
         """The number of requested jobs that ended without completing and are not queued again."""
         failed = max(0, self.row.ended - self.row.completed)
         waiting = self.waiting.all if self.waiting else 0
-        if self.row.wanted is None:
+        if self.row.requested_jobs is None:
             return failed
-        return max(0, min(failed, self.row.wanted - self.row.completed - waiting))
+        return max(0, min(failed, self.row.requested_jobs - self.row.completed - waiting))
 
     @property
     def core_hours_used(self) -> float:
@@ -99,14 +99,14 @@ class RequestNow:
     points: list[PointProgress] = field(default_factory=list)
 
     @property
-    def wanted(self) -> int:
+    def requested_jobs(self) -> int:
         """The number of requested jobs, over the stages that state one."""
-        return sum(stage.row.wanted or 0 for stage in self.stages)
+        return sum(stage.row.requested_jobs or 0 for stage in self.stages)
 
     @property
     def completed(self) -> int:
         """The number of requested jobs that have completed. Surplus jobs do not count."""
-        return sum(min(stage.row.completed, stage.row.wanted or 0) for stage in self.stages)
+        return sum(min(stage.row.completed, stage.row.requested_jobs or 0) for stage in self.stages)
 
     @property
     def points_done(self) -> int:
@@ -115,7 +115,7 @@ class RequestNow:
     @property
     def part_done(self) -> float | None:
         """The fraction of the requested jobs that have completed; None if none are requested."""
-        return self.completed / self.wanted if self.wanted else None
+        return self.completed / self.requested_jobs if self.requested_jobs else None
 
     @property
     def failed(self) -> int:
@@ -189,8 +189,8 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         mine = None
         if queue_as_of:
             mine = waiting.get(row.stage.casefold(), Waiting())
-        if mine and row.wanted is not None:
-            mine = mine.at_most(row.wanted - row.completed)
+        if mine and row.requested_jobs is not None:
+            mine = mine.at_most(row.requested_jobs - row.completed)
         if row.asked:
             known = counted.get(row.asked.pk, StageCounts())
         else:
@@ -203,7 +203,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     is_short = request.state == RequestState.RUNNING and any(
         stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
         for stage in stages
-        if stage.row.wanted is not None
+        if stage.row.requested_jobs is not None
     )
     by_portal = is_short and bool(sent_here([request.pk]))
     return RequestNow(

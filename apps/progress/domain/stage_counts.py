@@ -25,7 +25,7 @@ _SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
 
 @dataclass
 class StageProgress:
-    """The progress of a stage. `wanted` is None if the request does not state its number of jobs.
+    """The progress of a stage. `requested_jobs` is None if the request does not state them.
 
     `sums` count the attempts of all its jobs. `completed` and `ended` count each production job
     once.
@@ -33,7 +33,7 @@ class StageProgress:
 
     request: Request
     stage: str
-    wanted: int | None
+    requested_jobs: int | None
     sums: Sums
     asked: Stage | None = None
     left_out: LeftOut = field(default_factory=LeftOut)

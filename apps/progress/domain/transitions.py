@@ -102,12 +102,12 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
 
     A stage has settled if nothing has happened for `SETTLED`.
     """
-    if row.wanted is None:
+    if row.requested_jobs is None:
         return False
-    if row.completed >= row.wanted:
+    if row.completed >= row.requested_jobs:
         return True
     quiet = row.sums.last_ended_at is not None and at - row.sums.last_ended_at >= SETTLED
-    return settled and quiet and row.ended >= row.wanted
+    return settled and quiet and row.ended >= row.requested_jobs
 
 
 def all_queues_are_known(at: datetime) -> bool:

@@ -118,7 +118,7 @@ def rescore_entries(*, at: datetime) -> int:
     before = {entry.pk: score_of(entry) for entry in entries}
     for entry in entries:
         score_entry(entry, shares, at)
-    keep_promises(entries)
+    keep_manual_moves(entries)
     changed = [entry for entry in entries if score_of(entry) != before[entry.pk] or entry in stale]
     QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
     state.scored_at = at
@@ -127,7 +127,7 @@ def rescore_entries(*, at: datetime) -> int:
     return len(changed)
 
 
-def keep_promises(entries: Iterable[QueueEntry]) -> None:
+def keep_manual_moves(entries: Iterable[QueueEntry]) -> None:
     """Restore the order of manually moved entries.
 
     An entry that fell behind the entry it was moved ahead of, or passed the one it was moved

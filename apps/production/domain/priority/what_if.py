@@ -16,7 +16,11 @@ from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.priority.queue_forecast import forecasts_in_order
 from apps.production.domain.priority.ranks import place_of
-from apps.production.domain.priority.rescoring import clear_manual_move, keep_promises, score_entry
+from apps.production.domain.priority.rescoring import (
+    clear_manual_move,
+    keep_manual_moves,
+    score_entry,
+)
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.models import QueueEntry, Request
 
@@ -81,7 +85,7 @@ def if_level(
             score_entry(entry, read_shares(), at)
         elif request.pk in {entry.ahead_of_id, entry.behind_id}:
             entry.ahead_of_id = entry.behind_id = None
-    keep_promises(then)
+    keep_manual_moves(then)
     return _shifts(now, sorted(then, key=place_of), at=at)
 
 
@@ -102,7 +106,7 @@ def if_shares(weights: Mapping[int, int], *, at: datetime) -> list[Shift]:
     then = [copy(entry) for entry in now]
     for entry in then:
         score_entry(entry, shares, at)
-    keep_promises(then)
+    keep_manual_moves(then)
     return _shifts(now, sorted(then, key=place_of), at=at)
 
 

@@ -33,7 +33,7 @@ def inbox(request: AuthenticatedRequest) -> HttpResponse:
 
 
 @require_POST
-def hand_over(request: AuthenticatedRequest) -> HttpResponse:
+def create_delegation(request: AuthenticatedRequest) -> HttpResponse:
     """Create a delegation."""
     form = DelegationForm(request.POST, user=request.user)
     if form.is_valid():
@@ -48,7 +48,7 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
 
 
 @require_POST
-def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+def revoke(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     delegation = get_object_or_404(delegations_of(request.user), pk=pk)
     revoke_delegation(delegation=delegation, by=request.user, at=timezone.now())
     messages.success(

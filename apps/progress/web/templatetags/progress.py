@@ -66,7 +66,7 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
 def _bar(row: StageProgress) -> SafeString:
     """Render the completed and failed jobs of a stage, with a link to its finished jobs."""
     lost = max(0, row.ended - row.completed)
-    whole = row.wanted or max(1, row.ended)
+    whole = row.requested_jobs or max(1, row.ended)
     parts = [
         Part("done", row.completed, "completed"),
         Part("failed", min(lost, whole - row.completed), "not completed"),
@@ -75,9 +75,9 @@ def _bar(row: StageProgress) -> SafeString:
     name = row.stage or "no stage named"
     done = f"{number(row.completed)} completed"
     share = number(row.completed)
-    if row.wanted is not None:
-        done += f" of {number(row.wanted)}"
-        share = percent(row.completed, row.wanted)
+    if row.requested_jobs is not None:
+        done += f" of {number(row.requested_jobs)}"
+        share = percent(row.completed, row.requested_jobs)
     sentence = f"{name}: {done}, {number(row.sums.failed)} failed"
     bar = share_bar(parts, sentence=sentence, whole=whole)
     address = reverse("jobs:list") + row.sums.address
