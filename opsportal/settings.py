@@ -117,8 +117,7 @@ INSTALLED_APPS = [
     *(["apps.demo"] if DEMO else []),
 ]
 
-# What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and
-# dotted path.
+# Plugins that may refuse to close a request: `opsportal.closing_checks`, by name and dotted path.
 CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.

@@ -115,7 +115,8 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
             row.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
-        if reason != collection.last_error:  # not every 15 s
+        # Log a repeated error only once, not every 15 s.
+        if reason != collection.last_error:
             log.warning("cluster %s cannot be collected: %s", cluster.name, error)
         row.update(last_run_at=at, last_error=reason)
         return Collected(new, changed, flagged, problem=str(error))
