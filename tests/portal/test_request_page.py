@@ -61,7 +61,7 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
-    changes = page(third, liaison)["earlier"]
+    changes = page(third, liaison).earlier
     assert [(one.what, one.why) for one in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
@@ -76,27 +76,27 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         by=approver,
         at=LATER,
     )
-    assert page(third, liaison)["earlier"] == []
+    assert page(third, liaison).earlier == []
 
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     one = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Waits")
-    signature = page(one, liaison)["earlier"][0]
+    signature = page(one, liaison).earlier[0]
     assert signature.what == "Signature of Approver"
     assert approver.username in signature.why
     assert signature.end > LATER.date()
-    assert page(made("draft", title="Draft"), liaison)["earlier"] == []
+    assert page(made("draft", title="Draft"), liaison).earlier == []
 
 
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
     samweb = service("samweb", AT - timedelta(days=9))
     one = made("running", stages=(stage("reco", services=("samweb",)),))
-    assert page(one, liaison)["earlier"] == []
+    assert page(one, liaison).earlier == []
     place_hold(by=shifter, at=AT, reason="Wrong seeds.", stage=one.stages.get())
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
-    release, up = page(one, liaison)["earlier"]
+    release, up = page(one, liaison).earlier
     assert (release.why, up.what, up.why) == (
         "on hold: Wrong seeds.",
         "samweb up again",
@@ -120,16 +120,16 @@ def test_use_is_compared_with_past_jobs_of_other_requests(
     asked = stage("reco", jobs=100, events=1000, output_dataset="nova.mc.now")
     one = made("running", stages=(asked,), title="Now")
     empty = page(made("queued", title="Queued", stages=(stage("other"),)), liaison)
-    assert (empty["uses"], empty["outputs"]) == ([], [])
+    assert (empty.uses, empty.outputs) == ([], [])
     history(one, wall=3600.0, memory=2e9)
     StageCounts.objects.create(stage=one.stages.get(), files_out=2, events_out=400, reports=2)
     shown = page(one, liaison)
-    uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown["uses"]}
+    uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown.uses}
     assert uses["reco time per job"] == (600.0, 3600.0, True)
     assert uses["reco memory"] == (2e9, 2e9, False)
     assert uses["Events"] == (1000, 400, False)
     assert uses["Disk"][1] == 5_000_000_000
-    output = shown["outputs"][0]
+    output = shown.outputs[0]
     assert (output.dataset, output.files, output.events, output.size) == (
         "nova.mc.now",
         2,

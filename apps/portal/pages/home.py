@@ -1,12 +1,11 @@
 """The home page, with content from several apps. It reads roll-ups, not raw jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.urls import reverse
 from django.utils import timezone
 
@@ -20,18 +19,26 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_of
-from apps.jobs.domain.totals.totals import wasted_hours
-from apps.jobs.models import HourlyEnds
-from apps.portal.pages.home_answers import broke_since_yesterday, can_run, failures_by_hour
-from apps.production.domain.approvals.inbox import inbox_items, waiting_for
-from apps.production.domain.holds import wide_holds
-from apps.progress.domain.stage_counts import production_now
-from apps.statusboard.domain.board.availability import hourly
+from apps.jobs.domain.totals.totals import Report, wasted_hours
+from apps.jobs.models import Collection, HourlyEnds
+from apps.portal.pages.home_answers import (
+    Broken,
+    FailureChart,
+    RunAnswer,
+    broke_since_yesterday,
+    can_run,
+    failures_by_hour,
+)
+from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
+from apps.production.domain.holds import ActiveHold, wide_holds
+from apps.progress.domain.stage_counts import StageProgress, production_now
+from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State
-from apps.submission.domain.retries.offers import retry_offer
+from apps.statusboard.models import Announcement
+from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 
 #: Maximum number of causes on the home page. The others are summed in one line.
 CAUSES = 6
@@ -66,8 +73,55 @@ class ServiceRow:
     url: str
 
 
-def home_page(*, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the home page."""
+@dataclass(frozen=True)
+class Failures:
+    """Failed jobs of the last 24 hours by cause, and all jobs that ended in that time."""
+
+    causes: list[Cause]
+    failed_jobs: int
+    all_jobs: int
+
+
+@dataclass(frozen=True)
+class HomePage:
+    """What the home page shows, by its names in the template."""
+
+    at: datetime
+
+    # Three answers.
+    can_run: RunAnswer
+    broken: Broken
+    offer: RetryOffer | None
+    waiting: int
+    your_turn: list[InboxItem]
+
+    # Services: those that are not up with their last week by hour.
+    services: list[ServiceRow]
+    sick: list[tuple[ServiceRow, Sequence[Slot]]]
+    well: list[ServiceRow]
+    unmonitored: list[ServiceRow]
+    announcements: QuerySet[Announcement]
+
+    # Jobs, and how far their accounting is read.
+    failures_chart: FailureChart
+    failures: Failures
+    waste: Report
+    as_of: datetime | None
+    behind: QuerySet[Collection]
+    being_counted: bool
+
+    # Production.
+    production: list[StageProgress]
+    holds: list[ActiveHold]
+
+    # What the user can do.
+    may_request: bool
+    may_operate: bool
+    no_role: bool
+
+
+def home_page(*, user: User, at: datetime) -> HomePage:
+    """Return what the home page shows to a user."""
     services = services_today(user=user, at=at)
     sick = []
     well = []
@@ -82,36 +136,33 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         else:
             sick.append(entry)
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
+    names = {entry.row.service.slug: entry.row.service.name for entry in services}
     waiting = waiting_for(user, at)
     broken = broke_since_yesterday(user=user, at=at)
-    return {
-        "at": at,
-        "services": services,
-        "sick": [(entry, hours[entry.row.service.pk]) for entry in sick],
-        "well": well,
-        "unmonitored": unmonitored,
-        "can_run": can_run(user=user, at=at),
-        "broken": broken,
-        "offer": retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
-        "failures_chart": failures_by_hour(user=user, at=at),
-        "waiting": waiting.count(),
-        "announcements": unread_announcements(user, at),
-        "production": production_now(user),
-        "holds": wide_holds(user),
-        "waste": wasted_hours(user, at=at),
-        "as_of": totals_as_of(),
-        "behind": behind(at),
-        "being_counted": are_being_counted(at),
-        "your_turn": inbox_items(waiting.prefetch_related("attention")[:5], user, at),
-        "may_request": scope_of(user).has_anywhere(Role.LIAISON),
-        "may_operate": is_opg(user),
-        "no_role": not scope_of(user).roles,
-        **why_failed(
-            user=user,
-            at=at,
-            names={entry.row.service.slug: entry.row.service.name for entry in services},
-        ),
-    }
+    return HomePage(
+        at=at,
+        can_run=can_run(user=user, at=at),
+        broken=broken,
+        offer=retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
+        waiting=waiting.count(),
+        your_turn=inbox_items(waiting.prefetch_related("attention")[:5], user, at),
+        services=services,
+        sick=[(entry, hours[entry.row.service.pk]) for entry in sick],
+        well=well,
+        unmonitored=unmonitored,
+        announcements=unread_announcements(user, at),
+        failures_chart=failures_by_hour(user=user, at=at),
+        failures=why_failed(user=user, at=at, names=names),
+        waste=wasted_hours(user, at=at),
+        as_of=totals_as_of(),
+        behind=behind(at),
+        being_counted=are_being_counted(at),
+        production=production_now(user),
+        holds=wide_holds(user),
+        may_request=scope_of(user).has_anywhere(Role.LIAISON),
+        may_operate=is_opg(user),
+        no_role=not scope_of(user).roles,
+    )
 
 
 def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
@@ -145,7 +196,7 @@ def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**filters, **window})}"
 
 
-def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
+def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> Failures:
     """Return the top causes of the last 24 hours, including the current hour.
 
     `names` has the names of services by slug.
@@ -175,7 +226,7 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     if waiting:
         url = f"{reverse('jobs:list')}?state=any_failure"
         causes.append(Cause("Logs are being read", waiting, "no verdict yet", "unknown", url))
-    return {"causes": causes, "failed_jobs": decided + waiting, "all_jobs": jobs["all"] or 0}
+    return Failures(causes, failed_jobs=decided + waiting, all_jobs=jobs["all"] or 0)
 
 
 def _cause(

@@ -3,21 +3,22 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.domain.quantities import format_duration, round_duration
+from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
 from apps.statusboard.domain.states.history import states_of_incident
-from apps.statusboard.domain.states.timeline import BEGINNING
+from apps.statusboard.domain.states.timeline import BEGINNING, Claim
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote, StateInterval
 from apps.statusboard.permissions import may_run_board
-from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 
 #: Distances between the ticks of a time axis.
 _TICKS = tuple(
@@ -86,8 +87,34 @@ class _Axis:
         return Mark(first, round(max(self.place(end or self.end) - first, 0.3), 2), **more)
 
 
-def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the page of an incident, without its forms."""
+@dataclass(frozen=True)
+class IncidentPage:
+    """What the page of an incident shows beside its forms, by its names in the template.
+
+    `ended_at` is None while one of `members`, the incident and those merged into it, is open.
+    `updates` are numbered as on the axis, newest first.
+    """
+
+    at: datetime
+    incident: Incident
+    members: list[Incident]
+    started_at: datetime
+    ended_at: datetime | None
+    lasted: timedelta
+    states: list[Claim]
+    impact: ImpactFigures
+    offer: RetryOffer | None
+    course: Course
+    updates: list[tuple[int, IncidentNote]]
+    logs: list[IncidentNote]
+    earlier: QuerySet[Incident]
+    has_others: bool
+    events: QuerySet[Event]
+    may_run_board: bool
+
+
+def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPage:
+    """Return what the page of an incident shows to a user, without its forms."""
     members = [incident, *incident.merged.select_related("source").order_by("started_at", "pk")]
     notes = list(IncidentNote.objects.filter(incident__in=members))
     updates = [note for note in notes if note.kind == NoteKind.UPDATE]
@@ -95,34 +122,29 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
     started_at = min(member.started_at for member in members)
     ends = [member.ended_at for member in members if member.ended_at]
     ended_at = max(ends) if len(ends) == len(members) else None
-    same_service = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(
-        pk=incident.pk
+    lasted = (ended_at or at) - started_at
+    shown_from = max(started_at, (ended_at or at) - LONGEST_SHOWN)
+    same_service = Incident.objects.filter(service=incident.service_id, merged_into=None)
+    others = same_service.exclude(pk=incident.pk)
+    may_run = may_run_board(user)
+    return IncidentPage(
+        at=at,
+        incident=incident,
+        members=members,
+        started_at=started_at,
+        ended_at=ended_at,
+        lasted=lasted,
+        states=states_of_incident(incident, at),
+        impact=figures,
+        offer=retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
+        course=_course(members, updates, figures, shown_from, ended_at, at),
+        updates=list(enumerate(updates, 1))[::-1],
+        logs=[note for note in notes if note.kind == NoteKind.LOG],
+        earlier=others.filter(started_at__lt=started_at).order_by("-started_at")[:3],
+        has_others=may_run and others.exists(),
+        events=events_of(incident),
+        may_run_board=may_run,
     )
-    return {
-        "at": at,
-        "incident": incident,
-        "members": members,
-        "started_at": started_at,
-        "ended_at": ended_at,
-        "lasted": (ended_at or at) - started_at,
-        "states": states_of_incident(incident, at),
-        "impact": figures,
-        "offer": retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
-        "course": _course(
-            members,
-            updates,
-            figures,
-            max(started_at, (ended_at or at) - LONGEST_SHOWN),
-            ended_at,
-            at,
-        ),
-        "updates": list(enumerate(updates, 1))[::-1],
-        "logs": [note for note in notes if note.kind == NoteKind.LOG],
-        "earlier": same_service.filter(started_at__lt=started_at).order_by("-started_at")[:3],
-        "others": same_service.values_list("pk")[:1],
-        "events": events_of(incident),
-        "may_run_board": may_run_board(user),
-    }
 
 
 def _course(

@@ -3,29 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from apps.accounts.models import User
-from apps.archive.domain.store.contents import archived_job_for, shown_environment, shown_script
+from apps.archive.domain.shown_contents import ShownEnvironment, ShownScript
+from apps.archive.domain.store.contents import (
+    archived_job_for,
+    shown_environment,
+    shown_script,
+)
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
 from apps.diagnosis.domain.reading.job_facts import needed_services
-from apps.diagnosis.domain.reading.log_windows import log_view
-from apps.diagnosis.domain.verdicts.correction import job_diagnosis
-from apps.diagnosis.domain.verdicts.experience import experience_of
+from apps.diagnosis.domain.reading.log_windows import LogView, log_view
+from apps.diagnosis.domain.verdicts.correction import JobDiagnosis, job_diagnosis
+from apps.diagnosis.domain.verdicts.experience import Experience, experience_of
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
-from apps.diagnosis.web.forms import CorrectionForm
-from apps.jobs.domain.collection.origin import log_location
-from apps.jobs.domain.phases.reports import phases_of
+from apps.jobs.domain.collection.origin import LogLocation, log_location
+from apps.jobs.domain.phases.reports import ShownPhase, phases_of
 from apps.jobs.domain.records.jobs import array_siblings, other_attempts
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.domain.board.outages import ServiceOutage, outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
+from apps.submission.models import Submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +42,71 @@ class Step:
     reason: str = ""
 
 
-def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the job page.
+@dataclass(frozen=True)
+class JobPage:
+    """What the page of a job shows, by its names in the template.
 
     `job_request` is None if it is unknown or the user cannot see it.
     """
+
+    job: Job
+    job_request: Request | None
+    steps: list[Step]
+    outages: list[ServiceOutage]
+    phases: list[ShownPhase]
+
+    diagnosis: JobDiagnosis
+    experience: Experience | None
+    may_correct_verdict: bool
+    log: LogView
+    log_location: LogLocation
+
+    attempts: list[Job]
+    siblings: list[Job]
+    runs: list[tuple[Submission, Job | None]]
+    debug_of: Job | None
+    retry: Job | None
+    retry_of: Job | None
+
+    archived: ArchivedJob | None
+    script: ShownScript | None
+    sees_environment: bool
+    environment: ShownEnvironment | None
+
+
+def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
+    """Return what the page of a job shows to a user, without its form."""
     archived = archived_job_for(job)
     diagnosis = job_diagnosis(job, at)
+    verdict = diagnosis.verdict
     attempts = other_attempts(job)
-    retry = find_retry(diagnosis.verdict) if diagnosis.verdict else None
-    if diagnosis.verdict:
-        initial = {"verdict": diagnosis.verdict.verdict}
-    else:
-        initial = {}
     requests = Request.objects.visible_to(user).filter(
         key=job.request_key, experiment=job.experiment_id
     )
-    context: dict[str, Any] = {
-        "job": job,
-        "job_request": requests.first(),
-        "outages": _outages(job, at),
-        "phases": phases_of(job),
-        "steps": _steps(job, archived, diagnosis.verdict, attempts, retry),
-        "diagnosis": diagnosis,
-        "experience": experience_of(diagnosis.verdict, user=user, at=at)
-        if diagnosis.verdict
-        else None,
-        "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
-        "correction": CorrectionForm(initial=initial),
-        "log": log_view(job),
-        "log_location": log_location(job),
-        "attempts": attempts,
-        "siblings": array_siblings(job),
-        "runs": debug_runs_of(job),
-        "debug_of": debugged_by(job),
-        "retry": retry,
-        "retry_of": find_retried_job(job),
-        "archived": archived,
-    }
-    if archived:
-        context["script"] = shown_script(archived)
-        context["sees_environment"] = sees_environment(user, archived)
-        context["environment"] = None
-        if context["sees_environment"]:
-            context["environment"] = shown_environment(archived)
-    return context
+    may_see_environment = archived is not None and sees_environment(user, archived)
+    retry = find_retry(verdict) if verdict else None
+    return JobPage(
+        job=job,
+        job_request=requests.first(),
+        steps=_steps(job, archived, verdict, attempts, retry),
+        outages=_outages(job, at),
+        phases=phases_of(job),
+        diagnosis=diagnosis,
+        experience=experience_of(verdict, user=user, at=at) if verdict else None,
+        may_correct_verdict=may_correct_verdict(user, job.experiment_id),
+        log=log_view(job),
+        log_location=log_location(job),
+        attempts=attempts,
+        siblings=array_siblings(job),
+        runs=debug_runs_of(job),
+        debug_of=debugged_by(job),
+        retry=retry,
+        retry_of=find_retried_job(job),
+        archived=archived,
+        script=shown_script(archived) if archived else None,
+        sees_environment=may_see_environment,
+        environment=shown_environment(archived) if archived and may_see_environment else None,
+    )
 
 
 def _outages(job: Job, at: datetime) -> list[ServiceOutage]:

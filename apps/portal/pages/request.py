@@ -1,5 +1,6 @@
 """The page of a request, with content from several apps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain
@@ -12,31 +13,47 @@ from django.utils.functional import SimpleLazyObject
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
+from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
-from apps.portal.pages.request_ends import earlier_end
-from apps.portal.pages.request_use import outputs_of, uses_of
+from apps.portal.pages.request_ends import Change, earlier_end
+from apps.portal.pages.request_use import Output, Use, outputs_of, uses_of
 from apps.production.domain.actors import may
-from apps.production.domain.advice import request_advice
+from apps.production.domain.advice import Advice, request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
-from apps.production.domain.checks.report import warnings_at_submission, warnings_now
+from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
-from apps.production.domain.discussion import threads_of
+from apps.production.domain.content.stages import (
+    ArgumentText,
+    argument_texts,
+    content_of,
+    stage_arguments,
+)
+from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.forecast import Days, Forecast
-from apps.production.domain.holds import holds_over
+from apps.production.domain.holds import ActiveHold, holds_over
 from apps.production.domain.lifecycle.moves import moves_for
-from apps.production.domain.lineage.links import may_rearrange, related_to
+from apps.production.domain.lifecycle.transitions import Transition
+from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.priority.listing import line_of, queue_length
+from apps.production.domain.priority.listing import Line, line_of, queue_length
 from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
-from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
+from apps.production.domain.requests.status import (
+    RequiredService,
+    Status,
+    Step,
+    Totals,
+    required_services,
+    status_of,
+    steps_of,
+    totals_of,
+)
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import (
     BEFORE_PRODUCTION,
@@ -47,10 +64,10 @@ from apps.production.enums import (
     RequestState,
     Verb,
 )
-from apps.production.models import Request
+from apps.production.models import Attention, Request, Stage
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
-from apps.quality.domain.data_quality import data_quality_of as quality_of
+from apps.quality.domain.data_quality import DataQuality, data_quality_of
 from apps.statusboard.enums import State
 
 
@@ -88,19 +105,18 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     )
 
 
-def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> dict[str, Any]:
-    """Return the schedule, and the needs for attention.
+def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
+    """Return the needs for attention.
 
     A note that a request is late is left out if the schedule contradicts it: a worker updates the
     note moments after a change, while the page shows the change at once.
     """
-    schedule = schedule_of(request, progress, at)
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
     attention = []
     for row in request.attention.all():
         if row.kind != AttentionKind.LATE or is_late:
             attention.append(row)
-    return {"schedule": schedule, "attention": attention}
+    return attention
 
 
 def next_by(request: Request, approval: Approval) -> str:
@@ -133,31 +149,143 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
+@dataclass(frozen=True)
+class RequestPage:
+    """What the page of a request shows, by its names in the template."""
+
+    object: Request
+
+    # Where it stands.
+    status: Status
+    steps: list[Step]
+    next_by: str
+    schedule: Schedule | None
+    attention: list[Attention]
+    begun: bool
+    in_data_quality: bool
+
+    # What is requested, and what it needs.
+    stages: list[tuple[Stage, list[ArgumentText]]]
+    ingredients: list[ArgumentText]
+    totals: Totals
+    needs_impaired: list[RequiredService]
+    needs_up: list[RequiredService]
+    holds: list[ActiveHold]
+
+    # Its approval, and its place in the queue; both are computed only while it is open.
+    approval: Approval
+    submission_warnings: Warnings | None
+    advice: Advice | None
+    estimate: Estimate | None
+    line: Line | None
+    queue_length: int
+    earlier: list[Change]
+
+    # Its production, once it is approved; `quality` once it has output.
+    progress: RequestNow | None
+    outputs: list[Output]
+    uses: list[Use]
+    quality: DataQuality | None
+
+    # What people did and said, and requests that are related.
+    events: list[Event]
+    latest: list[Event]
+    threads: list[Thread]
+    open_threads: int
+    related: list[Related]
+
+    # What the user can do; `step` is the move whose form is open.
+    moves: list[Transition]
+    step: Transition | None
+    sets_priority: bool
+    by_class: list[tuple[str, int]]
+    reschedules: bool
+    class_request: Event | None
+    may_edit: bool
+    may_prioritise: bool
+    may_reschedule: bool
+    may_clone: bool
+    may_keep: bool
+    may_rearrange: bool
+
+    # How the user follows it.
+    level: str
+    feeds: dict[str, str]
+
+
 def _checks_now(request: Request, requested: bool) -> bool:
     return request.state == RequestState.AWAITING_APPROVAL or (
         requested and request.state not in CLOSED
     )
 
 
-def _needs_and_use(
-    request: Request,
-    progress: RequestNow | None,
-    estimate: Estimate | None,
-    approval: Approval,
-    at: datetime,
-) -> dict[str, Any]:
-    """Return the needs, use and output of a request, and changes that would end it earlier."""
-    needs = required_services(request, at)
+def request_page(
+    *, request: Request, user: User, at: datetime, open_form: str = "", checks: bool = False
+) -> RequestPage:
+    """Return what the page of a request shows to a user.
+
+    `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`. With
+    `checks`, an open request is checked now; otherwise only while it waits for approval.
+    """
+    prefetch_related_objects([request], "attention")
+    slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
+    moves = moves_for(user, request, at, slots=slots)
+    approval = approval_of(request, user, at, slots=slots)
+    events = list(events_of(request))
+    threads = threads_of(request)
+    written = content_of(request)
     holds = holds_over(request)
-    outputs = outputs_of(progress) if progress else []
-    return {
-        "needs_impaired": [need for need in needs if need.row.state != State.UP],
-        "needs_up": [need for need in needs if need.row.state == State.UP],
-        "holds": holds,
-        "estimate": estimate,
-        "outputs": outputs,
-        "uses": uses_of(request, progress, estimate, outputs) if progress else [],
-        "earlier": earlier_end(
+    needs = required_services(request, at)
+
+    line = line_of(request, user=user, at=at)
+    estimate = None
+    advice = None
+    if request.state not in CLOSED:
+        start = line.start.days if line and line.start else None
+        estimate = _estimate(request, written, start, at)
+        advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
+
+    progress = None
+    outputs: list[Output] = []
+    uses: list[Use] = []
+    if request.approved_at:
+        progress = progress_now(request, at=at)
+        outputs = outputs_of(progress)
+        uses = uses_of(request, progress, estimate, outputs)
+    schedule = schedule_of(request, progress, at)
+
+    warnings = warnings_at_submission(events)
+    if _checks_now(request, checks):
+        warnings = warnings_now(request, written, at=at)
+    quality = None
+    if request.state in _WITH_OUTPUT:
+        quality = data_quality_of(request)
+
+    prioritises = may_prioritise(user, request)
+    reschedules = may_reschedule(user, request)
+    sets_priority = open_form == PRIORITY and prioritises
+    return RequestPage(
+        object=request,
+        status=status_of(request, events, user, to_sign=_may_sign(moves)),
+        steps=steps_of(request),
+        next_by=next_by(request, approval),
+        schedule=schedule,
+        attention=_attention(request, schedule),
+        begun=request.state in IN_PRODUCTION and not is_in_line(request),
+        in_data_quality=request.state in _REVIEWED,
+        stages=stage_arguments(request),
+        ingredients=argument_texts(request),
+        totals=totals_of(request),
+        needs_impaired=[need for need in needs if need.row.state != State.UP],
+        needs_up=[need for need in needs if need.row.state == State.UP],
+        holds=holds,
+        approval=approval,
+        submission_warnings=warnings,
+        advice=advice,
+        estimate=estimate,
+        line=line,
+        queue_length=queue_length() if line else 0,
+        earlier=earlier_end(
             request,
             approval=approval,
             estimate=estimate,
@@ -166,81 +294,34 @@ def _needs_and_use(
             progress=progress,
             at=at,
         ),
-    }
+        progress=progress,
+        outputs=outputs,
+        uses=uses,
+        quality=quality,
+        events=events,
+        latest=events[: -1 - LATEST : -1],
+        threads=threads,
+        open_threads=sum(thread.is_open for thread in threads),
+        related=related_to(request),
+        moves=moves,
+        step=next((move for move in moves if move.verb == open_form), None),
+        sets_priority=sets_priority,
+        by_class=ranks_by_class(request, at=at) if sets_priority else [],
+        reschedules=open_form == RESCHEDULE and reschedules,
+        class_request=open_class_request(events),
+        may_edit=may_edit(user, request) and may_change(request.state, written),
+        may_prioritise=prioritises,
+        may_reschedule=reschedules,
+        may_clone=may(user, Actor.LIAISON, request),
+        may_keep=may_manage(user, request.experiment_id),
+        may_rearrange=request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
+        level=level_of(user, request),
+        feeds=addresses_of(getattr(user, "notification_preferences", None), request),
+    )
 
 
-def request_page(
-    *, request: Request, user: User, at: datetime, open_form: str = "", checks: bool = False
-) -> dict[str, Any]:
-    """Return the context of the page.
-
-    `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`; `step` is
-    that move, if the user can make it. With `checks`, an open request is checked now; otherwise
-    only while it waits for approval. `progress` is set once the request is approved, `quality` once
-    it has output. `level` and `feeds` describe how the user follows it.
-    """
-    prefetch_related_objects([request], "attention")
-    slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
-    moves = moves_for(user, request, at, slots=slots)
-    events = list(events_of(request))
-    prioritises = may_prioritise(user, request)
-    reschedules = may_reschedule(user, request)
-    threads = threads_of(request)
-    line = line_of(request, user=user, at=at)
-    written = content_of(request)
-    start = line.start.days if line and line.start else None
-    sets_priority = open_form == PRIORITY and prioritises
-    approval = approval_of(request, user, at, slots=slots)
-    progress = None
-    if request.approved_at:
-        progress = progress_now(request, at=at)
-    estimate = None
-    if request.state not in CLOSED:
-        estimate = _estimate(request, written, start, at)
-    return {
-        "object": request,
-        "next_by": next_by(request, approval),
-        **_schedule(request, progress, at),
-        "status": status_of(
-            request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)
-        ),
-        "steps": steps_of(request),
-        "events": events,
-        "latest": events[: -1 - LATEST : -1],
-        "moves": moves,
-        "step": next((move for move in moves if move.verb == open_form), None),
-        "sets_priority": sets_priority,
-        "reschedules": open_form == RESCHEDULE and reschedules,
-        "may_reschedule": reschedules,
-        "class_request": open_class_request(events),
-        "by_class": ranks_by_class(request, at=at) if sets_priority else [],
-        "may_edit": may_edit(user, request) and may_change(request.state, written),
-        "may_prioritise": prioritises,
-        "may_clone": may(user, Actor.LIAISON, request),
-        "may_keep": may_manage(user, request.experiment_id),
-        "may_rearrange": request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
-        "approval": approval,
-        "stages": stage_arguments(request),
-        "ingredients": argument_texts(request),
-        "totals": totals_of(request),
-        **_needs_and_use(request, progress, estimate, approval, at),
-        "advice": estimate
-        and request_advice(content=written, experiment=request.experiment, user=user, at=at),
-        "submission_warnings": warnings_now(request, written, at=at)
-        if _checks_now(request, checks)
-        else warnings_at_submission(events),
-        "begun": request.state in IN_PRODUCTION and not is_in_line(request),
-        "line": line,
-        "queue_length": queue_length() if line else 0,
-        "threads": threads,
-        "open_threads": sum(thread.is_open for thread in threads),
-        "related": related_to(request),
-        "progress": progress,
-        "quality": quality_of(request) if request.state in _WITH_OUTPUT else None,
-        "in_data_quality": request.state in _REVIEWED,
-        "level": level_of(user, request),
-        "feeds": addresses_of(getattr(user, "notification_preferences", None), request),
-    }
+def _may_sign(moves: Sequence[Transition]) -> bool:
+    return any(move.verb is Verb.APPROVE for move in moves)
 
 
 def _estimate(

@@ -3,18 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.production.enums import CLOSED
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board.availability import DAYS, availability, hourly
-from apps.statusboard.domain.board.board import board_row, state_history
+from apps.statusboard.domain.board.availability import (
+    DAYS,
+    Availability,
+    Slot,
+    availability,
+    hourly,
+)
+from apps.statusboard.domain.board.board import Row, board_row, state_history
 from apps.statusboard.domain.maintenance.windows import windows_of
-from apps.statusboard.models import Service
+from apps.statusboard.models import DowntimeWindow, Service, StateInterval
 from apps.statusboard.permissions import may_run_board
 
 
@@ -27,28 +32,47 @@ class Need:
     requests: int
 
 
-def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> dict[str, Any]:
-    """Return the context of the page of a service, without its incidents."""
+@dataclass(frozen=True)
+class ServicePage:
+    """What the page of a service shows beside its incidents, by its names in the template."""
+
+    at: datetime
+    service: Service
+    row: Row
+    hours: Sequence[Slot]
+    availability: list[tuple[str, Availability]]
+    spans: list[StateInterval]
+    windows: QuerySet[DowntimeWindow]
+    parts: QuerySet[Service]
+    needs: QuerySet[Service]
+    needed_by: QuerySet[Service]
+    stages: Sequence[Need]
+    clusters: QuerySet[Cluster]
+    may_run_board: bool
+
+
+def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> ServicePage:
+    """Return what the page of a service shows to a user, without its incidents."""
     row = board_row(service, at, zone=zone)
     hours = hourly([service], at, zone=zone)[service.pk]
-    return {
-        "at": at,
-        "service": service,
-        "row": row,
-        "hours": hours,
-        "availability": [
+    return ServicePage(
+        at=at,
+        service=service,
+        row=row,
+        hours=hours,
+        availability=[
             ("Last 7 days", availability(hours)),
             (f"Last {DAYS} days", row.availability),
         ],
-        "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
-        "windows": windows_of(service)[:20],
-        "parts": service.children.all(),
-        "needs": service.depends_on.all(),
-        "needed_by": service.needed_by.all(),
-        "stages": needs_of_requests(service, user),
-        "clusters": Cluster.objects.filter(service=service),
-        "may_run_board": may_run_board(user),
-    }
+        spans=state_history(service, at - timedelta(days=DAYS), at)[:100],
+        windows=windows_of(service)[:20],
+        parts=service.children.all(),
+        needs=service.depends_on.all(),
+        needed_by=service.needed_by.all(),
+        stages=needs_of_requests(service, user),
+        clusters=Cluster.objects.filter(service=service),
+        may_run_board=may_run_board(user),
+    )
 
 
 def needs_of_requests(service: Service, user: User) -> Sequence[Need]:

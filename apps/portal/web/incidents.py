@@ -101,22 +101,21 @@ def _incident(pk: int) -> Incident:
 def _page(
     request: AuthenticatedRequest, incident: Incident, tried: tuple[str, forms.Form] | None = None
 ) -> HttpResponse:
-    context = incident_page(incident=incident, user=request.user, at=timezone.now())
+    page = incident_page(incident=incident, user=request.user, at=timezone.now())
     verbs = _WHILE_OPEN if incident.is_open else _ONCE_CLOSED
     moves = []
-    if context["may_run_board"]:
+    if page.may_run_board:
         for verb in verbs:
             is_tried = tried is not None and tried[0] == verb
             form = tried[1] if tried and is_tried else _form(verb, incident)
             is_possible = {
-                "merge": bool(list(context["others"])),
+                "merge": page.has_others,
                 "divide": incident.merged_into_id is None,
             }
             if is_possible.get(verb, True):
                 moves.append((verb, ACTIONS[verb][0], form, is_tried))
-    return render(
-        request, "portal/incident.html", {**context, "moves": moves}, status=400 if tried else 200
-    )
+    context = {**vars(page), "moves": moves}
+    return render(request, "portal/incident.html", context, status=400 if tried else 200)
 
 
 def _form(verb: str, incident: Incident, data: Any = None) -> forms.Form:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.portal.pages.request import PRIORITY, RESCHEDULE, request_page
+from apps.portal.pages.request import PRIORITY, RESCHEDULE, RequestPage, request_page
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.lifecycle.transitions import transitions_from
@@ -118,23 +118,25 @@ def _page(
         checks=checks,
     )
     if form is None:
-        return render(request, "portal/request/request.html", {**page, "form": _empty_form(page)})
-    if page["step"] is None and not page["sets_priority"] and not page["reschedules"]:
+        return render(
+            request, "portal/request/request.html", {**vars(page), "form": _empty_form(page)}
+        )
+    if page.step is None and not page.sets_priority and not page.reschedules:
         raise PermissionDenied
     if first := next((name for name in form.errors if name in form.fields), None):
         form.fields[first].widget.attrs["autofocus"] = True
-    return render(request, "portal/request/request.html", {**page, "form": form}, status=400)
+    return render(request, "portal/request/request.html", {**vars(page), "form": form}, status=400)
 
 
-def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
-    production_request = page["object"]
-    step = page["step"]
+def _empty_form(page: RequestPage) -> ReasonForm | None:
+    production_request = page.object
+    step = page.step
     if step is not None:
         return _form_of(step.verb)(
             initial={"version": production_request.version}, reason_needed=step.reason_needed
         )
-    if page["sets_priority"]:
-        class_request = page["class_request"]
+    if page.sets_priority:
+        class_request = page.class_request
         level = {
             "priority": production_request.priority,
             "priority_class": production_request.priority_class,
@@ -142,7 +144,7 @@ def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
         if class_request is not None:
             level["priority_class"] = class_request.data["requested"]
         return PriorityForm(initial={"version": production_request.version, **level})
-    if page["reschedules"]:
+    if page.reschedules:
         return RescheduleForm(
             initial={"version": production_request.version, "deadline": production_request.deadline}
         )

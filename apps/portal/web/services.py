@@ -24,8 +24,9 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     incidents = newest_first(
         incidents_of(service, day, zone), by="started_at", query=request.GET, size=10
     )
-    context = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
-    return render(request, "portal/service.html", {**context, "day": day, "page": incidents})
+    page = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
+    context = {**vars(page), "day": day, "page": incidents}
+    return render(request, "portal/service.html", context)
 
 
 def _day(text: str) -> date | None:

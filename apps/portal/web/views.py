@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
+from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.jobs.web.one_job import archived_or_404
 from apps.portal.pages.health import health_page
@@ -23,8 +24,8 @@ from apps.portal.pages.search import find
 
 @require_safe
 def home(request: AuthenticatedRequest) -> HttpResponse:
-    context = home_page(user=request.user, at=timezone.now())
-    return render(request, "portal/home.html", context)
+    page = home_page(user=request.user, at=timezone.now())
+    return render(request, "portal/home.html", vars(page))
 
 
 @require_safe
@@ -33,13 +34,16 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if job is None:
         return archived_or_404(request, pk)
 
-    context = job_page(job=job, user=request.user, at=timezone.now())
+    page = job_page(job=job, user=request.user, at=timezone.now())
+    verdict = page.diagnosis.verdict
+    correction = CorrectionForm(initial={"verdict": verdict.verdict} if verdict else {})
     ending = job.state.replace("_", " ")  # Such as "failed · exit 65", "failed · signal 11"
     if job.signal:
         ending += f" · signal {job.signal}"
     elif job.exit_code:
         ending += f" · exit {job.exit_code}"
-    return render(request, "portal/job.html", {**context, "job_ending": ending})
+    context = {**vars(page), "correction": correction, "job_ending": ending}
+    return render(request, "portal/job.html", context)
 
 
 @require_safe
