@@ -9,10 +9,10 @@ from celery import Task, current_app, shared_task
 from celery.signals import worker_process_init, worker_process_shutdown
 from django.utils import timezone
 
+from apps.archive import delivery
 from apps.archive.domain import links, masking_trials, retention
 from apps.archive.domain.intake import QUEUE, wake_workers
 from apps.archive.domain.search import word_index
-from apps.archive.sinks import delivery
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue

@@ -8,9 +8,9 @@ from uuid import uuid4
 from django.db import connection
 from django.db.models import Sum
 
+from apps.archive import delivery
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import IntakeBatch, RefusedJob, SinkState
-from apps.archive.sinks import delivery
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.tasks import archive_batches
 from capture.wire.batches import pack, unpack

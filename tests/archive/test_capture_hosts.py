@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
+from apps.archive import delivery
 from apps.archive.api import capture
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import (
@@ -31,7 +32,6 @@ from apps.archive.models import (
     SinkDelivery,
     SinkState,
 )
-from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
 from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule

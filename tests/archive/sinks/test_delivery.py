@@ -12,10 +12,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from apps.archive import tasks
+from apps.archive import delivery, tasks
 from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
-from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
 from apps.core.errors import InvalidTransition
 from capture.wire.batches import unpack

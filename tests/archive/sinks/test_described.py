@@ -4,8 +4,8 @@ then that of accounting.
 
 import pytest
 
+from apps.archive import delivery
 from apps.archive.models import SinkState
-from apps.archive.sinks import delivery
 from apps.archive.sinks.elasticsearch.documents import document
 from apps.archive.sinks.elasticsearch.sink import _version
 from apps.archive.sinks.facts import with_claimed_facts

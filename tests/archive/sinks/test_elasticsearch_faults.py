@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection
 
-from apps.archive.sinks import delivery
+from apps.archive import delivery
 from apps.archive.sinks.elasticsearch import sink as sink_module
 from apps.core.domain.work import BackOff
 from tests.archive.conftest import AWAY_SECONDS, wait_for
