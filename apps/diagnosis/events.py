@@ -8,7 +8,12 @@ _TO_AUTHOR = {Audience.REQUESTER: Group.OUTCOME}
 _TRIAGE = dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS, Audience.OWNER), Group.FAILURES)
 
 declare(
-    EventKind("harvest.asked", "requested a re-analysis of the log", "had its log re-analysed"),
+    EventKind(
+        "harvest.requested",
+        "requested a re-analysis of the log",
+        "had its log re-analysed",
+        former_names=("harvest.asked",),
+    ),
     EventKind("group.new", "found a new kind of failure", "is a new kind of failure", _TRIAGE),
     EventKind(
         "group.assigned",

@@ -191,3 +191,9 @@ def test_event_of_an_app_that_is_gone_is_told_by_its_name(monkeypatch):
     assert what_was_done(Event(kind="request.approve")) == "approve"
     with pytest.raises(UndeclaredEvent):
         kind_named("request.approve")
+
+
+def test_stored_event_of_a_former_name_is_worded_as_the_new_one():
+    assert what_was_done(Event(kind="harvest.asked")) == "requested a re-analysis of the log"
+    with pytest.raises(UndeclaredEvent):
+        kind_named("harvest.asked")

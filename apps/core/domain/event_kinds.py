@@ -20,7 +20,8 @@ class EventKind:
     `did` follows the actor in a timeline (`okafor approved the request`), with `{old}`, `{new}` and
     keys of the event's data filled in. `words` follow the target in a notification or feed
     (`NOVA-0219 was approved`); `words_for` replaces them by type of target. `notifies` maps
-    audiences to groups; `mentions` is the key of usernames in the data.
+    audiences to groups; `mentions` is the key of usernames in the data. `former_names` are those of
+    stored events, which never change.
     """
 
     name: str
@@ -29,6 +30,7 @@ class EventKind:
     notifies: Mapping[Audience, Group] = field(default_factory=dict)
     words_for: Mapping[str, str] = field(default_factory=dict)
     mentions: str = "mentioned"
+    former_names: tuple[str, ...] = ()
 
 
 class UndeclaredEvent(LookupError):
@@ -36,6 +38,7 @@ class UndeclaredEvent(LookupError):
 
 
 _kinds: dict[str, EventKind] = {}
+_by_former_name: dict[str, EventKind] = {}
 
 
 def declare(*kinds: EventKind) -> None:
@@ -44,6 +47,7 @@ def declare(*kinds: EventKind) -> None:
         if kind.name in _kinds:
             raise ValueError(f"two kinds of events are named {kind.name}")
         _kinds[kind.name] = kind
+        _by_former_name.update(dict.fromkeys(kind.former_names, kind))
 
 
 def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:
@@ -71,12 +75,13 @@ def declared_kinds() -> list[EventKind]:
 
 
 def kind_of(event: Event) -> EventKind:
-    """Return the kind of an event.
+    """Return the kind of an event, also by a former name.
 
     If its app is no longer installed, return a kind worded by its name.
     """
-    if event.kind in _kinds:
-        return _kinds[event.kind]
+    known = _kinds.get(event.kind) or _by_former_name.get(event.kind)
+    if known:
+        return known
     name = event.kind.partition(".")[2].replace("_", " ").replace(".", " ")
     return EventKind(event.kind, name, f"– {name}", to(Group.OTHER, Audience.REQUESTER))
 

@@ -98,7 +98,7 @@ def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
     harvest, created = LogHarvest.objects.get_or_create(job=job, defaults={"due_at": at})
     if not created:
         move(harvest, to=HarvestState.QUEUED, transitions=TRANSITIONS, **_fresh(at))
-    publish(kind="harvest.asked", target=job, by=by, at=at)
+    publish(kind="harvest.requested", target=job, by=by, at=at)
     enqueue("diagnosis.harvest_log", harvest_id=harvest.pk)
     return harvest
 
