@@ -34,6 +34,7 @@ def test_batches_that_wait_are_due_after_the_migration(transactional_db):
                 batch=batch, sink=sink, claimed_at=claimed_at
             )
     finally:
-        migrate("0004_sink_delivery_work")
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes())
     rows = SinkDelivery.objects.order_by("batch")
     assert [row.due_at for row in rows] == [CAPTURED, CLAIMED]

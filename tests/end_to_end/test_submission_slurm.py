@@ -40,7 +40,7 @@ from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.debugging.rerun import TRACE, debug_runs_of, start_debug_run
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.batches import counts_of, plan_batch
-from apps.submission.models import RetryJob, Submission
+from apps.submission.models import RetryBatch, RetryJob, Submission
 from apps.submission.tasks import release_retries, send_to
 from tests.factories import people, requests, workflows
 from tests.factories.archive import archive_all
@@ -243,7 +243,10 @@ def test_three_stages_from_the_queue_to_done(
     # may come in parts.
     deadline = time.monotonic() + 180
     while state() != "data_quality":
-        assert time.monotonic() < deadline, "\n".join(map(str, jobs_of(request)))
+        assert time.monotonic() < deadline, (
+            state(),
+            progress_now(request, at=timezone.now()).stages,
+        )
         time.sleep(1)
         assert not collect_finished_jobs(cluster=cluster, at=timezone.now()).problem
         portal.work_off()
@@ -421,6 +424,9 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     release = "apps.submission.domain.retries.release"
     kill_midway(release, "_plan", "done", "release_retries")
     assert (counts_of(batch), list(Submission.objects.all())) == ({"waiting": 4}, [array])
+    release_retries()
+    assert counts_of(batch) == {"waiting": 4}, "the claim of the killed worker still stands"
+    RetryBatch.objects.update(due_at=timezone.now())  # as when the claim expires
     release_retries()
     assert counts_of(batch) == {"waiting": 2, "released": 2}
     # sbatch has returned, and its answer is lost.
