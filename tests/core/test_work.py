@@ -212,6 +212,7 @@ def work_until_all_is_done():
         time.sleep(0.01)
         finish(row, timezone.now())
 
+    connection.connection = None  # one of the parent is not to be used, nor closed
     while KILLED.unfinished().exists():
         at = timezone.now()
         if not KILLED.process(KILLED.due(at), handle, at=at):
@@ -221,10 +222,10 @@ def work_until_all_is_done():
 @pytest.mark.timeout(120)
 def test_killed_processes_lose_and_double_nothing(transactional_db):
     rows = create_rows(300)
-    connection.close()  # a process that is forked needs its own
     processes = multiprocessing.get_context("fork")
 
     def start():
+        connection.close()  # a process that is forked needs its own
         worker = processes.Process(target=work_until_all_is_done, daemon=True)
         worker.start()
         return worker
