@@ -182,6 +182,11 @@ def report(client: Client, request: Request, slurm, position: int, stage: str) -
         assert answer.status_code < 300, answer.content
 
 
+def counts_by_stage(request) -> list[tuple[object, ...]]:
+    stages = progress_now(request, at=timezone.now()).stages
+    return [(stage.row.stage, stage.row.requested_jobs, stage.row.sums) for stage in stages]
+
+
 def test_three_stages_from_the_queue_to_done(
     slurm, cluster, request_of_three, liaison, approver, client, tmp_path
 ):
@@ -243,10 +248,7 @@ def test_three_stages_from_the_queue_to_done(
     # may come in parts.
     deadline = time.monotonic() + 180
     while state() != "data_quality":
-        assert time.monotonic() < deadline, (
-            state(),
-            progress_now(request, at=timezone.now()).stages,
-        )
+        assert time.monotonic() < deadline, counts_by_stage(request)
         time.sleep(1)
         assert not collect_finished_jobs(cluster=cluster, at=timezone.now()).problem
         portal.work_off()
