@@ -61,6 +61,15 @@ def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, test
     )
 
 
+def test_a_job_that_ended_in_the_second_of_the_start_is_production(alps, nova, liaison, approver):
+    request = request_in("testing", by=liaison, experiment=nova, approver=approver)
+    SERVICES[Verb.START](request=request, by=PORTAL, at=SENT + timedelta(milliseconds=400))
+    name = request.stages.get(position=0).name
+    ran(alps, request, name, record(1, submitted_at=SENT, started_at=SENT, ended_at=SENT))
+    row = progress_now(Request.objects.get(pk=request.pk), at=SENT + MINUTE).stages[0].row
+    assert (row.completed, row.left_out.tests) == (1, 0)
+
+
 def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, tested):
     begun = SENT + 10 * MINUTE
     read = begun + 20 * MINUTE

@@ -37,7 +37,7 @@ SELECT requests.key, early.* FROM requests, LATERAL (
     FROM jobs_job job
     WHERE request_key = requests.key AND request_key <> '' AND experiment_id = requests.experiment
         AND submitted_at < coalesce(requests.tested, requests.begins)
-        AND (submitted_at < requests.begins OR ended_at <= requests.tested)
+        AND (submitted_at < requests.begins OR ended_at < requests.tested)
     GROUP BY stage
 ) early
 UNION ALL
@@ -48,7 +48,7 @@ SELECT requests.key, followed.* FROM requests, LATERAL (
     WHERE request_key = requests.key AND later.request_key <> ''
         AND experiment_id = requests.experiment
         AND (requests.begins IS NULL
-            OR submitted_at >= requests.begins AND (job.ended_at > requests.tested) IS NOT FALSE)
+            OR submitted_at >= requests.begins AND (job.ended_at >= requests.tested) IS NOT FALSE)
         AND later.attempt > 1 AND later.attempt > job.attempt AND job.state = %(completed)s
     GROUP BY job.stage
 ) followed
@@ -95,7 +95,8 @@ def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime |
     """Return the start of production of each request, less `SKEW`, and the end of its test, if any.
 
     Production starts after the last test, or when the request last entered the queue. A test that
-    ended before the start remains a test even if it was submitted within `SKEW` of it.
+    ended before the start remains a test even if it was submitted within `SKEW` of it. Schedulers
+    record whole seconds: a job that ended in the second of the start is production.
     """
     moves = Event.objects.filter(
         Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),
@@ -108,6 +109,8 @@ def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime |
         if move.new == RequestState.TESTING:
             begins[int(move.target_id)] = (_NOT_YET, None)
         else:
-            tested = move.at if move.old == RequestState.TESTING else None
+            tested = None
+            if move.old == RequestState.TESTING:
+                tested = move.at.replace(microsecond=0)
             begins[int(move.target_id)] = (move.at - SKEW, tested)
     return begins
