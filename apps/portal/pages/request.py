@@ -34,7 +34,7 @@ from apps.production.domain.content.stages import (
 from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.forecast import Days, Forecast
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import ActiveHold, holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
@@ -241,22 +241,10 @@ def request_page(
     estimate = None
     advice = None
     if request.state not in CLOSED:
-        start = line.start.days if line and line.start else None
-        estimate = _estimate(request, written, start, at)
+        estimate = _estimate(request, written, line, at)
         advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
-
-    progress = None
-    outputs: list[Output] = []
-    uses: list[Use] = []
-    if request.approved_at:
-        progress = progress_now(request, at=at)
-        outputs = outputs_of(progress)
-        uses = uses_of(request, progress, estimate, outputs)
+    progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
-
-    warnings = warnings_at_submission(events)
-    if _checks_now(request, checks):
-        warnings = warnings_now(request, written, at=at)
     quality = None
     if request.state in _WITH_OUTPUT:
         quality = data_quality_of(request)
@@ -280,7 +268,7 @@ def request_page(
         needs_up=[need for need in needs if need.row.state == State.UP],
         holds=holds,
         approval=approval,
-        submission_warnings=warnings,
+        submission_warnings=_warnings(request, written, events, checks, at),
         advice=advice,
         estimate=estimate,
         line=line,
@@ -320,13 +308,34 @@ def request_page(
     )
 
 
+def _production(
+    request: Request, estimate: Estimate | None, at: datetime
+) -> tuple[RequestNow | None, list[Output], list[Use]]:
+    """Return the progress, output and use of an approved request."""
+    if not request.approved_at:
+        return None, [], []
+    progress = progress_now(request, at=at)
+    outputs = outputs_of(progress)
+    return progress, outputs, uses_of(request, progress, estimate, outputs)
+
+
+def _warnings(
+    request: Request, written: RequestContent, events: list[Event], checks: bool, at: datetime
+) -> Warnings | None:
+    """Return the warnings of the checks: as of now, or else as of the submission."""
+    if _checks_now(request, checks):
+        return warnings_now(request, written, at=at)
+    return warnings_at_submission(events)
+
+
 def _may_sign(moves: Sequence[Transition]) -> bool:
     return any(move.verb is Verb.APPROVE for move in moves)
 
 
 def _estimate(
-    request: Request, written: RequestContent, start: Days | None, at: datetime
+    request: Request, written: RequestContent, line: Line | None, at: datetime
 ) -> Estimate:
-    """Return the estimate of an open request, with its end for this expected start."""
+    """Return the estimate of an open request, with its end for its expected start."""
+    start = line.start.days if line and line.start else None
     estimate = estimate_for(written, request.experiment, at, without=request)
     return with_expected_end(estimate, request, start=start, at=at)

@@ -45,8 +45,8 @@ CONNECT = {
     "archive/sinks/elasticsearch/sink": "the operator's cluster",
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",
-    "core/domain/bounded": "a pair of sockets of its own",
-    "diagnosis/engine/remote": "servers listed by the operator",
+    "core/domain/expressions/bounded": "a pair of sockets of its own",
+    "diagnosis/engine/logs/remote": "servers listed by the operator",
     "accounts/web/provider": "the operator's provider of single sign-on",
     "core/http/addresses": "resolves names, to check their addresses",
     "core/http/client": "where its caller's rule leads",
@@ -55,7 +55,7 @@ CONNECT = {
     "demo/simulation/alerts": "the demo's own portal",
     "notifications/domain/mail": "the operator's mail server",
     "notifications/domain/webhook_posts": "a user's, on the public internet only",
-    "statusboard/domain/source_fetch": "hosts listed by the operator",
+    "statusboard/domain/monitoring/source_fetch": "hosts listed by the operator",
 }
 NETWORK = {
     "aiohttp", "apps.core.http.client", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib",
