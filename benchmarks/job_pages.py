@@ -201,7 +201,7 @@ def raw_questions(table):
 
 
 def p95(seconds):
-    times = sorted(1000 * each for each in seconds)
+    times = sorted(1000 * second for second in seconds)
     return round(quantiles(times, n=20)[-1]) if len(times) > 1 else None
 
 

@@ -68,7 +68,10 @@ def rounds(clusters, count):
             for place, one in enumerate(snapshot)
         ]
         seconds.append(
-            sum(stored(one, moved, at + timedelta(minutes=2 * number))["seconds"] for one in made)
+            sum(
+                stored(job_list, moved, at + timedelta(minutes=2 * number))["seconds"]
+                for job_list in made
+            )
         )
     return {
         "clusters": clusters,

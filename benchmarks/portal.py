@@ -218,7 +218,8 @@ def cpu_seconds(pid):
     """Return the CPU seconds of each process of capture, by its role."""
     ticks = os.sysconf("SC_CLK_TCK")
     stats = [
-        Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)
+        Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        for process in family(pid)
     ]
     return {
         name: sum(map(int, stat[11:13])) / ticks

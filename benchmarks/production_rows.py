@@ -318,16 +318,18 @@ class Filler:
         superseded = [request for request in requests if request.end == S.SUPERSEDED]
         for request in superseded:
             others = [
-                one
-                for one in requests
-                if one.experiment_id == request.experiment_id and one is not request
+                candidate
+                for candidate in requests
+                if candidate.experiment_id == request.experiment_id and candidate is not request
             ]
             request.state, request.superseded_by = S.SUPERSEDED, others[0]
         Request.objects.bulk_update(superseded, ["state", "superseded_by"], batch_size=500)
         copies = [request for n, request in enumerate(requests) if n % 10 == 9]
         for request in copies:
             request.cloned_from = next(
-                one for one in requests if one.experiment_id == request.experiment_id
+                candidate
+                for candidate in requests
+                if candidate.experiment_id == request.experiment_id
             )
         Request.objects.bulk_update(copies, ["cloned_from"], batch_size=500)
 

@@ -176,7 +176,7 @@ class Runs:
             for part in range(2)
         ]
         Submission.objects.bulk_create(
-            (self._submission(*one) for one in of_stages), batch_size=500
+            (self._submission(*of_stage) for of_stage in of_stages), batch_size=500
         )
 
     def _submission(self, request: Request, stage: Stage, part: int) -> Submission:

@@ -18,9 +18,9 @@ def fail(client, liaison, caplog):
     def fail(username: str, path: str = "/accounts/login/", **more: str) -> list[str]:
         caplog.clear()
         client.post(path, {"username": username, "password": "wrong"}, **more)
-        records = [each for each in caplog.records if each.name == "opsportal.login"]
-        assert {each.levelno for each in records} <= {logging.WARNING}
-        return [each.getMessage() for each in records]
+        records = [record for record in caplog.records if record.name == "opsportal.login"]
+        assert {record.levelno for record in records} <= {logging.WARNING}
+        return [record.getMessage() for record in records]
 
     return fail
 

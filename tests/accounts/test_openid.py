@@ -216,8 +216,8 @@ def test_admins_by_group_enter_the_back_office_and_leave_it(client, sso, setting
 
 def roles_of(user) -> set[str]:
     return {
-        f"{each.role} {each.experiment.key if each.experiment else ''}".strip()
-        for each in user.memberships.all()
+        f"{membership.role} {membership.experiment.key if membership.experiment else ''}".strip()
+        for membership in user.memberships.all()
     }
 
 

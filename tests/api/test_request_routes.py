@@ -42,7 +42,7 @@ class TestComments:
         assert post(as_liaison, f"{at}{number}/resolve/").status_code == 409
         assert post(as_liaison, f"{at}{number}/reopen/").json()["resolved_at"] is None
         told = as_liaison.get(f"/api/v1/{at}").json()
-        assert [(one["id"], one["text"]) for one in told] == [
+        assert [(comment["id"], comment["text"]) for comment in told] == [
             (number, "Why so many?"),
             (answer["id"], "Small files."),
         ]

@@ -35,7 +35,11 @@ def weight_of(page: Page) -> int:
     static files compressed as the server sends them.
     """
     loaded = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-    files = [page.request.get(one).body() for one in dict.fromkeys(loaded) if "/static/" in one]
+    files = [
+        page.request.get(fromkey).body()
+        for fromkey in dict.fromkeys(loaded)
+        if "/static/" in fromkey
+    ]
     assert files
     return len(page.request.get(page.url).body()) + sum(len(gzip.compress(one)) for one in files)
 

@@ -126,8 +126,8 @@ def test_long_log_keeps_its_place_and_its_marked_lines_whole(long_log, shifter, 
     line = page.locator("#log .cause").first
     line.scroll_into_view_if_needed()
     log, text, badge = (
-        each.bounding_box()
-        for each in (page.locator("#log"), line.locator("span"), line.locator("em"))
+        element.bounding_box()
+        for element in (page.locator("#log"), line.locator("span"), line.locator("em"))
     )
     assert text["x"] + text["width"] <= badge["x"] + 1
     assert badge["x"] + badge["width"] <= log["x"] + log["width"] + 1

@@ -140,7 +140,7 @@ def test_parts_of_a_whole_fill_it_no_further():
         Part("running", 70, "70 running"),
     ]
     rects = drawn(charts.share_bar(parts, sentence="x", whole=100)).findall(".//rect")
-    assert [(each.attrib["x"], each.attrib["width"]) for each in rects] == [
+    assert [(rect.attrib["x"], rect.attrib["width"]) for rect in rects] == [
         ("0%", "60%"),
         ("60%", "40%"),
     ]

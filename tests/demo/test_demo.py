@@ -190,17 +190,19 @@ class TestLoadedDemo(TestCase):
         assert store_outages(until=until, days=10) == 0
         known = Incident.objects.values_list("service__slug", "state", "started_at", "ended_at")
         times = [
-            [datetime.fromtimestamp(moment, UTC) for moment in (one.started, one.ended)]
-            for one in planted
+            [datetime.fromtimestamp(moment, UTC) for moment in (cause.started, cause.ended)]
+            for cause in planted
         ]
-        kinds = ["degraded" if one.minor or one.rack is not None else "down" for one in planted]
+        kinds = [
+            "degraded" if cause.minor or cause.rack is not None else "down" for cause in planted
+        ]
         assert sorted(known) == sorted(
             (one.service, kind, *when)
             for one, kind, when in zip(planted, kinds, times, strict=True)
         )
         samweb = Service.objects.get(slug="samweb")
         days = daily([samweb], AT, days=10)[samweb.pk]
-        assert {each.state for each in days} == {"up", "degraded", "down"}
+        assert {day.state for day in days} == {"up", "degraded", "down"}
 
     def test_history_is_stored_once_with_logs_of_failures(self) -> None:
         past, cluster = self.directory / "past", Cluster.objects.get()

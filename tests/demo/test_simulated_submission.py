@@ -129,7 +129,9 @@ def test_jobs_fail_as_those_of_the_simulation_do(tmp_path):
     found = Counter(states(harness, spool_id).values())
     assert found[JobState.COMPLETED] > 0
     assert found[JobState.FAILED] > 0, "samweb is out when a simulation begins"
-    failed = next(one for one in ended(harness, spool_id).values() if one.state == JobState.FAILED)
+    failed = next(
+        value for value in ended(harness, spool_id).values() if value.state == JobState.FAILED
+    )
     assert "samweb" in Path(failed.stdout_path).read_text()
     harness.simulator.close()
 
@@ -145,7 +147,8 @@ def test_without_a_simulation_nothing_is_taken(tmp_path):
 def most_together(records) -> int:
     """Return how many of these ran at one moment, at most."""
     return max(
-        sum(one.started_at <= at.started_at < one.ended_at for one in records) for at in records
+        sum(other.started_at <= at.started_at < other.ended_at for other in records)
+        for at in records
     )
 
 
@@ -163,8 +166,8 @@ def test_no_more_tasks_run_together_than_was_asked_for(harness):
             since=datetime(2020, 1, 1, tzinfo=UTC), until=harness.moment()
         )
     )
-    assert most_together([one for one in records if one.spool_id == free]) > 2
-    limited = [one for one in records if one.spool_id == few]
+    assert most_together([other for other in records if other.spool_id == free]) > 2
+    limited = [other for other in records if other.spool_id == few]
     assert (len(limited), most_together(limited)) == (8, 2)
     assert {one.state for one in limited} == {JobState.COMPLETED}
 

@@ -222,8 +222,12 @@ def test_three_stages_from_the_queue_to_done(
     assert (failed.verdict.verdict, failed.verdict.advice) == ("service", "retry")
     now = progress_now(request, at=timezone.now())
     found = {
-        one.row.stage: (one.row.requested_jobs, one.row.sums.completed, one.row.sums.failed)
-        for one in now.stages
+        stage_now.row.stage: (
+            stage_now.row.requested_jobs,
+            stage_now.row.sums.completed,
+            stage_now.row.sums.failed,
+        )
+        for stage_now in now.stages
     }
     assert found["sim"] == (3, 2, 1)
     assert found["reco"] == (3, 0, 0)

@@ -89,8 +89,8 @@ class Produced:
 
     def said(self) -> dict[tuple[int | None, str, str], str]:
         return {
-            (one.position, one.check_name, one.subject): one.outcome
-            for one in self.quality().results
+            (result.position, result.check_name, result.subject): result.outcome
+            for result in self.quality().results
         }
 
     def kinds(self) -> list[str]:

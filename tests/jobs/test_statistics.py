@@ -295,7 +295,7 @@ def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, cou
     client.force_login(shifter)
     ledger = ask(client, "?measure=wasted_core_hours&by=user").context["ledger"]
     assert (
-        sum(each["seconds"] for each in ledger["verdicts"])
+        sum(entry["seconds"] for entry in ledger["verdicts"])
         == ledger["all"].wasted_core_seconds
         == 3 * 7200
     )
@@ -354,8 +354,8 @@ def test_every_panel_of_the_dashboard_asks_what_the_api_answers(alps, nova, clie
     assert len(targets) >= 8
     for target in targets:
         query = {
-            each["key"]: period.get(each["value"], each["value"])
-            for each in target["url_options"]["params"]
+            param["key"]: period.get(param["value"], param["value"])
+            for param in target["url_options"]["params"]
         }
         answer = client.get(target["url"], query).json()
         rows = answer[target["root_selector"]]

@@ -62,12 +62,15 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
     changes = page(third, liaison).earlier
-    assert [(one.what, one.why) for one in changes] == [
+    assert [(change.what, change.why) for change in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
     ]
     expected = Request.objects.get(pk=third.pk).expected_end
-    assert all(one.days > 0 and one.end == expected - timedelta(days=one.days) for one in changes)
+    assert all(
+        change.days > 0 and change.end == expected - timedelta(days=change.days)
+        for change in changes
+    )
     set_priority(
         request=third,
         priority_class="urgent",

@@ -53,9 +53,10 @@ def test_totals_count_each_request_once(
     )
     assert client.get("/requests/known/?kind=campaign&text=2026").json() == {"values": ["MC2026a"]}
     told = client.get("/api/v1/campaigns/").json()
-    assert [(each["name"], each["experiment"], each["requests"]) for each in told] == [
-        ("MC2026a", "NOVA", 3)
-    ]
+    assert [
+        (campaign_row["name"], campaign_row["experiment"], campaign_row["requests"])
+        for campaign_row in told
+    ] == [("MC2026a", "NOVA", 3)]
     client.force_login(approver)
     names = [row.experiment_key for row, _ in client.get("/requests/campaigns/").context["rows"]]
     assert names == ["NOVA"], (

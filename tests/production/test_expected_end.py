@@ -118,8 +118,8 @@ def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
     begins = start_of(waiting, at=at).days
     late = replace(content_of(waiting), deadline=begins[0])
     told = {
-        one.rule: one.message
-        for one in run_checks(
+        run_check.rule: run_check.message
+        for run_check in run_checks(
             late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting)
         )
     }

@@ -175,8 +175,11 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     )
     first, second = progress_now(request, at=later).stages
     assert [
-        (one.row.completed, percent(one.row.completed, one.row.requested_jobs))
-        for one in (first, second)
+        (
+            request_row.row.completed,
+            percent(request_row.row.completed, request_row.row.requested_jobs),
+        )
+        for request_row in (first, second)
     ] == [
         (1, "50 %"),
         (1, "100 %"),

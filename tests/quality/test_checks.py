@@ -42,9 +42,9 @@ def say(name: str, what: Facts, **limits: float | None) -> dict[str, Judgement]:
     check = checks()[name]
     known = {limit.name: limit.default for limit in check.limits}
     return {
-        one.subject: one
-        for one in check(what, {**known, **limits})
-        if one.stage is None or one.stage.position
+        judgement.subject: judgement
+        for judgement in check(what, {**known, **limits})
+        if judgement.stage is None or judgement.stage.position
     }
 
 

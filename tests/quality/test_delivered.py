@@ -115,7 +115,7 @@ def test_jobs_of_a_test_do_not_count(make, approver):
     for verb in (Verb.COMPLETE, Verb.REVIEW):
         make_move(verb=verb, request=produced.fresh(), by=approver, at=LATER)
     quality = produced.judge()
-    said = {(one.position, one.check_name): one.why for one in quality.results}
+    said = {(result.position, result.check_name): result.why for result in quality.results}
     why = said[0, "missing_jobs"]
     assert why == "1 of 2 jobs did not complete. 1 submitted as tests are not counted."
 

@@ -153,7 +153,7 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
     with pytest.raises(InvalidTransition, match="reports or thresholds have changed"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
-    assert {one.check_name for one in produced.quality().open} == {
+    assert {result.check_name for result in produced.quality().open} == {
         "events_delivered",
         "events_kept",
     }
@@ -170,7 +170,7 @@ def test_withdrawn_waiver_holds_no_more(produced, approver, shifter):
         request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"
     )
     assert produced.settle() == "data_quality"
-    assert [one.digest for one in produced.quality().open] == [signed[0].digest]
+    assert [result.digest for result in produced.quality().open] == [signed[0].digest]
     with pytest.raises(InvalidTransition, match="waiver not found"):
         runs.withdraw_waiver(
             request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no"

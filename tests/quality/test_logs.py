@@ -26,7 +26,7 @@ def test_known_error_in_a_job_that_ended_well_is_found(produced, tmp_path, setti
     write_logs(tmp_path, settings, BAD, "all well\n")
     quality = produced.judge()
     assert produced.said()[1, "log_errors", ""] == "failed"
-    (one,) = [one for one in quality.open if one.check_name == "log_errors"]
+    (one,) = [result for result in quality.open if result.check_name == "log_errors"]
     assert "1 of 2 logs of completed jobs contain a known error" in one.why
     assert "503 Service Unavailable" in one.why
     assert produced.settle() == "data_quality"

@@ -58,8 +58,8 @@ def test_files_that_two_jobs_or_two_requests_name_are_found(produced, make, nova
     produced.judge()
     said = produced.said()
     assert said[0, "duplicates", "files"] == said[0, "file_sizes", ""] == "failed"
-    (why,) = [one.why for one in produced.quality().results if one.subject == "files"
-              and one.check_name == "duplicates" and one.position == 0]  # fmt: skip
+    (why,) = [result.why for result in produced.quality().results if result.subject == "files"
+              and result.check_name == "duplicates" and result.position == 0]  # fmt: skip
     assert why == f"Listed more than once: a, b ({other.request.key})."
 
 

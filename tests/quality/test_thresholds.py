@@ -57,7 +57,7 @@ def test_run_keeps_the_thresholds_it_was_judged_by(produced, browse, liaison):
     produced.judge()
     assert produced.said()[1, "missing_jobs", ""] == "passed"
     kept = [
-        next(one for one in run.thresholds if one["check"] == "missing_jobs")
+        next(threshold for threshold in run.thresholds if threshold["check"] == "missing_jobs")
         for run in QualityRun.objects.order_by("number")
     ]
     assert [one["limits"]["most_missing"] for one in kept] == [0, 0.5]

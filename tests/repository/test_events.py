@@ -44,9 +44,9 @@ def texts(node: ast.AST) -> set[str]:
     or in a table.
     """
     found = {
-        one.value
-        for one in ast.walk(node)
-        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        inner.value
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
     }
     return {text for text in found if re.fullmatch(r"[a-z_]+\.[a-z_]+", text)}
 
@@ -154,7 +154,7 @@ def test_words_are_a_predicate_without_a_full_stop():
         each for kind in KINDS.values() for each in (kind.did, kind.words, *kind.words_for.values())
     ]
     assert [
-        each for each in words if not re.fullmatch(r"[a-z].*[^. ]", each) or len(each) > 80
+        word for word in words if not re.fullmatch(r"[a-z].*[^. ]", word) or len(word) > 80
     ] == []
     begins = r"(was|were|is|has|had|needs|did|failed|passed|lost|waits|continues|reports|stopped) "
     assert [kind for kind in KINDS.values() if not re.match(begins, kind.words + " ")] == []

@@ -167,8 +167,8 @@ def test_changelog_has_the_versions_with_their_dates_below_what_is_unreleased():
     first, *versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert first == "Unreleased"
     assert all(
-        re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+ - 20[0-9]{2}-[0-9]{2}-[0-9]{2}", each)
-        for each in versions
+        re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+ - 20[0-9]{2}-[0-9]{2}-[0-9]{2}", heading)
+        for heading in versions
     )
     released = [tuple(map(int, version.partition(" ")[0].split("."))) for version in versions]
     assert released == sorted(released, reverse=True)

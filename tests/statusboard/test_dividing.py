@@ -59,7 +59,7 @@ def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_
         "degraded",
         "down",
     )
-    assert [[note.text for note in one.notes.all()] for one in (first, second)] == [
+    assert [[note.text for note in part.notes.all()] for part in (first, second)] == [
         ["We look."],
         ["Again."],
     ]
@@ -90,7 +90,7 @@ def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_
 
 def test_state_before_the_first_report_is_kept_by_both_parts(samweb, outage, at, shifter):
     second = divide(outage, at, shifter, 0.2)
-    assert [list(one.changes.values_list("state", flat=True)) for one in (outage, second)] == [
+    assert [list(part.changes.values_list("state", flat=True)) for part in (outage, second)] == [
         ["down"],
         ["down"] * 2,
     ]
@@ -117,7 +117,7 @@ def test_alerts_of_an_incident_go_to_the_part_in_which_they_started(samweb, outa
         divide(outage, at, shifter, 20, 40)
     Incident.objects.filter(pk=across.pk).update(merged_into=None)
     second = divide(outage, at, shifter, 20, 40)
-    assert [Incident.objects.get(pk=one.pk).merged_into_id for one in (early, late)] == [
+    assert [Incident.objects.get(pk=part.pk).merged_into_id for part in (early, late)] == [
         outage.pk,
         second.pk,
     ]

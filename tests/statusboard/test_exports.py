@@ -46,7 +46,7 @@ def test_others_read_the_board_once_the_site_allows_it_and_so_does_another_porta
         client.get(each).status_code for each in (*addresses, "/services/status/feed.atom")
     ] == [401] * 4
     settings.PUBLIC_STATUS = True
-    summary, calendar, badge = (client.get(each) for each in addresses)
+    summary, calendar, badge = (client.get(address) for address in addresses)
     message = Statuspage().parse(summary.content)
     assert [(alert.dedup_key, alert.severity) for alert in message.alerts] == [
         ("component samweb", "critical")

@@ -366,8 +366,8 @@ def test_weekly_work_keeps_its_hour_when_summer_time_ends(shifter):
         at=start, repeat=Repeat.WEEKLY, last_day=date(2026, 11, 3), zone=zone,
     )  # fmt: skip
     series = DowntimeWindow.objects.filter(series=first.series).order_by("starts_at")
-    assert [each.starts_at.astimezone(UTC).hour for each in series] == [7, 8, 8]
-    assert {each.starts_at.astimezone(zone).hour for each in series} == {9}
+    assert [sery.starts_at.astimezone(UTC).hour for sery in series] == [7, 8, 8]
+    assert {sery.starts_at.astimezone(zone).hour for sery in series} == {9}
     rest = series[1]
     cancel_window(window=rest, by=shifter, at=start, reason="Moved", following=True)
     assert [each.cancelled_at is None for each in series.all()] == [True, False, False]

@@ -16,8 +16,8 @@ def test_a_job_meets_an_outage_if_they_share_a_minute(edges, length):
     job = range(first, first + ran)
     outage = range(began, 99 if length is None else began + length)
     spans = [
-        Span(START + timedelta(minutes=each.start), START + timedelta(minutes=each.stop))
-        for each in (job, outage)
+        Span(START + timedelta(minutes=interval.start), START + timedelta(minutes=interval.stop))
+        for interval in (job, outage)
     ]
     found = meeting(
         spans[0], Span(spans[1].started_at, None if length is None else spans[1].ended_at)

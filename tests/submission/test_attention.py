@@ -96,7 +96,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
         assert '<span class="state down">stuck</span>' in found, url
     assert request.key not in browse(shifter).get("/requests/?attention=late").content.decode()
     (row,) = browse(liaison).get("/api/v1/requests/?attention=stuck").json()["results"]
-    assert [(one["kind"], one["words"]) for one in row["attention"]] == [
+    assert [(need["kind"], need["words"]) for need in row["attention"]] == [
         ("stuck", "1 failed job needs a decision")
     ]
     deliver_waiting()

@@ -98,7 +98,10 @@ def test_debug_run_counts_for_nothing_and_goes_first_even_on_hold(
 ):
     request = Submission.objects.get().request
     make_move(verb=Verb.HOLD, request=request, by=approver, at=LATER, reason="Wait.")
-    before = [(one.completed, one.to_retry, one.sent) for one in stage_submissions_of(request)]
+    before = [
+        (stage_row.completed, stage_row.to_retry, stage_row.sent)
+        for stage_row in stage_submissions_of(request)
+    ]
     run = start_debug_run(job=failed, profile=profile, by=shifter, at=LATER)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=run.cluster, at=LATER), at=LATER)
     (made,) = end_jobs(sent, at=LATER + timedelta(minutes=5))
@@ -106,7 +109,8 @@ def test_debug_run_counts_for_nothing_and_goes_first_even_on_hold(
     made.refresh_from_db()
     dispatch.refresh_progress(cluster=run.cluster, at=LATER + timedelta(hours=1))
     assert [
-        (one.completed, one.to_retry, one.sent) for one in stage_submissions_of(request)
+        (stage_row.completed, stage_row.to_retry, stage_row.sent)
+        for stage_row in stage_submissions_of(request)
     ] == before
     assert debug_runs_of(failed)[0][1] == made
     assert debugged_by(made) == failed

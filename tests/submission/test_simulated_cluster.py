@@ -151,15 +151,23 @@ def test_jobs_of_a_held_request_wait_and_those_of_a_cancelled_one_end(
     make_move(verb=Verb.HOLD, request=request, by=approver, at=demo.clock(), reason="Wait.")
     send_to(cluster_id=demo.cluster.pk)
     demo.advance(120)
-    held = [one for one in demo.scheduler.current_jobs() if one.spool_id == "5000000"]
+    held = [
+        current_job
+        for current_job in demo.scheduler.current_jobs()
+        if current_job.spool_id == "5000000"
+    ]
     assert [(one.state, one.jobs) for one in held] == [(CurrentState.HELD, 1)]
     make_move(verb=Verb.CANCEL, request=request, by=liaison, at=demo.clock(), reason="Not needed.")
     send_to(cluster_id=demo.cluster.pk)
     demo.advance(60)
-    assert [one for one in demo.scheduler.current_jobs() if one.spool_id == "5000000"] == []
+    assert [
+        current_job
+        for current_job in demo.scheduler.current_jobs()
+        if current_job.spool_id == "5000000"
+    ] == []
     records = list(
         demo.scheduler.finished_jobs(since=datetime(2020, 1, 1, tzinfo=UTC), until=demo.clock())
     )
-    assert [(one.job_id, one.state) for one in records if one.spool_id == "5000000"] == [
-        ("5000000_0", "cancelled")
-    ]
+    assert [
+        (record.job_id, record.state) for record in records if record.spool_id == "5000000"
+    ] == [("5000000_0", "cancelled")]

@@ -235,7 +235,7 @@ def test_job_that_does_not_fit_the_mapping_is_refused_with_the_reason(server):
 
     assert set(refused) == {1}
     assert "failed to parse field [user] of type [integer]" in refused[1]
-    assert {job_of(one).job_id for one in server.documents("jobs").values()} == {"1", "3"}
+    assert {job_of(value).job_id for value in server.documents("jobs").values()} == {"1", "3"}
 
 
 def test_job_larger_than_the_server_takes_is_refused_and_costs_nobody_else(server, sink):
@@ -255,4 +255,4 @@ def test_job_larger_than_the_server_takes_is_refused_and_costs_nobody_else(serve
     assert set(refused) == {1, 3}
     assert "max_coordinating_bytes" in refused[1]
     assert "the server takes 104,857,600 at once" in refused[3]
-    assert {job_of(one).job_id for one in server.documents("jobs").values()} == {"1", "3", "5"}
+    assert {job_of(value).job_id for value in server.documents("jobs").values()} == {"1", "3", "5"}

@@ -99,7 +99,7 @@ def test_planted_outages_are_found_with_what_they_did_and_none_is_invented(
     for at, one in messages:
         post(samweb.source, at, one)
     incidents = list(Incident.objects.order_by("started_at"))
-    assert [(one.started_at, one.ended_at) for one in incidents] == [
+    assert [(incident_row.started_at, incident_row.ended_at) for incident_row in incidents] == [
         (start, end) for start, end, _ in planted
     ]
 

@@ -93,7 +93,7 @@ def test_phases_and_levels_of_the_pack_in_force(make_job, client, liaison, appro
     assert before.context["page"].phases == ()
     in_force(SAMPLE, approver, at)
     page = client.get(reverse("diagnosis:log", args=[job.pk])).context["page"]
-    assert [(each.phase.name, each.phase.seconds) for each in page.phases] == [
+    assert [(shown_phase.phase.name, shown_phase.phase.seconds) for shown_phase in page.phases] == [
         ("fetch input", 40),
         ("reco", None),
     ]

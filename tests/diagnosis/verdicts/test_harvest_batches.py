@@ -68,7 +68,7 @@ def test_what_cannot_be_stored_costs_its_own_job_only(queued, at, monkeypatch):
     real = harvest_module.store_verdicts
 
     def refuse(decisions, *, at):
-        if any(each.job.pk == bad and each.verdict.cause for each in decisions):
+        if any(decision.job.pk == bad and decision.verdict.cause for decision in decisions):
             raise DataError("value out of range")
         real(decisions, at=at)
 

@@ -81,11 +81,11 @@ def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, no
     made = requests.draft(liaison, nova, stages=stages)
     addresses = (f"{made.get_absolute_url()}edit/?check=1", made.get_absolute_url())
     assert [
-        text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses
+        text_of(browse(liaison).get(address)).count("Submit no jobs now") for address in addresses
     ] == [0, 0]
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
     assert [
-        text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses
+        text_of(browse(liaison).get(address)).count("Submit no jobs now") for address in addresses
     ] == [1, 1]
 
 

@@ -361,8 +361,12 @@ def test_number_that_cannot_be_read_is_not_reported_as_missing(field, text, nova
     }
     for address, action in (("/requests/new/check/", {}), ("/requests/new/", {"do": "submit"})):
         page = browse(liaison).post(address, data | action)
-        found = [one for one in page.context["checked"].findings if one.path == f"stages.0.{field}"]
-        assert [(one.severity, one.message.split()[:2]) for one in found] == [
+        found = [
+            finding
+            for finding in page.context["checked"].findings
+            if finding.path == f"stages.0.{field}"
+        ]
+        assert [(problem.severity, problem.message.split()[:2]) for problem in found] == [
             ("invalid", ["Enter", "a"])
         ]
         assert "such as" in found[0].message

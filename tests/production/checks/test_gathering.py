@@ -41,7 +41,10 @@ def known(nova, written=None, **more):
 
 
 def found(nova, written, **more) -> dict[str, str]:
-    return {one.rule: one.message for one in run_checks(written, known(nova, written, **more))}
+    return {
+        run_check.rule: run_check.message
+        for run_check in run_checks(written, known(nova, written, **more))
+    }
 
 
 def test_nothing_is_known_of_an_empty_portal(nova):

@@ -95,7 +95,9 @@ def catalogue(tmp_path, settings):
 
 def found(made, by):
     facts = facts_for(made, experiment=by, at=AT)
-    return [(one.rule, one.path, one.message) for one in run_checks(made, facts)]
+    return [
+        (run_check.rule, run_check.path, run_check.message) for run_check in run_checks(made, facts)
+    ]
 
 
 def reading(name, output="nova.new"):

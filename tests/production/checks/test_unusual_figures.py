@@ -49,9 +49,10 @@ def huge(nova, liaison, approver):
 def test_facts_are_those_of_the_experiment(huge, dune, nova):
     at = AT + timedelta(days=1)
     facts = facts_for(content_of(huge), experiment=nova, at=at, request=huge)
-    assert [(one.name, one.jobs, one.memory_bytes) for one in facts.earlier_stages] == [
-        ("generation", 4000, 4 * 10**9)
-    ]
+    assert [
+        (earlier_stage.name, earlier_stage.jobs, earlier_stage.memory_bytes)
+        for earlier_stage in facts.earlier_stages
+    ] == [("generation", 4000, 4 * 10**9)]
     assert [(block.jobs, block.runs) for block in facts.earlier_blocks] == [(4000, 100)]
     assert facts.largest_node_bytes == 512 * 10**9
     assert facts.memory_used_bytes > 0

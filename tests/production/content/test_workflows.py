@@ -372,9 +372,9 @@ def test_what_another_type_does_not_have_is_left_out_only_after_confirmation(
     new, left_out = page.context["switching"]
     assert (new.key, page.context["workflow"].key) == ("skim", "monte_carlo")
     assert ("Stage 1 generation", "generator", "GENIE") in [
-        (one.place, one.name, one.text) for one in left_out
+        (left.place, left.name, left.text) for left in left_out
     ]
-    assert "run_block" in [one.name for one in left_out]
+    assert "run_block" in [left.name for left in left_out]
     assert page.context["main"]["workflow"].value() == "skim"
     assert page.context["stages"][0]["generator"].value() == "GENIE"
     autosaved = browse(liaison).post("/requests/new/", filled | {"do": "autosave"}).json()

@@ -79,8 +79,8 @@ def test_copy_has_everything_filled_in_and_new_names_for_its_outputs(
     assert "Its output datasets have new names." in text_of(answer)
     assert "Rename output datasets" not in text_of(answer)
     stages = content_of(made).stages
-    assert [one.output_dataset for one in stages] == [
+    assert [stage.output_dataset for stage in stages] == [
         "nova.mc.generation_v2",
         "nova.mc.simulation_v2",
     ]
-    assert [one.memory_bytes for one in stages] == [4_000_000_000] * 2
+    assert [stage.memory_bytes for stage in stages] == [4_000_000_000] * 2

@@ -493,8 +493,8 @@ def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(
     def listed(answer):
         assert answer.status_code == 200
         return [
-            (one.request.key, one.request.key in answer.context["chosen"])
-            for one in answer.context["candidates"]
+            (candidate.request.key, candidate.request.key in answer.context["chosen"])
+            for candidate in answer.context["candidates"]
         ]
 
     newest = client.get(address)

@@ -87,7 +87,9 @@ def test_it_is_kept_in_yaml_and_json():
 @pytest.mark.django_db
 def test_a_good_scan_passes_all_checks(nova):
     assert [
-        one for one in check_report(scanning(), experiment=nova, at=AT).findings if one.blocks
+        finding
+        for finding in check_report(scanning(), experiment=nova, at=AT).findings
+        if finding.blocks
     ] == []
 
 
@@ -96,7 +98,7 @@ def test_an_unknown_name_is_reported_at_its_field(nova):
     found = check_report(
         scanning(configuration="gen_{enrgy}_{energy}.fcl"), experiment=nova, at=AT
     ).findings
-    assert [(one.path, one.message) for one in found if one.blocks] == [
+    assert [(problem.path, problem.message) for problem in found if problem.blocks] == [
         ("stages.0.configuration", "The scan has no parameter “enrgy”.")
     ]
 
@@ -117,15 +119,16 @@ def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings,
     )
     settings.DATASET_CATALOGUE = f"file:{path}"
     found = check_report(scanning(), experiment=nova, at=AT).findings
-    assert [(one.rule, one.path) for one in found if one.rule == "output_is_new"] == [
-        ("output_is_new", "stages.0.output_dataset")
-    ]
+    assert [
+        (problem.rule, problem.path) for problem in found if problem.rule == "output_is_new"
+    ] == [("output_is_new", "stages.0.output_dataset")]
     assert any(
-        one.message.startswith("At energy = 2: This dataset already exists") for one in found
+        problem.message.startswith("At energy = 2: This dataset already exists")
+        for problem in found
     )
     reads = requests.content(stages=(requests.stage("reco", input_dataset="nova.mc.sim_1"),))
     assert "input_exists" in {
-        one.rule for one in check_report(reads, experiment=nova, at=AT).findings
+        finding.rule for finding in check_report(reads, experiment=nova, at=AT).findings
     }
     requests.request_in(
         RequestState.SUBMITTED,
@@ -136,7 +139,7 @@ def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings,
         stages=scanning().stages,
     )
     assert "input_exists" not in {
-        one.rule for one in check_report(reads, experiment=nova, at=AT).findings
+        finding.rule for finding in check_report(reads, experiment=nova, at=AT).findings
     }
 
 

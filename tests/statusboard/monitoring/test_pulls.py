@@ -98,7 +98,7 @@ def pulled(of: MonitoringSource) -> RawPayload | None:
 def listed(*alerts: dict) -> bytes:
     """As Alertmanager's API lists alerts: with a state, and a fingerprint."""
     return json.dumps(
-        [{**one, "status": {"state": "suppressed", "silencedBy": ["x"]}} for one in alerts]
+        [{**firing, "status": {"state": "suppressed", "silencedBy": ["x"]}} for firing in alerts]
     ).encode()
 
 

@@ -119,7 +119,7 @@ def test_not_more_often_than_the_cluster_says(running, fail, fake):
     while again := retry_by_verdict(cluster=running.cluster, at=LATER):
         tried += again
         fail({0: "service"})
-    assert [one.retry_of for one in tried] == [None, tried[0], tried[1]], (
+    assert [attempt.retry_of for attempt in tried] == [None, tried[0], tried[1]], (
         "the first try, and two more"
     )
 
