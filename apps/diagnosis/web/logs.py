@@ -15,8 +15,7 @@ from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
-from apps.diagnosis.domain.reading.job_facts import log_paths
-from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import LINE_CHOICES, default_stream, log_view
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis
 from apps.diagnosis.engine.formats.markers import Level
@@ -120,7 +119,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     The page lists invalid parameters.
     """
     every_line = request.GET.get("lines") == "all"
-    stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
+    stream = _stream(request) or default_stream(job, logs_of(job).streams)
     other = read_query(
         request,
         "with",
@@ -169,10 +168,11 @@ def raw_log(request: AuthenticatedRequest, job: Job) -> HttpResponseBase:
     name = request.GET.get("stream", "")
     if name and name not in _STREAMS:
         raise Http404
-    stream = _STREAMS.get(name) or default_stream(job, tuple(name for name, _ in log_paths(job)))
+    logs = logs_of(job)
+    stream = _STREAMS.get(name) or default_stream(job, logs.streams)
     opened = ExitStack()
     try:
-        text = opened.enter_context(open_log_text(job, stream))
+        text = opened.enter_context(open_log_text(logs, stream))
     except NoLog as reason:
         raise Http404(str(reason)) from None
     response = FileResponse(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from apps.diagnosis.domain.reading.log_texts import LogText
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import diagnose, read_log
 from apps.diagnosis.engine.evidence.catalogue import built_in
 from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
-from apps.diagnosis.engine.logs.tail import lines_of, read_around, read_back
+from apps.diagnosis.engine.logs.tail import lines_of, read_back
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import Role
 from tests.pumps import slow_input, within
@@ -70,7 +71,9 @@ def test_reading_and_diagnosing_a_log(tmp_path: Path, log):
         with within(what="read"):
             whole = read_log(descriptor)
             read_back(descriptor, lines=500)
-            read_around(descriptor, SIZE // 2, lines=500)
+            text = LogText(descriptor, 0, SIZE, SIZE)
+            text.start_of_lines(SIZE // 2, 500, reach=SIZE)
+            text.end_of_lines(SIZE // 2, lines=500, reach=SIZE)
         with within(what="diagnose"):
             diagnose(JobFacts(), [whole], classifiers=classifiers())
         with within(what="lines"):

@@ -14,7 +14,7 @@ from apps.core.domain.expressions.bounded import BudgetExceeded
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.rows import Fold, Line
 from apps.diagnosis.domain.log_page.search import MOST_MATCHES, Search, search_log
-from apps.diagnosis.domain.reading.log_texts import LogText, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, logs_of, open_log_text
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import LogHarvest
@@ -174,7 +174,8 @@ def test_search_goes_on_where_its_budget_ended(tmp_path):
         + b"needle\n" * (MOST_MATCHES + 1)
     )
     with file.open("rb") as opened:
-        text = LogText(opened.fileno(), 0, file.stat().st_size)
+        size = file.stat().st_size
+        text = LogText(opened.fileno(), 0, size, size)
         first = search_log(text, Search("needle"), user=User(pk=1), seconds=0)
         found, since = list(first.offsets), first.reached
         while since is not None:
@@ -197,6 +198,15 @@ def test_compressed_log_is_read_beyond_its_excerpt(make_job, roots, at):
     assert texts(gone)[-1] == "tail line"
 
 
+def test_plain_lines_of_a_large_log_end_with_a_line_without_a_newline(read):
+    job = read("a line of the log\n" * 70_000 + "the end")
+    page = page_of(job, fold=False)
+    lines = rows_of(page)
+    assert texts(page)[-2:] == ["a line of the log", "the end"]
+    assert (len(lines), lines[0].number, lines[-1].number) == (500, 69_502, 70_001)
+    assert page.later is None
+
+
 def test_huge_logs_and_lines_cost_a_window(read, roots):
     job = read("start\n")
     with (roots / "1.out").open("r+b") as file:
@@ -206,7 +216,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
     page = page_of(job)
     assert texts(page)[-2:] == ["[FATAL] Auth failed", "the end"]
     assert rows_of(page_of(job, at=2_000_000_000))[0].offset == 2_000_000_000 - 256
-    with open_log_text(job, Stream.STDOUT) as text:
+    with open_log_text(logs_of(job), Stream.STDOUT) as text:
         assert (
             search_log(text, Search("Auth failed"), user=User(pk=1), seconds=0.05).reached
             is not None
@@ -215,7 +225,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
 
 def test_log_that_shrinks_while_it_is_read_is_shown_as_far_as_it_goes(read, roots):
     job = read(LOG)
-    with open_log_text(job, Stream.STDOUT) as text:
+    with open_log_text(logs_of(job), Stream.STDOUT) as text:
         (roots / "1.out").write_text("short\n")
         assert text.read(0, 10**6) == b"short\n"
         assert text.number_at(text.end) == 2

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
+from apps.accounts.models import User
 from apps.diagnosis.domain.causes.totals import failures_by_cause, recount_dirty_hours
+from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.reading.attempts import follow_attempts
 from apps.diagnosis.domain.reading.log_scans import scan_logs
 from apps.diagnosis.domain.reading.log_windows import log_view
@@ -114,6 +116,10 @@ def test_marker_of_the_scheduler_divides_a_log_that_is_appended_to(lost, attempt
     LogExcerpt.objects.all().delete()
     assert shown(second)[0] == "second"
     assert log_view(second).earlier is None
+    assert log_view(second).lines[0].line.number == 3
+    page = log_page(second, user=User(pk=1), stream=None, query=PageQuery(line=(3, 3)))
+    assert page.sections[0].rows[0].number == 3
+    assert page.place == len(parts[0])
     assert log_view(second, lines=10, before=len(parts[0])).lines == ()
     assert [hit.pattern.id for hit in scan_logs(job=third, at=later).hits] == ["XRD-AUTH"]
     assert scan_logs(job=second, at=later).hits[0].pattern.id == "SLURM-REQUEUE"

@@ -62,7 +62,7 @@ def test_log_of_another_user_is_neither_shown_nor_harvested_nor_scanned(job_of, 
     job = job_of("mallory", log=f"{SECRET}\n")
     view = log_view(job)
     assert texts(view) == []
-    assert view.problem.endswith("but the job ran as mallory")
+    assert view.problem.endswith("but the job ran as mallory.")
     assert not scan_logs(job=job, at=at).read
     queue_harvests(job_ids=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)

@@ -5,7 +5,7 @@ import pytest
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
-from apps.diagnosis.models import LogHarvest
+from apps.diagnosis.models import LogExcerpt, LogHarvest
 
 LINES = [f"line {n} " + "x" * 90 for n in range(1, 3001)]
 
@@ -40,7 +40,18 @@ def test_last_lines_come_from_the_excerpt_when_the_log_is_gone(read, roots):
     assert texts(log_view(job, lines=500)) == LINES[-500:]
     gone = log_view(job, lines=50, before=0 + len("\n".join(LINES[:1000])) + 1)
     assert "no such file" in gone.problem
-    assert gone.lines
+    assert (gone.lines, gone.earlier) == ((), None)
+
+
+def test_earlier_lines_of_a_log_that_is_gone_end_with_the_reason(client, shifter, read, roots):
+    job = read("\n".join(LINES) + "\n")
+    (roots / "1.out").unlink()
+    client.force_login(shifter)
+    before = LogExcerpt.objects.get().first_offset
+    address = f"/jobs/{job.pk}/log/?lines=50&before={before}"
+    html = client.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert "no such file. Showing the stored excerpt." in html
+    assert "Show earlier lines" not in html
 
 
 def test_earlier_lines_lead_to_the_start_of_the_log(read):

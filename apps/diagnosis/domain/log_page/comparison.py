@@ -14,7 +14,7 @@ from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
-from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
@@ -178,7 +178,7 @@ def compare_logs(
 
 def _lines(job: Job, stream: Stream) -> tuple[list[RawLine], bool]:
     """Return the lines of a log, of a large log only its last, and whether these are all."""
-    with open_log_text(job, stream) as text:
+    with open_log_text(logs_of(job), stream) as text:
         if text.end - text.begin <= MOST_BYTES:
             begin = text.begin
         else:

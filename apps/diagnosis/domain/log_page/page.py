@@ -34,8 +34,7 @@ from apps.diagnosis.domain.log_page.service_logs import (
     service_lines,
     with_service_lines,
 )
-from apps.diagnosis.domain.reading.job_facts import log_paths
-from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import default_stream, marks_in
 from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
@@ -43,7 +42,7 @@ from apps.diagnosis.engine.evidence.line_search import Span
 from apps.diagnosis.engine.evidence.novelty import novel_rows
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Role, Stream
-from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+from apps.diagnosis.models import Evidence, Verdict
 from apps.jobs.models import Job
 
 #: A log up to this size is shown folded as a whole; a larger one as a window around a place.
@@ -160,17 +159,11 @@ def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -
 
     Without a place, it opens around the cause or at the end.
     """
-    excerpts = set()
-    for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True):
-        excerpts.add(Stream(name))
-    paths = dict(log_paths(job))
-    streams = tuple(
-        candidate for candidate in Stream if candidate in excerpts or candidate in paths
-    )
-    chosen = stream or default_stream(job, streams)
-    page = LogPage(job=job, stream=chosen, streams=streams, query=query)
+    logs = logs_of(job)
+    chosen = stream or default_stream(job, logs.streams)
+    page = LogPage(job=job, stream=chosen, streams=logs.streams, query=query)
     try:
-        with open_log_text(job, chosen) as text:
+        with open_log_text(logs, chosen) as text:
             return _filled(page, text, user)
     except NoLog as reason:
         return replace(page, problem=str(reason))
@@ -276,49 +269,23 @@ def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, by
     """Return start and bytes of the lines to show."""
     if query.part is not None:
         begin = text.line_start(query.part[0], reach=LINE_BYTES)
-        return begin, _whole_lines(
-            text, begin, text.read(begin, min(query.part[1], begin + WHOLE_BYTES))
-        )
+        reach = min(query.part[1] - begin, WHOLE_BYTES)
+        return begin, text.read(begin, text.end_of_lines(begin, reach=reach))
     if query.fold and text.end - text.begin <= WHOLE_BYTES:
         return text.begin, text.read(text.begin, text.end)
+
     centre = text.end if place is None else place
     line = text.line_start(centre, reach=LINE_BYTES)
     if centre - line >= LINE_BYTES:  # the line is too long to show
         begin = centre - BEFORE_PLACE_BYTES
     elif query.fold:
         begin = text.line_start(max(text.begin, centre - BEFORE_BYTES), reach=LINE_BYTES)
+    elif place is None:
+        begin = text.start_of_lines(text.end, PLAIN_LINES, reach=BEFORE_BYTES)
     else:
-        begin = _lines_back(text, line, LINES_BEFORE if place is not None else PLAIN_LINES)
-    data = _whole_lines(text, begin, text.read(begin, begin + WINDOW_BYTES))
-    return begin, data if query.fold else _first_lines(data, PLAIN_LINES)
-
-
-def _lines_back(text: LogText, offset: int, lines: int) -> int:
-    """Return the start of the line that is `lines` lines before the one at `offset`."""
-    floor = max(text.begin, offset - BEFORE_BYTES)
-    data = text.read(floor, offset)
-    position = len(data)
-    for _ in range(lines + 1):
-        position = data.rfind(b"\n", 0, position)
-        if position < 0:
-            return floor
-    return floor + position + 1
-
-
-def _whole_lines(text: LogText, begin: int, data: bytes) -> bytes:
-    """Cut off a last line that continues after these bytes, unless it is the only one."""
-    if begin + len(data) >= text.end:
-        return data
-    return data[: data.rfind(b"\n") + 1] or data
-
-
-def _first_lines(data: bytes, lines: int) -> bytes:
-    end = 0
-    for _ in range(lines):
-        end = data.find(b"\n", end) + 1
-        if end == 0:
-            return data
-    return data[:end]
+        begin = text.start_of_lines(line, LINES_BEFORE, reach=BEFORE_BYTES)
+    lines = None if query.fold else PLAIN_LINES
+    return begin, text.read(begin, text.end_of_lines(begin, lines=lines, reach=WINDOW_BYTES))
 
 
 def _outline(

@@ -4,8 +4,7 @@ The text comes from the file, from a decompressed copy, or from the stored excer
 """
 
 import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -31,13 +30,16 @@ class NoLog(Exception):
 class LogText:
     """The text of a log: bytes [begin, end) of an open file.
 
-    `problem` says why it is not the current log. `first_number` is the number of the line at
-    `begin`, None if unknown.
+    Lines are counted from the start of the file, or from the start of a stored excerpt: the line at
+    byte `counted_from` has the number `first_number`, None if unknown. `size_bytes` is the size of
+    the whole log. `problem` says why this is not the current log.
     """
 
     descriptor: int
     begin: int
     end: int
+    size_bytes: int
+    counted_from: int = 0
     first_number: int | None = 1
     problem: str = ""
 
@@ -49,12 +51,16 @@ class LogText:
     def _read(self, begin: int, end: int) -> bytes:
         """Return these bytes unchanged; fewer if the file has shrunk."""
         begin = max(begin, self.begin)
-        end = min(end, self.end)
-        parts = []
-        while begin < end and (data := os.pread(self.descriptor, end - begin, begin)):
-            parts.append(data)
+        return b"".join(self._steps(begin, min(end, self.end), step_bytes=end - begin))
+
+    def _steps(self, begin: int, end: int, *, step_bytes: int = _STEP) -> Iterator[bytes]:
+        """Yield bytes of the file, also of what precedes the log in it."""
+        while begin < end:
+            data = os.pread(self.descriptor, min(step_bytes, end - begin), begin)
+            if not data:
+                return
+            yield data
             begin += len(data)
-        return b"".join(parts)
 
     def line_start(self, offset: int, *, reach: int) -> int:
         """Return the start of the line that contains a byte, or the first byte within reach."""
@@ -62,15 +68,52 @@ class LogText:
         newline = self._read(floor, offset).rfind(b"\n")
         return floor + newline + 1 if newline >= 0 else floor
 
+    def start_of_lines(self, end: int, lines: int, *, reach: int) -> int:
+        """Return where the last `lines` lines before a byte start.
+
+        A line that starts beyond reach does not count, unless it is the only one: then it is cut.
+        """
+        floor = max(self.begin, end - reach)
+        data = self._read(floor, end)
+        first = 0
+        if floor > self.begin:
+            first = data.find(b"\n") + 1
+        if first == len(data):
+            first = 0
+
+        position = len(data) - data.endswith(b"\n")
+        for _ in range(lines):
+            position = data.rfind(b"\n", first, max(position, 0))
+            if position < 0:
+                return floor + first
+        return floor + position + 1
+
+    def end_of_lines(self, begin: int, *, reach: int, lines: int | None = None) -> int:
+        """Return where the whole lines from a byte on end: `lines` of them, or all within reach.
+
+        A line that ends beyond reach does not count, unless it is the only one: then it is cut.
+        """
+        data = self._read(begin, begin + reach)
+        end = len(data)
+        if begin + end < self.end:
+            end = data.rfind(b"\n") + 1 or end
+        if lines is None:
+            return begin + end
+
+        position = 0
+        for _ in range(lines):
+            position = data.find(b"\n", position, end) + 1
+            if position == 0:
+                return begin + end
+        return begin + position
+
     def number_at(self, offset: int) -> int | None:
         """Return the number of the line that starts at a byte; None in a very large log."""
-        if self.first_number is None or offset - self.begin > WHOLE_BYTES:
+        if self.first_number is None or offset - self.counted_from > WHOLE_BYTES:
             return None
         number = self.first_number
-        position = self.begin
-        while position < offset and (data := self._read(position, min(position + _STEP, offset))):
+        for data in self._steps(self.counted_from, offset):
             number += newlines(data)
-            position += len(data)
         return number
 
     def offset_of(self, number: int) -> int | None:
@@ -81,23 +124,43 @@ class LogText:
         if self.first_number is None or number < self.first_number:
             return None
         left = number - self.first_number
-        position = self.begin
-        while position < min(self.end, self.begin + WHOLE_BYTES) and (
-            data := self._read(position, position + _STEP)
-        ):
+        position = self.counted_from
+        for data in self._steps(position, min(self.end, position + WHOLE_BYTES)):
             line_ends = newlines(data)
             if line_ends >= left:
                 place = 0
                 for _ in range(left):
                     place = data.find(b"\n", place) + 1
-                return position + place
+                offset = position + place
+                return offset if offset >= self.begin else None
             left -= line_ends
             position += len(data)
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class JobLogs:
+    """The logs of a job: their paths and their stored excerpts, by stream."""
+
+    job: Job
+    paths: Mapping[Stream, str]
+    excerpts: Mapping[Stream, LogExcerpt]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple(stream for stream in Stream if stream in self.excerpts or stream in self.paths)
+
+
+def logs_of(job: Job) -> JobLogs:
+    """Return paths and stored excerpts of a job's logs, without opening any."""
+    excerpts = {}
+    for excerpt in LogExcerpt.objects.filter(harvest__job=job):
+        excerpts[Stream(excerpt.stream)] = excerpt
+    return JobLogs(job, dict(log_paths(job)), excerpts)
+
+
 @contextmanager
-def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
+def _open_file(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
     """Open the current log of a job; yield a descriptor of its text and the job's own part.
 
     Offsets in a compressed log refer to its text. A log at a URL is refused: it is fetched by
@@ -113,27 +176,27 @@ def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, L
 
 
 @contextmanager
-def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
+def open_log_text(logs: JobLogs, stream: Stream) -> Iterator[LogText]:
     """Open a log of a job, or its stored excerpt if the log cannot be read now.
 
     Raises `NoLog`.
     """
-    path = dict(log_paths(job)).get(stream, "")
-    excerpt = LogExcerpt.objects.filter(harvest__job=job, stream=stream).first()
+    path = logs.paths.get(stream, "")
+    excerpt = logs.excerpts.get(stream)
     with ExitStack() as stack:
         try:
             if not path:
                 raise LogError("Log path unknown")
-            descriptor, part = stack.enter_context(open_file_text(job, stream, path))
+            descriptor, part = stack.enter_context(_open_file(logs.job, stream, path))
         except LogError as error:
             if excerpt is None:
-                raise NoLog(_why_none(job, error)) from None
+                raise NoLog(_why_none(logs.job, error)) from None
             text = stack.enter_context(
-                _excerpt_text(excerpt, f"{error}. Showing the stored excerpt.")
+                open_excerpt(excerpt, problem=f"{error}. Showing the stored excerpt.")
             )
         else:
             size = part.size_in(os.fstat(descriptor).st_size)
-            text = LogText(descriptor, min(part.start, size), size, 1 if part.start == 0 else None)
+            text = LogText(descriptor, min(part.start, size), size, size)
         yield text
 
 
@@ -146,12 +209,19 @@ def _why_none(job: Job, error: LogError) -> str:
 
 
 @contextmanager
-def _excerpt_text(excerpt: LogExcerpt, problem: str) -> Iterator[LogText]:
-    """Write an excerpt at its offset in a sparse file, so that it can be read like the log."""
+def open_excerpt(excerpt: LogExcerpt, *, problem: str = "") -> Iterator[LogText]:
+    """Write an excerpt at its offset in a sparse file in memory, to be read like the log."""
     data = excerpt.data
-    with tempfile.TemporaryFile() as file:
+    with os.fdopen(os.memfd_create("excerpt"), "w+b") as file:
         file.seek(excerpt.first_offset)
         file.write(data)
         file.flush()
-        end = excerpt.first_offset + len(data)
-        yield LogText(file.fileno(), excerpt.first_offset, end, excerpt.first_line_number, problem)
+        yield LogText(
+            file.fileno(),
+            excerpt.first_offset,
+            excerpt.first_offset + len(data),
+            excerpt.size_bytes,
+            excerpt.first_offset,
+            excerpt.first_line_number,
+            problem,
+        )

@@ -6,11 +6,16 @@ A window shows the last lines, earlier lines, or lines around an offset.
 from dataclasses import dataclass, replace
 
 from apps.diagnosis.domain.known_errors.current import known_errors_in
-from apps.diagnosis.domain.reading.job_facts import log_paths
-from apps.diagnosis.domain.reading.log_texts import open_file_text
+from apps.diagnosis.domain.reading.log_texts import (
+    LogText,
+    NoLog,
+    logs_of,
+    open_excerpt,
+    open_log_text,
+)
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
-from apps.diagnosis.engine.evidence.secrets import starred, starred_block
-from apps.diagnosis.engine.logs.tail import LogError, LogLine, lines_of, read_around, read_back
+from apps.diagnosis.engine.evidence.secrets import starred
+from apps.diagnosis.engine.logs.tail import LogLine, lines_of
 from apps.diagnosis.engine.verdict import WEIGHT
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import LogExcerpt, Verdict
@@ -60,24 +65,19 @@ def log_view(
     Lines within the stored excerpt come from the excerpt. Others are read from the log itself: only
     below the log roots, at most 1 MB, and with secrets starred.
     """
-    excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
-    paths = dict(log_paths(job))
-    streams = tuple(
-        candidate for candidate in Stream if candidate in excerpts or candidate in paths
-    )
-    chosen = stream or default_stream(job, streams)
-    view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
-    excerpt = excerpts.get(chosen)
-    block, problem = _window(view, excerpt, paths.get(chosen, ""), before)
-    if excerpt is None and job.started_at is None:
-        problem = "The job never ran, so it wrote no log."
-    if block is None:
-        return replace(view, problem=problem)
-    shown = mark_lines(job, block)
-    earlier = None
-    if block.offset > block.begin and block.data:
-        earlier = block.offset
-    return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
+    logs = logs_of(job)
+    chosen = stream or default_stream(job, logs.streams)
+    view = LogView(job=job, stream=chosen, streams=logs.streams, wanted=lines, at=at)
+    excerpt = logs.excerpts.get(chosen)
+    if excerpt is not None:
+        with open_excerpt(excerpt) as text:
+            if _is_inside(view, text, before):
+                return _filled(view, text, before)
+    try:
+        with open_log_text(logs, chosen) as text:
+            return _filled(view, text, before)
+    except NoLog as reason:
+        return replace(view, problem=str(reason))
 
 
 def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
@@ -90,31 +90,39 @@ def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
     return streams[0] if streams else Stream.STDOUT
 
 
-def _window(
-    view: LogView, excerpt: LogExcerpt | None, path: str, before: int | None
-) -> tuple[Block | None, str]:
-    lines = view.wanted
-    at = view.at
-    stored = None
-    if excerpt:
-        stored = _stored_window(excerpt, lines, before, at)
-    if stored is not None:
-        return stored, ""
-    if not path:
-        return None, "Log path unknown."
-    try:
-        with open_file_text(view.job, view.stream, path) as (descriptor, part):
-            if at is not None:
-                block = read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES)
-            else:
-                block = read_back(
-                    descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES
-                )
-            return starred_block(descriptor, block), ""
-    except LogError as error:
-        if excerpt:
-            return (block_of(excerpt), f"{error}. Showing the stored excerpt.")
-        return (None, str(error))
+def _bounds(view: LogView, text: LogText, before: int | None) -> tuple[int, int]:
+    """Return start and end of the lines to show."""
+    if view.at is None:
+        end = text.end
+        if before is not None:
+            end = max(text.begin, min(before, text.end))
+        return text.start_of_lines(end, view.wanted, reach=WINDOW_BYTES), end
+    place = max(text.begin, min(view.at, text.end))
+    half = view.wanted // 2
+    begin = text.start_of_lines(place, half, reach=WINDOW_BYTES // 2)
+    return begin, text.end_of_lines(place, lines=half + 1, reach=WINDOW_BYTES // 2)
+
+
+def _is_inside(view: LogView, excerpt: LogText, before: int | None) -> bool:
+    """Return whether all lines to show are in the excerpt."""
+    place = before if view.at is None else view.at
+    if place is not None and not excerpt.begin <= place <= excerpt.end:
+        return False
+    begin, _ = _bounds(view, excerpt, before)
+    return excerpt.begin == 0 or begin > excerpt.begin
+
+
+def _filled(view: LogView, text: LogText, before: int | None) -> LogView:
+    begin, end = _bounds(view, text, before)
+    data = text.read(begin, end)
+    block = Block(data, begin, text.size_bytes, text.number_at(begin), view.stream)
+    return replace(
+        view,
+        lines=mark_lines(view.job, block),
+        size_bytes=text.size_bytes,
+        earlier=begin if data and begin > text.begin else None,
+        problem=text.problem,
+    )
 
 
 def block_of(excerpt: LogExcerpt) -> Block:
@@ -126,43 +134,6 @@ def block_of(excerpt: LogExcerpt) -> Block:
         excerpt.first_line_number,
         Stream(excerpt.stream),
     )
-
-
-def _stored_window(
-    excerpt: LogExcerpt, lines: int, before: int | None, at: int | None
-) -> Block | None:
-    """Return the window from the excerpt; None if it reaches beyond the excerpt."""
-    block = block_of(excerpt)
-    end = len(block.data)
-    if before is not None:
-        end = before - block.offset
-    elif at is not None:
-        end = _end_of_lines(block.data, at - block.offset, lines // 2)
-    if not 0 <= end <= len(block.data) or (at is not None and at < block.offset):
-        return None
-    start = end - block.data[:end].endswith(b"\n")
-    for _ in range(lines):
-        start = block.data.rfind(b"\n", 0, max(start, 0))
-        if start < 0:
-            break
-    if start < 0 and block.offset > 0:
-        return None
-    number = block.first_line
-    data = block.data[start + 1 : end]
-    return replace(
-        block,
-        data=data,
-        offset=block.offset + start + 1,
-        first_line=None if number is None else number + block.data.count(b"\n", 0, start + 1),
-    )
-
-
-def _end_of_lines(data: bytes, position: int, lines: int) -> int:
-    for _ in range(lines):
-        position = data.find(b"\n", max(position, 0)) + 1
-        if position == 0:
-            return len(data)
-    return position
 
 
 def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from apps.clusters.schedulers.user_files import READ, SEARCH, opened_directory, opened_file
@@ -201,31 +201,6 @@ def read_back(
     return Block(
         whole[skip:], offset, size, _line_number(descriptor, offset, size), begin=part.start
     )
-
-
-def read_around(
-    descriptor: int,
-    offset: int,
-    part: LogPart = WHOLE,
-    *,
-    lines: int,
-    budget_bytes: int = BUDGET_BYTES,
-) -> Block:
-    """Read about `lines` whole lines around the one at `offset`, half of them after it."""
-    size = part.size_in(os.fstat(descriptor).st_size)
-    offset = max(part.start, min(offset, size))
-    after = _pread(descriptor, offset, min(size, offset + budget_bytes // 2))
-    end = 0
-    for _ in range(lines // 2 + 1):
-        newline = after.find(b"\n", end)
-        if newline < 0:
-            end = len(after)
-            break
-        end = newline + 1
-    before = read_back(
-        descriptor, part, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2
-    )
-    return replace(before, data=before.data + after[:end])
 
 
 def _pread(descriptor: int, begin: int, end: int) -> bytes:
