@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.models import Job
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
@@ -34,6 +35,7 @@ from apps.submission.domain.retries.batches import (
     resume_batch,
 )
 from apps.submission.domain.retries.eligibility import Limits, reserved_indices
+from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
@@ -260,14 +262,81 @@ def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monk
     assert advance_batch(batch=batch, at=LATER) == 1
 
 
-@given(failed=st.integers(0, 60), succeeded=st.integers(0, 60))
-def test_batch_that_stops_would_stop_with_one_more_failure(failed, succeeded):
+@pytest.mark.parametrize(
+    ("categories", "state"),
+    [(("memory", "memory"), "stopped"), (("memory", "network"), "releasing")],
+)
+def test_batch_stops_when_retries_fail_alike(
+    running, end, group, shifter, monkeypatch, categories, state
+):
+    monkeypatch.setattr("apps.submission.domain.retries.release.STOP_FROM", 3)
+    monkeypatch.setattr("apps.submission.domain.retries.release.STOP_ALIKE_SHARE", 0.5)
+    monkeypatch.setattr("apps.submission.domain.retries.release.STOP_ANY_SHARE", 0.7)
+    end({0, 1, 2, 3})
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=3, pause_minutes=5)
+    advance_batch(batch=batch, at=LATER)
+    retry = end({0, 1})
+    verdicts = Verdict.objects.filter(job__spool_id=retry.spool_id).order_by("job__job_id")
+    for verdict, category in zip(verdicts, categories, strict=True):
+        verdict.group = None
+        verdict.category = category
+        verdict.save()
+
+    advance_batch(batch=batch, at=LATER)
+    batch.refresh_from_db()
+    assert batch.state == state
+
+
+def test_retries_in_one_group_or_of_one_category_failed_alike(running, end, group, shifter):
+    other_group = FailureGroup.objects.create(
+        fingerprint="g",
+        verdict="code",
+        title="segmentation fault",
+        status_at=AT,
+        first_seen_at=AT,
+        last_seen_at=AT,
+    )
+    end({0, 1, 2})
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=3)
+    advance_batch(batch=batch, at=LATER)
+    retry = end({0, 1, 2})
+    batch.jobs.update(state="failed")
+    verdicts = Verdict.objects.filter(job__spool_id=retry.spool_id).order_by("job__job_id")
+    first, second, third = verdicts
+    assert count_alike(batch) == 3
+
+    verdicts.filter(pk=first.pk).update(group=other_group)
+    assert count_alike(batch) == 2, "the others are in one group"
+    verdicts.filter(pk=second.pk).update(group=None)
+    assert count_alike(batch) == 1, "one in each group, one in none"
+    verdicts.update(group=None)
+    assert count_alike(batch) == 3, "of one category"
+    verdicts.filter(pk=third.pk).delete()
+    assert count_alike(batch) == 2, "the log of the third is being read"
+
+
+def test_job_with_the_recycled_id_of_a_retry_is_none(running, end, group, shifter):
+    end({0, 1})
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=2)
+    advance_batch(batch=batch, at=LATER)
+    retry = end({0, 1})
+    batch.jobs.update(state="failed")
+    assert count_alike(batch) == 2
+    jobs = Job.objects.filter(spool_id=retry.spool_id).order_by("pk")
+    jobs.filter(pk=jobs[0].pk).update(submitted_at=AT - YEAR)
+    assert count_alike(batch) == 1
+
+
+@given(alike=st.integers(0, 60), others=st.integers(0, 60), succeeded=st.integers(0, 60))
+def test_batch_that_stops_would_stop_with_one_more_failure(alike, others, succeeded):
+    failed = alike + others
     ended = failed + succeeded
-    stops = fails_again(failed=failed, ended=ended)
+    stops = fails_again(failed=failed, alike=alike, ended=ended)
     assert not (stops and ended < 5)
     assert not (stops and failed <= 0.1 * ended)
+    assert not (stops and alike <= 0.1 * ended and failed <= 0.5 * ended)
     if stops:
-        assert fails_again(failed=failed + 1, ended=ended + 1)
+        assert fails_again(failed=failed + 1, alike=alike + 1, ended=ended + 1)
 
 
 @pytest.mark.parametrize(

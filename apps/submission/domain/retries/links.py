@@ -1,12 +1,14 @@
 """Links between a failed job and the job that retried it."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.submission.domain.arrays.submissions import index_of, indices_of, jobs_of, submission_of
-from apps.submission.models import RetryJob
+from apps.submission.enums import RetryState
+from apps.submission.models import RetryBatch, RetryJob
 
 
 def find_retry(verdict: Verdict) -> Job | None:
@@ -74,3 +76,31 @@ def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
         if row and row.sending_at and job.submitted_at >= row.sending_at - SKEW:
             retries[row.pk] = job
     return retries
+
+
+def count_alike(batch: RetryBatch) -> int:
+    """Return how many retries of a batch failed in the most common way, in two queries.
+
+    Retries fail alike if their verdicts are in one failure group or, without a group, of one
+    category. Retries without a verdict are not counted: their logs are being read.
+    """
+    failed = Verdict.objects.filter(
+        job__in=batch.jobs.filter(state=RetryState.FAILED).values("job")
+    ).exclude(retried_as="")
+    ended_at = {}
+    for verdict in failed.select_related("job"):
+        job = verdict.job
+        ended_at[job.cluster_id, verdict.retried_as, job.user] = job.ended_at
+
+    clusters = {cluster for cluster, _, _ in ended_at}
+    job_ids = {job_id for _, job_id, _ in ended_at}
+    verdicts = Verdict.objects.filter(job__cluster__in=clusters, job__job_id__in=job_ids)
+    kinds: Counter[tuple[int | None, str]] = Counter()
+    for verdict in verdicts.select_related("job"):
+        job = verdict.job
+        end_of_failed = ended_at.get((job.cluster_id, job.job_id, job.user))
+        # IDs are recycled: a job submitted before the end of the failed one is not its retry.
+        if end_of_failed and job.submitted_at >= end_of_failed - SKEW:
+            category = "" if verdict.group_id else verdict.category
+            kinds[verdict.group_id, category] += 1
+    return max(kinds.values(), default=0)

@@ -22,15 +22,19 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.retries.batches import counts_of, publish_of
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
 log = logging.getLogger(__name__)
 
-#: A batch stops if more than this share of its finished retries failed again.
-STOP_SHARE = 0.1
-#: That rule does not stop a batch before so many retries have finished.
+#: A batch stops if more than this share of its finished retries failed alike: what failed them
+#: would fail the next ones too, while a few unrelated failures are usual at a site.
+STOP_ALIKE_SHARE = 0.1
+#: A batch also stops if more than this share of its finished retries failed, whatever the causes.
+STOP_ANY_SHARE = 0.5
+#: These rules do not stop a batch before so many retries have finished.
 STOP_FROM = 10
 #: A batch stops earlier, after so many finished retries, if this share of them failed again.
 STOP_EARLY_SHARE = 0.8
@@ -48,9 +52,14 @@ BATCHES = Queue(
 )
 
 
-def fails_again(*, failed: int, ended: int) -> bool:
-    """Return whether so many finished retries of a batch failed again that it stops."""
-    if ended >= STOP_FROM and failed > STOP_SHARE * ended:
+def fails_again(*, failed: int, alike: int, ended: int) -> bool:
+    """Return whether so many finished retries of a batch failed again that it stops.
+
+    Of the `failed` ones, `alike` have the most common cause.
+    """
+    if ended >= STOP_FROM and alike > STOP_ALIKE_SHARE * ended:
+        return True
+    if ended >= STOP_FROM and failed > STOP_ANY_SHARE * ended:
         return True
     return ended >= STOP_EARLY_FROM and failed >= STOP_EARLY_SHARE * ended
 
@@ -77,8 +86,8 @@ def _advance(batch: RetryBatch, at: datetime) -> int:
 
     failed = counts.get(RetryState.FAILED, 0)
     ended = failed + counts.get(RetryState.SUCCEEDED, 0)
-    may_stop = batch.state == BatchState.RELEASING and batch.stops
-    if may_stop and fails_again(failed=failed, ended=ended):
+    may_stop = batch.state == BatchState.RELEASING and batch.stops and failed > 0
+    if may_stop and fails_again(failed=failed, alike=count_alike(batch), ended=ended):
         move(batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
         publish_of("retry.stopped", batch, by=PORTAL, at=at, failed=failed)
 
