@@ -15,7 +15,7 @@ from django.test import TestCase, override_settings
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
-from apps.core.models import Event
+from apps.core.models import Delivery, Event
 from apps.demo.data import history
 from apps.demo.data.board import SOURCE
 from apps.demo.data.history import planted_outages, store_history, store_outages
@@ -24,6 +24,7 @@ from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.workload import FIRST_ID
 from apps.demo.simulation.world import read_campaigns
 from apps.jobs.models import Job
+from apps.portal.pages.queues import all_queues
 from apps.production.domain.outputs.datasets import FileCatalogue
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, Stage
@@ -186,8 +187,8 @@ class TestLoadedDemo(TestCase):
         until = AT - HISTORY
         planted = planted_outages(until=until, days=10)
         assert len(planted) > 20
-        assert store_outages(until=until, days=10) == len(planted)
-        assert store_outages(until=until, days=10) == 0
+        assert store_outages(until=until, at=AT, days=10) == len(planted)
+        assert store_outages(until=until, at=AT, days=10) == 0
         known = Incident.objects.values_list("service__slug", "state", "started_at", "ended_at")
         times = [
             [datetime.fromtimestamp(moment, UTC) for moment in (cause.started, cause.ended)]
@@ -203,6 +204,12 @@ class TestLoadedDemo(TestCase):
         samweb = Service.objects.get(slug="samweb")
         days = daily([samweb], AT, days=10)[samweb.pk]
         assert {day.state for day in days} == {"up", "degraded", "down"}
+
+    def test_no_work_of_a_new_demo_is_overdue(self) -> None:
+        store_outages(until=AT - HISTORY, at=AT, days=10)
+        assert Delivery.objects.filter(delivered_at=None).exists()
+        late = [figures for figures in all_queues(at=AT) if figures.oldest_seconds]
+        assert late == []
 
     def test_history_is_stored_once_with_logs_of_failures(self) -> None:
         past, cluster = self.directory / "past", Cluster.objects.get()

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.core.domain.outbox import defer_deliveries
 from apps.demo.data.board import SOURCE
 from apps.demo.simulation.alerts import Notification, payload
 from apps.demo.simulation.logs import log_of
@@ -46,11 +47,11 @@ def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
     return planted
 
 
-def store_outages(*, until: datetime, days: int = DAYS) -> int:
+def store_outages(*, until: datetime, at: datetime, days: int = DAYS) -> int:
     """Report the outages of the `days` before `until` to the board; return their number.
 
     They are reported as the source would have done, and the source counts as alive in that time.
-    Repeating the call changes nothing.
+    Deliveries of their events are due at `at`. Repeating the call changes nothing.
     """
     source = MonitoringSource.objects.get(slug=SOURCE)
     since = until - timedelta(days=days)
@@ -62,7 +63,11 @@ def store_outages(*, until: datetime, days: int = DAYS) -> int:
             Notification(outage.ended, "resolved", outage), int(until.timestamp())
         )
         message = Alertmanager().parse(json.dumps(notification).encode())
-        apply_message(source=source, message=message, at=datetime.fromtimestamp(outage.ended, UTC))
+        with transaction.atomic():
+            ended_at = datetime.fromtimestamp(outage.ended, UTC)
+            apply_message(source=source, message=message, at=ended_at)
+            defer_deliveries(at=at)
+
     with transaction.atomic():
         MonitoringSource.objects.filter(pk=source.pk).update(monitored_since=since)
         source.services.filter(monitored_since__gt=since).update(monitored_since=since)

@@ -17,6 +17,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.core.domain.events import events_of
+from apps.core.domain.outbox import defer_deliveries
 from apps.demo.data.board import load_board
 from apps.demo.data.debugging import load_debug_profiles
 from apps.demo.data.history import store_history, store_outages
@@ -77,7 +78,8 @@ class Command(BaseCommand):
     def _store_history(self, directory: Path) -> None:
         cluster = Cluster.objects.get(name=cluster_name())
         until = events_of(cluster).values_list("at", flat=True)[0] - HISTORY
-        self.stdout.write(f"{store_outages(until=until)} outages of the last two months stored")
+        outages = store_outages(until=until, at=timezone.now())
+        self.stdout.write(f"{outages} outages of the last two months stored")
         stored = sum(
             store_history(
                 cluster=cluster, directory=directory / "past", until=until, at=timezone.now()
@@ -102,6 +104,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     campaigns = load_requests(experiments=experiments, users=users, cluster=cluster, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
     recompute_dirty_hours(at=at)
+    defer_deliveries(at=at)
 
 
 def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
