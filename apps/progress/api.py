@@ -36,7 +36,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     """
 
     stage = serializers.CharField(source="row.stage")
-    jobs_asked = serializers.IntegerField(source="row.requested_jobs", allow_null=True)
+    jobs_requested = serializers.IntegerField(source="row.requested_jobs", allow_null=True)
     done = serializers.IntegerField(source="row.completed")
     tests = serializers.IntegerField(source="row.left_out.tests")
     failed = serializers.IntegerField(source="row.sums.failed")
@@ -54,7 +54,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     expected_late = serializers.DateTimeField(source="expected.late", allow_null=True)
     expected_basis = serializers.CharField(source="expected.basis")
     core_hours_used = serializers.FloatField()
-    core_hours_asked = serializers.FloatField(source="core_hours_requested", allow_null=True)
+    core_hours_requested = serializers.FloatField(allow_null=True)
     located = serializers.BooleanField(allow_null=True)
     accepted = serializers.SerializerMethodField()
 
@@ -68,7 +68,7 @@ class PointStageReader(serializers.Serializer[PointStage]):
 
     stage = serializers.CharField()
     output_dataset = serializers.CharField()
-    jobs_asked = serializers.IntegerField(source="requested_jobs", allow_null=True)
+    jobs_requested = serializers.IntegerField(source="requested_jobs", allow_null=True)
     done = serializers.IntegerField(source="completed")
     failed = serializers.IntegerField()
     in_scheduler = serializers.IntegerField()
@@ -94,7 +94,7 @@ class ProgressReader(serializers.Serializer[RequestNow]):
     state = serializers.CharField(source="request.state")
     as_of = serializers.DateTimeField(allow_null=True)
     queue_as_of = serializers.DateTimeField(allow_null=True)
-    clusters_not_asked = serializers.ListField(
+    clusters_not_queried = serializers.ListField(
         source="queue_unknown", child=serializers.CharField()
     )
     expected_end = serializers.DateField(source="forecast.columns.expected_end", allow_null=True)

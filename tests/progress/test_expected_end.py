@@ -210,7 +210,7 @@ def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(
     taken = Stage.objects.select_related("request__experiment").get(request=running, position=0)
     later = END + timedelta(hours=2)
     record_acceptance(
-        stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost."
+        stage=taken, requested=100, completed=99, by=approver, at=later, reason="One is lost."
     )
     assert ends(running)[1].at == later + DAY
     taken.acceptance.delete()

@@ -27,7 +27,7 @@ from apps.quality.domain.thresholds import Setting
 from apps.quality.enums import Effect, Outcome, Unknown
 
 STAGE = StageFacts(
-    position=1, name="reco", jobs_asked=10, events_asked=100, files_in=10, events_in=100, files_out=10,
+    position=1, name="reco", jobs_requested=10, events_requested=100, files_in=10, events_in=100, files_out=10,
     events_out=100, jobs=JobSums(ended=12, completed=10, failed=1),
 )  # fmt: skip
 FIRST = replace(STAGE, position=0, name="gen", files_in=None, events_in=None)
@@ -69,7 +69,7 @@ def test_missing_jobs_within_what_an_admin_allows_are_a_warning_or_nothing():
     few = replace(STAGE, jobs=JobSums(ended=10, completed=9))
     assert outcome("missing_jobs", few, most_missing=0.1) == "warned"
     assert outcome("missing_jobs", few, most_missing=0.1, warn_missing=0.1) == "passed"
-    assert say("missing_jobs", facts(replace(STAGE, jobs_asked=None))) == {}
+    assert say("missing_jobs", facts(replace(STAGE, jobs_requested=None))) == {}
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_failure_fraction(failed, expected):
 @pytest.mark.parametrize(
     ("logs", "expected"),
     [
-        (LogSample(asked=10, read=10), "passed"),
-        (LogSample(asked=10, read=10, bad=1, patterns={"x": 1}, line="boom"), "warned"),
-        (LogSample(asked=10, read=4, bad=2), "failed"),
-        (LogSample(asked=10), "unknown"),
+        (LogSample(sampled=10, read=10), "passed"),
+        (LogSample(sampled=10, read=10, bad=1, patterns={"x": 1}, line="boom"), "warned"),
+        (LogSample(sampled=10, read=4, bad=2), "failed"),
+        (LogSample(sampled=10), "unknown"),
         (LogSample(), "unknown"),
     ],
 )
@@ -314,7 +314,7 @@ def test_every_built_in_check_works_and_says_what_it_is_about():
 WHOLE = st.none() | st.integers(0, 200)
 STAGES = st.builds(
     StageFacts, position=st.just(1), name=st.just("reco"), kind=st.sampled_from(["", "skim", "merge"]),
-    jobs_asked=WHOLE, events_asked=WHOLE, files_in=WHOLE, events_in=WHOLE, files_out=WHOLE, events_out=WHOLE,
+    jobs_requested=WHOLE, events_requested=WHOLE, files_in=WHOLE, events_in=WHOLE, files_out=WHOLE, events_out=WHOLE,
     arguments=st.sampled_from([{}, {"passing": 0.0}, {"passing": 0.5}, {"target_bytes": 10}, {"catalogued": True}]),
     jobs=st.builds(JobSums, ended=st.integers(0, 99), completed=st.integers(0, 99), failed=st.integers(0, 9)),
     files=st.none() | st.lists(st.integers(0, 99), min_size=1, max_size=3).map(lambda sizes: named(*sizes)),

@@ -9,6 +9,8 @@ import pytest
 from django.conf import settings
 from django.urls import URLResolver, get_resolver
 
+from dev.plain import VAGUE_NAMES
+
 ROOT = Path(__file__).parents[2]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 MODULES = [
@@ -112,6 +114,17 @@ def test_modules_render_only_templates_of_their_own_and_lower_apps():
         for other in re.findall(r'"([a-z]+)/[a-z_/]+\.html"', path.read_text())
         if other in ORDER and not may_use(path.relative_to(ROOT).parts[1], other)
     ] == []
+
+
+def test_variables_of_templates_say_what_they_hold() -> None:
+    vague = []
+    for path in TEMPLATES:
+        for tag in re.findall(r"{%\s*(?:for|with|include)\b.*?%}", path.read_text(), re.DOTALL):
+            targets = re.findall(r"(\w+)=", tag)
+            if loop := re.match(r"{%\s*for\s+(.+?)\s+in\b", tag):
+                targets = loop[1].replace(",", " ").split()
+            vague += [f"{path.name}: {tag}" for name in targets if name in VAGUE_NAMES]
+    assert vague == []
 
 
 def test_every_folder_of_templates_is_an_app():

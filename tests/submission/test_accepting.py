@@ -193,7 +193,7 @@ def test_jobs_that_were_sent_by_hand_are_judged_by_accounting(
     running.request.submissions.all().delete()
     recompute_dirty_hours(at=AT)
     one, two = shortfalls_of(running.request, AT)
-    assert (one.asked, one.completed, one.obstacle, one.events_missing) == (6, 5, "", 10)
+    assert (one.requested, one.completed, one.obstacle, one.events_missing) == (6, 5, "", 10)
     assert "none of its jobs" in two.obstacle
     accept(running, approver)
 

@@ -177,7 +177,7 @@ def test_the_api_shows_them(running, client, approver):
     assert points[0]["stages"][0] == {
         "stage": "one",
         "output_dataset": "one_1",
-        "jobs_asked": 2,
+        "jobs_requested": 2,
         "done": 0,
         "failed": 0,
         "in_scheduler": 2,

@@ -10,7 +10,7 @@ from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob
 
 
-def asked(query: QueryDict) -> QueryDict:
+def read_filters(query: QueryDict) -> QueryDict:
     """Return the filters alone: without a page's place, and without jobs that were selected."""
     filters = query.copy()
     for name in ("after", "id"):
@@ -32,7 +32,7 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
 
     Raises `TooLarge` or `TooWide`.
     """
-    filters = asked(query)
+    filters = read_filters(query)
     if "id" in query:
         jobs = list(selected_jobs(user, query)[:MOST_JOBS])
     else:

@@ -34,7 +34,7 @@ from apps.archive.domain.store.contents import (
 from apps.archive.filters import LONGEST_LINE, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import may_choose_capture, sees_environment
-from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_response
+from apps.archive.web.downloads import chosen_jobs, read_filters, selected_jobs, tar_response
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
@@ -61,8 +61,8 @@ def jobs(request: AuthenticatedRequest) -> HttpResponse:
     context["more_open"] = any(
         request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST
     )
-    context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{asked(request.GET).urlencode()}"}
-    context["asked"] = list(asked(request.GET).items())
+    context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{read_filters(request.GET).urlencode()}"}
+    context["query_fields"] = list(read_filters(request.GET).items())
     try:
         page = chosen.page(request.GET)
         hits = hits_in(page.rows, chosen.search)
@@ -174,7 +174,7 @@ def compare(request: AuthenticatedRequest) -> HttpResponse:
     chosen = list(selected_jobs(request.user, request.GET)[:3])
     if len(chosen) != 2:
         messages.error(request, "Select two jobs to compare.")
-        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+        return redirect(f"{reverse('archive:jobs')}?{read_filters(request.GET).urlencode()}")
     older, newer = sorted(chosen, key=lambda job: (job.submitted_at, job.pk))
     return redirect(f"{reverse('archive:diff', args=[newer.pk])}?other={older.pk}")
 
@@ -185,7 +185,7 @@ def tar(request: AuthenticatedRequest) -> HttpResponseBase:
     """Send the jobs that were selected; without any, those that the filters find."""
     with show_errors(request):
         return tar_response(request.user, chosen_jobs(request.user, request.GET))
-    return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+    return redirect(f"{reverse('archive:jobs')}?{read_filters(request.GET).urlencode()}")
 
 
 @require_POST

@@ -130,7 +130,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         job, user=request.user, stream=stream, chosen=other, every_line=every_line
     )
     context = {
-        "found": comparison,
+        "comparison": comparison,
         "job": job,
         "every_line": every_line,
         "diagnosis": job_diagnosis(job, timezone.now()),

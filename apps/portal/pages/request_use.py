@@ -57,8 +57,8 @@ def outputs_of(progress: RequestNow) -> list[Output]:
     """Return the output of each stage. Empty if nothing is known about any."""
     named = []
     for stage in progress.stages:
-        if stage.row.asked:
-            named.append((stage, stage.row.asked.output_dataset))
+        if stage.row.requested_stage:
+            named.append((stage, stage.row.requested_stage.output_dataset))
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = [_output(stage, name, datasets.get(name)) for stage, name in named]
     return outputs if any(output.is_known for output in outputs) else []
@@ -82,7 +82,7 @@ def uses_of(
     request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]
 ) -> list[Use]:
     """Return the use of a request that has finished jobs or output, else an empty list."""
-    requested = [stage for stage in progress.stages if stage.row.asked]
+    requested = [stage for stage in progress.stages if stage.row.requested_stage]
     used = sum(stage.core_hours_used for stage in requested) * 3600
     sizes = [output.size for output in outputs if output.size is not None]
     if not used and not outputs:
@@ -101,8 +101,17 @@ def uses_of(
     rows = [
         Use("Core-hours", "core-hours", core_seconds, used),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
-        Use("Events", "count", last.row.asked.events if last.row.asked else None, written),
-        *_per_job(request, [stage.row.asked for stage in requested if stage.row.asked], estimate),
+        Use(
+            "Events",
+            "count",
+            last.row.requested_stage.events if last.row.requested_stage else None,
+            written,
+        ),
+        *_per_job(
+            request,
+            [stage.row.requested_stage for stage in requested if stage.row.requested_stage],
+            estimate,
+        ),
     ]
     return [row for row in rows if row.actual is not None]
 

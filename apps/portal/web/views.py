@@ -53,7 +53,7 @@ def search(request: AuthenticatedRequest) -> HttpResponse:
     results = find(query=query, user=request.user, at=timezone.now())
     if not request.headers.get("HX-Request") and (url := results.single_url()):
         return redirect(url)
-    return render(request, "portal/find.html", {"words": query.strip(), "found": results})
+    return render(request, "portal/find.html", {"search_text": query.strip(), "results": results})
 
 
 @require_safe

@@ -69,13 +69,15 @@ def expected_ends(
     In a running request, a stage without a pace starts when the previous stage ends, and takes as
     long as past jobs did. `early` and `late` add up along the chain.
     """
-    chain = _Chain(request, [row.asked for row in rows if row.asked], accepted, at)
+    chain = _Chain(
+        request, [row.requested_stage for row in rows if row.requested_stage], accepted, at
+    )
     ends: list[Expected] = []
     previous: tuple[StageProgress, Expected] | None = None
     for row in rows:
         end = chain.end_of(row, previous)
         ends.append(end)
-        if row.asked:
+        if row.requested_stage:
             previous = row, end
     return ends
 
@@ -125,7 +127,7 @@ class _Chain:
         return pace
 
     def acceptance_of(self, row: StageProgress) -> StageAcceptance | None:
-        return self.accepted.get(row.asked.pk) if row.asked else None
+        return self.accepted.get(row.requested_stage.pk) if row.requested_stage else None
 
     def end_of(
         self, row: StageProgress, previous: tuple[StageProgress, Expected] | None
@@ -135,13 +137,13 @@ class _Chain:
             return Expected(None, why)
         if pace is not None and pace[1] < self.at:
             return self._end_by_pace((row.requested_jobs or 0) - row.completed, *pace)
-        if row.completed or row.asked is None:
+        if row.completed or row.requested_stage is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
             )
-        if held := self.held.get(row.asked.pk):
+        if held := self.held.get(row.requested_stage.pk):
             return Expected(None, f"{held.what} is on hold")
-        return self._end_by_past_jobs(self.past[row.asked.pk], self._start(previous))
+        return self._end_by_past_jobs(self.past[row.requested_stage.pk], self._start(previous))
 
     def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
         seconds = (self.at - since).total_seconds()

@@ -55,7 +55,7 @@ class StageNow:
     @property
     def core_hours_requested(self) -> float | None:
         """The requested core-hours with one core per job; None if they are not stated."""
-        stage = self.row.asked
+        stage = self.row.requested_stage
         if stage and stage.jobs and stage.wall_seconds:
             return stage.jobs * stage.wall_seconds / 3600
         return None
@@ -66,7 +66,7 @@ class StageNow:
 
         It is the requested events less the written ones, or else the share of the missing jobs.
         """
-        requested = self.row.asked.events if self.row.asked else None
+        requested = self.row.requested_stage.events if self.row.requested_stage else None
         taken = self.acceptance
         if taken is None or not requested or not taken.jobs_asked:
             return None
@@ -126,7 +126,7 @@ class RequestNow:
         """When the last stage is expected to end, or which stage prevents an estimate and why."""
         ends = []
         for stage in self.stages:
-            if not stage.row.asked or is_done(stage.row, stage.acceptance):
+            if not stage.row.requested_stage or is_done(stage.row, stage.acceptance):
                 continue
             if stage.expected.at is None:
                 return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
@@ -182,7 +182,11 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         ends = []
         for row in rows:
             ends.append(
-                _stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None)
+                _stored_end(
+                    request,
+                    row,
+                    accepted.get(row.requested_stage.pk) if row.requested_stage else None,
+                )
             )
     stages = []
     for row, expected in zip(rows, ends, strict=True):
@@ -191,14 +195,14 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
             mine = waiting.get(row.stage.casefold(), Waiting())
         if mine and row.requested_jobs is not None:
             mine = mine.at_most(row.requested_jobs - row.completed)
-        if row.asked:
-            known = counted.get(row.asked.pk, StageCounts())
+        if row.requested_stage:
+            known = counted.get(row.requested_stage.pk, StageCounts())
         else:
             known = StageCounts()
         located = None
-        if row.asked and must_be_located(row.asked):
-            located = is_located(row.asked)
-        taken = accepted.get(row.asked.pk) if row.asked else None
+        if row.requested_stage and must_be_located(row.requested_stage):
+            located = is_located(row.requested_stage)
+        taken = accepted.get(row.requested_stage.pk) if row.requested_stage else None
         stages.append(StageNow(row, mine, known, expected, located, taken))
     is_short = request.state == RequestState.RUNNING and any(
         stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)

@@ -35,7 +35,7 @@ class StageProgress:
     stage: str
     requested_jobs: int | None
     sums: Sums
-    asked: Stage | None = None
+    requested_stage: Stage | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
@@ -107,7 +107,11 @@ def _progress(
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
         for row in rows:
             row.sums.query = {"request": request.key, "stage": row.stage or NONE}
-            row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
+            row.sums.retried += (
+                again.get((request.pk, row.requested_stage.position), 0)
+                if row.requested_stage
+                else 0
+            )
             row.left_out = without.get((request.key, row.stage.casefold()), LeftOut())
         progress[request.pk] = rows
     return progress

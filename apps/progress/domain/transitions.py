@@ -73,12 +73,13 @@ def complete_ended(*, at: datetime) -> list[Request]:
     knows = all_queues_are_known(at)
     moved = []
     for request in running:
-        rows = [row for row in progress[request.pk] if row.asked]
+        rows = [row for row in progress[request.pk] if row.requested_stage]
         settled = knows and request.pk not in waited_for
         ended = []
         for row in rows:
             ended.append(
-                (row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled)
+                (row.requested_stage and row.requested_stage.pk in accepted)
+                or has_ended(row, at=at, settled=settled)
             )
         if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move_as_portal(request, Verb.COMPLETE, at)

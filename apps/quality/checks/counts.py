@@ -59,11 +59,11 @@ def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterato
     """Each stage has written the requested events; more than requested is a warning."""
     part = expected_part(stage)
     written = stage.events_out
-    if not stage.events_asked or part is None:
+    if not stage.events_requested or part is None:
         return
 
     numbers: tuple[Number, ...] = (
-        Number("events requested", stage.events_asked),
+        Number("events requested", stage.events_requested),
         Number("events written", written),
     )
     if part != 1:
@@ -72,7 +72,7 @@ def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterato
         yield undetermined("Its jobs did not report how many events they wrote.", numbers)
         return
 
-    expected = stage.events_asked * part
+    expected = stage.events_requested * part
     why = f"{written:,} events were written, {expected:,.0f} expected."
     judgement = fraction(_deviation(written, expected), why, numbers, fail=_limit(limits, part))
     if judgement.outcome is Outcome.FAILED and written > expected:
@@ -95,7 +95,7 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
     numbers = (Number("events read", read), Number("events written", written))
     if read is None or written is None:
         # Without requested events or a stage before it, the stage does not count events.
-        if stage.events_asked is not None or before is not None:
+        if stage.events_requested is not None or before is not None:
             what = "read" if read is None else "wrote"
             yield undetermined(f"Its jobs did not report how many events they {what}.", numbers)
         return

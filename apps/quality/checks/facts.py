@@ -73,7 +73,7 @@ class Posted:
 class LogSample:
     """Logs of completed jobs: how many were read, how many contain known errors, and which."""
 
-    asked: int = 0
+    sampled: int = 0
     read: int = 0
     bad: int = 0
     patterns: Mapping[str, int] = field(default_factory=dict)
@@ -96,8 +96,8 @@ class StageFacts:
     position: int
     name: str
     kind: str = ""
-    jobs_asked: int | None = None
-    events_asked: int | None = None
+    jobs_requested: int | None = None
+    events_requested: int | None = None
     input_dataset: str = ""
     output_dataset: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)

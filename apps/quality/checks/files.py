@@ -55,8 +55,8 @@ def _jobs_that_write(stage: StageFacts) -> int:
     These are the completed jobs, or the requested ones if no job was seen.
     """
     if not stage.jobs.ended:
-        return stage.jobs_asked or 0
-    return min(stage.jobs.completed, stage.jobs_asked or stage.jobs.completed)
+        return stage.jobs_requested or 0
+    return min(stage.jobs.completed, stage.jobs_requested or stage.jobs.completed)
 
 
 @stage_check(

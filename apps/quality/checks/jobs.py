@@ -25,7 +25,7 @@ _NO_JOBS = "Accounting has no job of this stage."
 def missing_jobs(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """The requested number of jobs of each stage has completed."""
     jobs = stage.jobs
-    requested = stage.jobs_asked
+    requested = stage.jobs_requested
     if not requested:
         return
     numbers = (
@@ -78,7 +78,7 @@ def log_errors(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     """Logs of a sample of completed jobs contain no known error that is a cause."""
     logs = stage.logs
     numbers = (
-        Number("logs sampled", logs.asked),
+        Number("logs sampled", logs.sampled),
         Number("read", logs.read),
         Number("with a known error", logs.bad),
         *(Number(f"error {pattern}", count) for pattern, count in sorted(logs.patterns.items())),
@@ -86,7 +86,7 @@ def log_errors(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if not limits["sample"]:
         return
     if not logs.read:
-        if logs.asked:
+        if logs.sampled:
             why = "No log of a completed job could be read."
         else:
             why = "No job of this stage has completed."

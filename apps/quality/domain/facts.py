@@ -91,7 +91,7 @@ def gather(
     request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = ""
 ) -> Facts:
     """Return the facts for the checks."""
-    rows = [row for row in progress_of(request) if row.asked]
+    rows = [row for row in progress_of(request) if row.requested_stage]
     counts = counts_of(request)
     files = _files(request)
     logs = samples_of(request)
@@ -101,7 +101,7 @@ def gather(
     others = _other_writers(request)
     stages = []
     for row in rows:
-        stage: Stage = row.asked  # type: ignore[assignment]
+        stage: Stage = row.requested_stage  # type: ignore[assignment]
         counted = counts.get(stage.pk, StageCounts())
         stages.append(
             StageFacts(
@@ -109,8 +109,8 @@ def gather(
                 name=stage.name,
                 kind=stage.kind,
                 input_dataset=stage.input_dataset,
-                jobs_asked=stage.jobs,
-                events_asked=stage.events,
+                jobs_requested=stage.jobs,
+                events_requested=stage.events,
                 output_dataset=stage.output_dataset,
                 arguments=dict(stage.arguments),
                 **values_of(counted, (*QUANTITIES, "reports")),
@@ -166,7 +166,7 @@ def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
     links = {}
     for row in rows:
         of_stage = {"request": request.key, "stage": row.stage}
-        position = row.asked.position if row.asked else 0
+        position = row.requested_stage.position if row.requested_stage else 0
         links[f"jobs:{position}"] = f"{jobs}?{urlencode(of_stage)}"
         links[f"failed:{position}"] = f"{jobs}?{urlencode({'state': ANY_FAILURE, **of_stage})}"
         links[f"completed:{position}"] = (

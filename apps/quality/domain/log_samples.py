@@ -61,7 +61,7 @@ def samples_of(request: Request) -> dict[str, LogSample]:
     for stage, of_stage in looks.items():
         bad = [look for look in of_stage if look.patterns]
         samples[stage] = LogSample(
-            asked=len(of_stage),
+            sampled=len(of_stage),
             read=sum(look.read for look in of_stage),
             bad=len(bad),
             patterns=Counter(chain.from_iterable(look.patterns for look in bad)),

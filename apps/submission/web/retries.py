@@ -100,7 +100,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "kind": kind,
         "source": source,
         "title": batches.title_of(source),
-        "found": dry_run,
+        "dry_run": dry_run,
         "offer": offer_of(dry_run, timezone.now()),
         "announcements": _announcements_against(dry_run, timezone.now()),
         "form": form,

@@ -140,7 +140,7 @@ def status(portal: Portal, key: str, as_json: bool) -> None:
     )
     show_facts(found, (*facts, "expected_end", "forecast_basis"), as_json=False)
     click.echo()
-    columns = ("stage", "jobs_asked", "done", "running", "queued", "failed", "expected_end")
+    columns = ("stage", "jobs_requested", "done", "running", "queued", "failed", "expected_end")
     show_rows(progress["stages"], columns, as_json=False)
 
 

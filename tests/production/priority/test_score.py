@@ -25,7 +25,7 @@ FACTS = st.builds(
     Facts,
     priority_class=st.sampled_from(["", *LEVELS]),
     number=st.none() | st.integers(1, 9),
-    asked=st.sampled_from(LEVELS),
+    requested_priority=st.sampled_from(LEVELS),
     deadline=st.none() | st.dates(date(2025, 1, 1), date(2030, 1, 1)),
     takes_days=st.none() | st.floats(0, 400),
     core_seconds=st.none() | st.floats(0, 1e13),
@@ -64,7 +64,7 @@ def test_score_is_monotone_in_each_fact(one, other):
     for name, value in (
         ("priority_class", lambda f: LEVELS.index(f.priority_class or "normal")),
         ("number", lambda f: f.number or 5),
-        ("asked", lambda f: LEVELS.index(f.asked)),
+        ("requested_priority", lambda f: LEVELS.index(f.requested_priority)),
         ("deadline", lambda f: -(f.deadline or date(2040, 1, 1)).toordinal()),
         ("takes_days", lambda f: f.takes_days or 0),
         ("share", lambda f: f.share),

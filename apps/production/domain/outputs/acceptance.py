@@ -28,7 +28,7 @@ def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
 
 @transaction.atomic
 def record_acceptance(
-    *, stage: Stage, asked: int, completed: int, by: User, at: datetime, reason: str
+    *, stage: Stage, requested: int, completed: int, by: User, at: datetime, reason: str
 ) -> StageAcceptance:
     """Accept a stage with its completed jobs.
 
@@ -40,7 +40,7 @@ def record_acceptance(
     row, created = StageAcceptance.objects.get_or_create(
         stage=stage,
         defaults={
-            "jobs_asked": asked,
+            "jobs_asked": requested,
             "jobs_completed": completed,
             "reason": text,
             "at": at,

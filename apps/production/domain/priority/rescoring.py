@@ -175,7 +175,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
     return Facts(
         priority_class=request.priority_class,
         number=request.priority,
-        asked=request.requested_priority,
+        requested_priority=request.requested_priority,
         deadline=request.deadline,
         takes_days=entry.days,
         core_seconds=entry.core_seconds,

@@ -49,7 +49,7 @@ class Facts:
 
     priority_class: str = ""
     number: int | None = None
-    asked: str = RequestedPriority.NORMAL
+    requested_priority: str = RequestedPriority.NORMAL
     deadline: date | None = None
     takes_days: float | None = None
     core_seconds: float | None = None
@@ -130,7 +130,7 @@ def _number(facts: Facts) -> Term:
 
 
 def _requested(facts: Facts) -> Term:
-    requested = RequestedPriority(facts.asked)
+    requested = RequestedPriority(facts.requested_priority)
     return Term(
         "asked",
         f"Requested: {requested.label}",

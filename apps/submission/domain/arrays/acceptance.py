@@ -31,22 +31,22 @@ class Shortfall:
     """
 
     stage: Stage
-    asked: int
+    requested: int
     completed: int
     obstacle: str
     acceptance: StageAcceptance | None = None
 
     @property
     def missing(self) -> int:
-        return max(0, self.asked - self.completed)
+        return max(0, self.requested - self.completed)
 
     @property
     def events_missing(self) -> int | None:
         """Return the missing events by the share of missing jobs; None if unknown."""
         events = self.stage.events
-        if not events or not self.asked:
+        if not events or not self.requested:
             return None
-        return round(events * self.missing / self.asked)
+        return round(events * self.missing / self.requested)
 
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
@@ -65,7 +65,7 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     for stage_submissions in by_stage:
         stage = stage_submissions.stage
         completed = stage_submissions.completed
-        asked = jobs_before if by_file else stage.jobs or 0
+        requested = jobs_before if by_file else stage.jobs or 0
         planned = _jobs_being_submitted(stage_submissions)
         if not are_previous_complete:
             obstacle = "the previous stage still waits for jobs."
@@ -74,12 +74,12 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         elif planned:
             obstacle = f"{planned:,} jobs are being submitted."
         else:
-            obstacle = _obstacle(stage_submissions.running, asked, completed)
+            obstacle = _obstacle(stage_submissions.running, requested, completed)
         shortfalls.append(
-            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+            Shortfall(stage, requested, completed, obstacle, stage_submissions.acceptance)
         )
 
-        is_complete = completed >= asked > 0 or stage_submissions.acceptance is not None
+        is_complete = completed >= requested > 0 or stage_submissions.acceptance is not None
         are_previous_complete = are_previous_complete and is_complete
         jobs_before = completed
     return shortfalls
@@ -120,7 +120,7 @@ def accept_stage(
 
     acceptance = record_acceptance(
         stage=shortfall.stage,
-        asked=shortfall.asked,
+        requested=shortfall.requested,
         completed=shortfall.completed,
         by=by,
         at=at,
@@ -143,26 +143,26 @@ def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Sho
     for stage_submissions in by_stage:
         stage = stage_submissions.stage
         name = stage.name.casefold()
-        asked = stage.jobs or 0
+        requested = stage.jobs or 0
         without_output = undelivered.get((request.key, name), LeftOut()).completed
         completed = sums.get(name, Sums()).completed - without_output
 
         unfinished = waiting.get(name, Waiting())
-        if asked:
-            unfinished = unfinished.at_most(asked - completed)
+        if requested:
+            unfinished = unfinished.at_most(requested - completed)
         completed = max(0, completed)
-        obstacle = _obstacle(unfinished.all, asked, completed)
+        obstacle = _obstacle(unfinished.all, requested, completed)
         shortfalls.append(
-            Shortfall(stage, asked, completed, obstacle, stage_submissions.acceptance)
+            Shortfall(stage, requested, completed, obstacle, stage_submissions.acceptance)
         )
     return shortfalls
 
 
-def _obstacle(in_queue: int, asked: int, completed: int) -> str:
+def _obstacle(in_queue: int, requested: int, completed: int) -> str:
     if in_queue:
         return f"{in_queue:,} jobs are queued or running. Wait for them or cancel them first."
-    if not asked:
+    if not requested:
         return "the request gives no number of jobs."
     if not completed:
         return "none of its jobs has completed."
-    return "" if completed < asked else "all of its jobs have completed."
+    return "" if completed < requested else "all of its jobs have completed."
