@@ -44,9 +44,8 @@ def main():
         "--heap", type=int, default=1024, metavar="MB", help="memory of the server (%(default)s MB)"
     )
     arguments = parser.parse_args()
-    os.environ |= SETTINGS | {
-        "DJANGO_SETTINGS_MODULE": "opsportal.settings"
-    }  # which nothing here connects to
+    # Nothing here connects to it.
+    os.environ |= SETTINGS | {"DJANGO_SETTINGS_MODULE": "opsportal.settings"}
     django.setup()
     directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     (directory / "run").mkdir()

@@ -58,9 +58,8 @@ def measure(server, arguments):
 
     jobs = captured_jobs(arguments.jobs)
     options = f"?compression={arguments.compression}"
-    produce(
-        server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression
-    )  # the broker warms up
+    # The broker warms up.
+    produce(server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression)
     bare, sink = [], []
     gc.freeze()  # as the process of a sink in capture does
     for _ in range(arguments.rounds):

@@ -181,9 +181,8 @@ def _harvest_one(pk: int) -> tuple[float, int]:
     from apps.diagnosis.domain.verdicts.harvest import harvest_log, survey_log
     from apps.diagnosis.models import LogHarvest
 
-    Path("/proc/self/clear_refs").write_text(
-        "5"
-    )  # counts its own peak, not that of the process it was forked from
+    # This counts its own peak, not that of the process it was forked from.
+    Path("/proc/self/clear_refs").write_text("5")
     for work in (harvest_log, survey_log):
         work(
             harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(pk=pk),

@@ -527,9 +527,8 @@ class Filler:
             said(comment.request, "Yes.", comment) for comment in first for _ in range(self.size)
         ]
         Comment.objects.bulk_create(answers, batch_size=1000)
-        said(
-            requests[-1], "Thanks."
-        ).save()  # the newest begins a thread as the first does: their pages are compared
+        # The newest begins a thread as the first does, because their pages are compared.
+        said(requests[-1], "Thanks.").save()
 
     def _tell(self, events: list[tuple[Event, Request]]) -> None:
         """Notify the requester and some others of every move of a request."""

@@ -105,10 +105,8 @@ def _serve(requests: Connection, directory: Path, portal: Portal) -> None:
     except (JournalError, OSError, ValueError) as error:
         requests.send(JournalError(str(error)))
         return
-    with (
-        closing(journal),
-        suppress(EOFError, OSError),
-    ):  # the portal may still be waited for: that ends with the process
+    # The portal may still be waited for: that ends with the process.
+    with closing(journal), suppress(EOFError, OSError):
         requests.send(None)
         while True:
             what, arguments = requests.recv()
@@ -130,9 +128,8 @@ def _fork(work: Callable[[], object], *, keep: int) -> int:
     """
     gc.freeze()  # what is there now stays, and is shared
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of Python 3.12, where a test has threads
+        # Python 3.12 warns where a test has threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
         return pid

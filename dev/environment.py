@@ -186,9 +186,8 @@ def _uv_environment() -> dict[str, str]:
     """
     environment = _tool_environment()
     environment.setdefault("UV_PYTHON_DOWNLOADS", "never")
-    if (
-        SYSTEM_CERTIFICATES.exists()
-    ):  # the administrator's word on whom to trust, also for a proxy that looks in
+    # The administrator says whom to trust, also for a proxy that inspects traffic.
+    if SYSTEM_CERTIFICATES.exists():
         environment.setdefault("UV_SYSTEM_CERTS", "1")
     if "UV_DEFAULT_INDEX" not in environment and (
         index := environment.get("PIP_INDEX_URL") or _configured_index()

@@ -220,9 +220,8 @@ class Postgres:
                     os.kill(pid, signal.SIGINT if time.monotonic() < until else signal.SIGKILL)
             time.sleep(0.1)
         for lock in (self.data / "postmaster.pid", self.sockets / ".s.PGSQL.5432.lock"):
-            lock.unlink(
-                missing_ok=True
-            )  # it may name a pid that lives, as a stranger's or a zombie's
+            # It may name a pid that lives, as a stranger's or a zombie's.
+            lock.unlink(missing_ok=True)
 
     def _running(self) -> list[int]:
         """Return servers and backends on this data: processes named postgres in this working

@@ -150,9 +150,8 @@ class Run:
         )
 
     def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=5
-        )  # straight, whatever proxy is set
+        # Connect directly, whatever proxy is set.
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         with suppress(OSError, http.client.HTTPException), closing(connection):
             connection.request("GET", "/healthz")
             return connection.getresponse().status == 200
@@ -170,9 +169,8 @@ class Preparation:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self.code = (
-            digest_of_code()
-        )  # at the start: what is changed meanwhile is prepared the next time
+        # Read at the start: what is changed meanwhile is prepared the next time.
+        self.code = digest_of_code()
         self.stamp = layout.var / "prepared.json"
         self.results = (layout.postgres / "PG_VERSION", layout.var / "static")
 

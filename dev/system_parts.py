@@ -26,9 +26,8 @@ class Part:
         return [name for name in self.programs if not shutil.which(name, path=PATH)]
 
 
-JAVA = Part(
-    ("java", "javac", "mvn"), ("default-jdk-headless", "maven")
-)  # the servers themselves: dev/jars.py
+# The servers themselves: dev/jars.py.
+JAVA = Part(("java", "javac", "mvn"), ("default-jdk-headless", "maven"))
 PARTS = {
     "slurm": Part(
         ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),

@@ -705,9 +705,8 @@ def test_feed_wants_a_token_even_of_an_admin(world, client, admin):
 
 
 def test_back_office_is_for_admins_alone(world, who, client, monkeypatch):
-    monkeypatch.setattr(
-        admin.site, "enable_nav_sidebar", False
-    )  # which takes most of the time of a page
+    # This takes most of the time of a page.
+    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
     lists = [
         route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters
     ]

@@ -134,9 +134,8 @@ class ArchivedJob(models.Model):
     #: Null in rows that are older than this column.
     sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001
     conflict = models.CharField(max_length=400, blank=True)
-    conflict_version = models.IntegerField(
-        default=0
-    )  # no check, which reads the whole table when it is added
+    # Without a check constraint: adding one reads the whole table.
+    conflict_version = models.IntegerField(default=0)
     unstored_captures = models.JSONField(default=list, blank=True)
     chosen_by = models.CharField(max_length=150, blank=True)
     chosen_at = models.DateTimeField(null=True, blank=True)

@@ -20,9 +20,8 @@ from apps.clusters.schedulers.base import Identity
 from capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
 from capture.wire.batches import Batch, Sighting, microseconds, moment_of, pack, unpack
 
-RESERVE_BYTES = (
-    64 * 1024 * 1024
-)  # kept free on the disk: to drop what the portal has, SQLite writes first
+# Kept free on the disk: to delete what the portal has, SQLite writes first.
+RESERVE_BYTES = 64 * 1024 * 1024
 
 _PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
 _COLUMNS = "last, jobs, captured_at, size_bytes, content"
@@ -77,9 +76,8 @@ class Journal:
             self._database = open_file(directory / "journal.sqlite")
             self._renew_refused()
             self.id = self._read_id()
-            if (
-                self.next() is None
-            ):  # nothing is in doubt; and if it was restored from a copy, its next numbers are
+            # Nothing is in doubt. The numbers of a journal restored from a copy were used before.
+            if self.next() is None:
                 self.renew_id()
         except BaseException as error:
             os.close(self._lock_file)

@@ -42,9 +42,8 @@ def type_of(directory: Path) -> str:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    for line in (
-        mounts
-    ):  # see proc(5): id, parent, device, root, mount point, options, …, "-", type, source, options
+    # See proc(5): id, parent, device, root, mount point, options, …, "-", type, source, options.
+    for line in mounts:
         fields = line.split(" ")
         if fields[0] == mount:
             return fields[fields.index("-") + 1]

@@ -64,9 +64,8 @@ class Inotify:
         return events
 
     def close(self) -> None:
-        self.read(
-            0
-        )  # only from the first read on does the descriptor know whether someone is reading
+        # Only from the first read on does the descriptor know whether someone is reading.
+        self.read(0)
         self._descriptor.close()
 
     def on_event(self, event: InotifyEvent) -> None:

@@ -40,9 +40,8 @@ _NO_TEXTS = dict.fromkeys(_TEXTS, "")
 _texts_of = attrgetter(*_TEXTS)
 _contents_of = attrgetter("script", "environment", "description")
 
-Sighting = tuple[
-    str, str, int, int, int
-]  # cluster, job id, submission in microseconds, inode, modification in ns
+# Cluster, job ID, submission in microseconds, inode, modification in nanoseconds.
+Sighting = tuple[str, str, int, int, int]
 
 
 class BadBatch(ValueError):

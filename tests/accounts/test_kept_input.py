@@ -47,9 +47,8 @@ def test_input_is_kept_over_the_next_login_and_sent_again(nova, liaison, client)
     assert refused.status_code == 403
     assert "You are logged out." in refused.content.decode()
     client.force_login(liaison)
-    again = client.post(
-        NEW, posted(fields_of(refused)), headers=OWN
-    )  # with the token of before the login
+    # The token is from before the login.
+    again = client.post(NEW, posted(fields_of(refused)), headers=OWN)
     assert again.status_code in {302, 403}
     if again.status_code == 403:
         assert "Your login changed after the page was loaded." in again.content.decode()

@@ -85,9 +85,8 @@ def test_link_by_mail_sets_a_new_password_once(client, mailed):
     assert (mail.to, "nova-liaison" in mail.body) == (["nova@example.org"], True)
     page = client.get(link_in(mail), follow=True)
     where = page.redirect_chain[-1][0]
-    assert where.endswith(
-        "/set-password/"
-    )  # the token is not in the address that other sites may see
+    # The token is not in the address that other sites may see.
+    assert where.endswith("/set-password/")
     data = {"new_password1": NEW, "new_password2": NEW}
     assert b"Log in with the new one" in client.post(where, data, follow=True).content
     assert log_in(client, NEW).status_code == 302

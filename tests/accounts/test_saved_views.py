@@ -21,9 +21,8 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
     client.force_login(liaison)
     assert save(client, name="Running").url == "/requests/?sort=-deadline&state=running"
     save(client, name="Ours", experiment="NOVA", query="state=queued")
-    assert (
-        save(client, name="Theirs", experiment="DUNE").status_code == 302
-    )  # not an experiment of this user
+    # This is not an experiment of this user.
+    assert save(client, name="Theirs", experiment="DUNE").status_code == 302
     assert chips(client) == ["Ours", "Running"]
     page = client.get(f"{LIST}?state=running&sort=-deadline")
     assert page.context["current_view"].name == "Running"
@@ -38,9 +37,8 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
     assert chips(client) == []
 
     client.force_login(liaison)
-    client.post(
-        f"/accounts/views/{shared.pk}/", {"name": "Running", "query": "state=queued"}
-    )  # replaces that one
+    # This replaces the view of the same name.
+    client.post(f"/accounts/views/{shared.pk}/", {"name": "Running", "query": "state=queued"})
     assert [(view.name, view.query, view.experiment) for view in SavedView.objects.all()] == [
         ("Running", "state=queued", None)
     ]

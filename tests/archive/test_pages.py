@@ -170,9 +170,8 @@ def test_pages_of_scripts_made_to_be_slow_answer(client, shifter):
     ):
         began = time.monotonic()
         page = client.get(path).content
-        assert time.monotonic() - began < 5, (
-            path
-        )  # with the start of the process, on a busy machine
+        # The time includes the start of the process, on a busy machine.
+        assert time.monotonic() - began < 5, path
         assert word in page
 
 

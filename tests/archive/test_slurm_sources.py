@@ -92,9 +92,8 @@ def jobs(slurm):
     slurm.wait_state(requeued, "RUNNING")
     slurm.scontrol("requeue", requeued)
     slurm.wait_state(requeued, "PENDING", reason="BeginTime")
-    slurm.scontrol(
-        "update", f"jobid={requeued}", "starttime=now+3"
-    )  # a node refuses it in the second of its end
+    # A node refuses it in the second of its end.
+    slurm.scontrol("update", f"jobid={requeued}", "starttime=now+3")
     jobs.ids["rejected"] = slurm.run(
         "squeue", "-h", "-t", "all", "-n", "rejected.sh", "-o", "%A"
     ).split()[0]

@@ -99,9 +99,8 @@ def test_word_leads_to_job_and_difference(
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
     expect(page).to_have_url(re.compile("#L4-L6$"))
     expect(page.locator(".code > div.chosen")).to_have_count(3)
-    assert (
-        page.locator(".code > div").nth(1).bounding_box()["height"] < 24
-    )  # one line, without margins of others
+    # It is one line, without margins of others.
+    assert page.locator(".code > div").nth(1).bounding_box()["height"] < 24
     marks = "all => [...new Set(all.map(i => getComputedStyle(i, '::before').content))]"
     assert page.locator(".code i").evaluate_all(marks) == ["none"]
     assert_accessible(page)

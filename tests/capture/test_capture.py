@@ -167,9 +167,8 @@ def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, portal, w
 
 
 def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, watch, monkeypatch):
-    monkeypatch.setattr(
-        watcher_module, "identity_of", lambda path: Identity(1, 1)
-    )  # as ext4 gives inodes again
+    # The file system ext4 reuses inodes.
+    monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))
     told = threading.Event()
     watcher = Watcher(
         spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set, watch=watch

@@ -115,6 +115,5 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
 
     findings = check_copies(cluster=cluster, since=since, by="test", at=timezone.now())
     other = [finding.job_id for finding in findings if finding.kind is Kind.SCRIPT]
-    assert other == [
-        job_id for job_id, script in submitted if "edited 2" in script
-    ]  # it keeps the first of equals
+    # It keeps the first of equals.
+    assert other == [job_id for job_id, script in submitted if "edited 2" in script]

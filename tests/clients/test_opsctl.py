@@ -109,9 +109,8 @@ def test_program_against_a_running_portal(installed, live_server, liaison, appro
 
 @pytest.mark.django_db
 def test_request_from_yaml_to_approval(opsctl, liaison, approver, nova, monkeypatch):
-    made = draft(
-        liaison, nova, deadline=timezone.localdate() + timedelta(days=30)
-    )  # the program has the real clock
+    # The program has the real clock.
+    made = draft(liaison, nova, deadline=timezone.localdate() + timedelta(days=30))
     text = opsctl(liaison, "requests", "yaml", made.key).stdout
     key = opsctl(
         liaison, "requests", "create", "-", input=text.replace(".root", "2.root")

@@ -254,9 +254,8 @@ def asked(directory: Path, text: str, **limits: object) -> bytes:
 
 def test_command_that_hangs_or_never_ends_is_ended(tmp_path):
     with pytest.raises(SchedulerError, match=r"no answer within 0\.2 s"):
-        asked(
-            tmp_path, "echo begun; sleep 600", timeout_seconds=0.2
-        )  # and waited for: it did not sleep on
+        # The command is ended and waited for: it did not sleep on.
+        asked(tmp_path, "echo begun; sleep 600", timeout_seconds=0.2)
     with pytest.raises(SchedulerError, match="more than 100,000 bytes"):
         asked(tmp_path, "exec yes", most_bytes=100_000)
 

@@ -160,12 +160,10 @@ def requeue_a_job(jobs: Jobs) -> None:
     job_id = jobs.submit("requeued", script)
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("requeue", job_id)
-    jobs.slurm.wait_state(
-        job_id, "PENDING", reason="BeginTime"
-    )  # two minutes from now, unless it is changed
-    jobs.slurm.scontrol(
-        "update", f"jobid={job_id}", "starttime=now+3"
-    )  # a node refuses it in the second of its end
+    # The start is two minutes from now, unless it is changed.
+    jobs.slurm.wait_state(job_id, "PENDING", reason="BeginTime")
+    # A node refuses it in the second of its end.
+    jobs.slurm.scontrol("update", f"jobid={job_id}", "starttime=now+3")
 
 
 def fail_a_node(jobs: Jobs) -> None:

@@ -91,9 +91,8 @@ def test_whenever_it_is_looked_at_a_job_is_whole_or_not_there(
     submitted, turns, subdirectories, version
 ) -> None:
     submitted = [replace(job, number=110 + number) for number, job in enumerate(submitted)]
-    if (
-        version == 6
-    ):  # it escapes nothing: what ends a variable cannot be told from a value that holds it
+    # It escapes nothing: what ends a variable cannot be told from a value that holds it.
+    if version == 6:
         submitted = [replace(job, variables=without_separators(job.variables)) for job in submitted]
     with tempfile.TemporaryDirectory() as home:
         server = TorqueServer(Path(home), subdirectories=subdirectories, version=version)

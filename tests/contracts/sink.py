@@ -41,9 +41,8 @@ class Harness(Protocol):
 
     url: str
     other_url: str  # of another place, which need not be there
-    keeps: Sequence[
-        str
-    ]  # fields of `CapturedJob` beside its key that can be read back: BYTES at least
+    # Fields of `CapturedJob` beside its key that can be read back: BYTES at least.
+    keeps: Sequence[str]
     bad_job: CapturedJob | None  # one that the place does not take; None where it takes all
 
     def kept(self) -> Sequence[CapturedJob]:

@@ -232,9 +232,8 @@ class SubmissionContract:
         scheduler.cancel(spool_id)
 
         harness.until(lambda: len(ended(harness, spool_id)) == 2)
-        harness.until(
-            lambda: not waiting(harness, spool_id)
-        )  # Slurm shows it completing for a moment yet
+        # Slurm shows it completing for a moment yet.
+        harness.until(lambda: not waiting(harness, spool_id))
 
     @pytest.mark.parametrize("word", ["cancel", "hold", "release"])
     def test_no_id_is_taken_for_an_option(self, harness: Harness, word: str) -> None:

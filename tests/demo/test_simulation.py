@@ -150,9 +150,8 @@ def test_most_jobs_succeed_and_some_fail(tmp_path: Path) -> None:
 
 
 def test_logs_exist_for_every_job_that_ran(history: Path) -> None:
-    last = {
-        record.raw_id: record for record in records_of(history)
-    }  # a requeued job starts its log anew
+    # A requeued job starts its log anew.
+    last = {record.raw_id: record for record in records_of(history)}
     for record in last.values():
         assert (record.started_at is None) == (record.stdout_path == "")
         if record.stdout_path:

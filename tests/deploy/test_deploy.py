@@ -118,9 +118,8 @@ def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
     }
     locations = re.findall(r"location [^{]*\{([^}]*)\}", site)
     assert len(locations) == 5
-    assert not any(
-        "proxy_set_header" in location for location in locations
-    )  # one there would drop all of those above
+    # A header there would drop all of those above.
+    assert not any("proxy_set_header" in location for location in locations)
 
 
 @pytest.mark.parametrize("name", ["scrape.yml", "opsportal-alerts.yml"])

@@ -89,9 +89,8 @@ def submit_all(slurm: SlurmServer) -> Submitted:
     slurm.run("scancel", pending)
     slurm.scontrol("requeue", requeued)
     slurm.wait_state(requeued, "PENDING", reason="BeginTime")
-    slurm.scontrol(
-        "update", f"jobid={requeued}", "starttime=now+3"
-    )  # a node refuses it in the second of its end
+    # A node refuses it in the second of its end.
+    slurm.scontrol("update", f"jobid={requeued}", "starttime=now+3")
     slurm.wait_ended(jobs.ids.values())
     return jobs
 

@@ -299,9 +299,8 @@ def jobs_of(request: Request) -> list[tuple[object, ...]]:
 
 def check_jobs_and_archive(request: Request, begun: datetime) -> None:
     """Every job was found by its environment, and every script kept as it was sent."""
-    jobs = Job.objects.filter(
-        request=request, submitted_at__gte=begun
-    )  # others used its number as well
+    # Other jobs used its number as well.
+    jobs = Job.objects.filter(request=request, submitted_at__gte=begun)
     counts = Counter(jobs.values_list("stage", "state"))
     assert counts == {
         **{(f"{stage}.test", "completed"): 1 for stage in ("gen", "sim", "reco")},

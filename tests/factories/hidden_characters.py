@@ -27,9 +27,8 @@ def append_hidden_characters() -> int:
     """
     changed = 0
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SET session_replication_role = replica"
-        )  # also to rows that a trigger protects
+        # This also changes rows that a trigger protects.
+        cursor.execute("SET session_replication_role = replica")
     for model in apps.get_models():
         if not model.__module__.startswith("apps."):
             continue

@@ -95,9 +95,8 @@ def test_late_correction_updates_only_that_job_and_both_its_hours(alps, planned)
     DirtyHour.objects.all().delete()
     later = record(2).ended_at + timedelta(hours=-1)
     planned.records = [record(1), failed(2, ended_at=later)]
-    collect_finished_jobs(
-        cluster=alps, at=AT + timedelta(hours=2)
-    )  # an hour later the last day is looked at again
+    # An hour later the last day is looked at again.
+    collect_finished_jobs(cluster=alps, at=AT + timedelta(hours=2))
     job = Job.objects.get(job_id="2")
     assert (job.state, job.exit_code, job.ended_at) == ("failed", 1, later)
     assert events()[-1].data == {"jobs": [job.pk], "failed": [job.pk]}

@@ -109,9 +109,8 @@ records = st.builds(
     host=st.sampled_from(["wn1", "wn2", ""]),
     name=st.sampled_from(["", "a\tb\nc\\N|", "\N{SNOWMAN}"]),
     max_memory_bytes=st.sampled_from([None, 1 << 40]),
-    cpu_seconds=st.integers(0, 4_000_000).map(
-        lambda quarters: quarters / 4
-    ),  # their sums are exact in any order
+    # Their sums are exact in any order.
+    cpu_seconds=st.integers(0, 4_000_000).map(lambda quarters: quarters / 4),
 )
 
 

@@ -202,9 +202,8 @@ def test_rules_say_who_is_told_when(mail_server, waiting, approver, liaison):
     assert send(later(hours=1))
     assert send(later(days=2))
     assert [mail["X-To"] for mail in mail_server.mails] == ["opg-one@example.org"]
-    assert Notification.objects.filter(
-        user=liaison
-    ).exists()  # in the list of the portal all the same
+    # It is in the list of the portal all the same.
+    assert Notification.objects.filter(user=liaison).exists()
 
 
 def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(

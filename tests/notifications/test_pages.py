@@ -39,9 +39,8 @@ def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
         )
     ) == ["request.done"]
     client.post("/notifications/read/", {"until": first.pk})
-    assert (
-        Notification.objects.filter(user=liaison, read_at=None).count() == 1
-    )  # it came after the page
+    # It came after the page.
+    assert Notification.objects.filter(user=liaison, read_at=None).count() == 1
     client.post("/notifications/read/", {"until": 2**60})
     assert "No unread notifications" in page(client, "/notifications/?show=unread")
     assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()

@@ -201,9 +201,8 @@ def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(
     assert again.told == []
     enable_webhook(webhook=Webhook.objects.get(), by=approver, at=AT + timedelta(days=4))
     call(AT + timedelta(days=4))
-    assert [json.loads(body)["kind"] for _, body in again.told] == [
-        "request.pass"
-    ]  # what waited was not lost
+    # What waited was not lost.
+    assert [json.loads(body)["kind"] for _, body in again.told] == ["request.pass"]
     again.shutdown()
     again.server_close()
 

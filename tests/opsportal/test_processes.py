@@ -107,9 +107,8 @@ def test_beat_has_a_heartbeat_and_logs_one_line_as_a_worker_does_while_redis_is_
                 and "is unavailable" in worker_log.read_text()
             )
         )
-        time.sleep(
-            8
-        )  # tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds
+        # Tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds.
+        time.sleep(8)
     lines = beat_log.read_text().splitlines()
     assert len(lines) == 1
     assert re.match(

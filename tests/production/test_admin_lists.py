@@ -233,9 +233,8 @@ def test_lists_and_pages_ask_no_more_for_more_rows(admin, browse):
 
 
 def test_pages_and_searches_of_every_model_open_and_change_nothing(admin, browse, monkeypatch):
-    monkeypatch.setattr(
-        back_office.site, "enable_nav_sidebar", False
-    )  # which takes most of the time of a page
+    # This takes most of the time of a page.
+    monkeypatch.setattr(back_office.site, "enable_nav_sidebar", False)
     client, editable = (
         browse(admin),
         {WorkflowType, ApprovalGroup, ApprovalRule, ExperimentShare, DebugProfile},

@@ -153,10 +153,11 @@ def test_request_of_another_experiment_is_not_found(method, nova, liaison, other
 
 def test_draft_for_an_experiment_of_others_is_forbidden(nova, dune, other_liaison, shifter, api):
     answer = api(other_liaison).post(LIST, COMPLETE, format="json")
+    # The answer is as for one that does not exist.
     assert (answer.status_code, list(answer.json())) == (
         400,
         ["experiment"],
-    )  # as for one that does not exist
+    )
     assert api(shifter).post(LIST, COMPLETE, format="json").status_code == 403
 
 

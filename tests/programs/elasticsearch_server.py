@@ -62,10 +62,11 @@ class ElasticsearchServer:
         """Drop every index and template of the tests."""
         for index in self.call("GET", "/_cat/indices?format=json&h=index"):
             self.call("DELETE", f"/{index['index']}")
+        # In this order: the second uses the first.
         for kind in (
             "index_template",
             "component_template",
-        ):  # in this order: the one uses the other
+        ):
             for template in self.call("GET", f"/_{kind}")[f"{kind}s"]:
                 if template["name"].startswith("opsportal-"):
                     self.call("DELETE", f"/_{kind}/{template['name']}")

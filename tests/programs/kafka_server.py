@@ -71,9 +71,8 @@ class KafkaServer:
             ends = self._ends(consumer, topic)
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
             found: list[Message] = []
-            while wanted := sum(ends.values()) - len(
-                found
-            ):  # offsets have no gaps: nothing is in a transaction
+            # Offsets have no gaps: nothing is in a transaction.
+            while wanted := sum(ends.values()) - len(found):
                 batch = consumer.consume(min(wanted, 10_000), timeout=120)
                 assert batch, f"{topic} gives {len(found)} of {ends}"
                 assert not [message.error() for message in batch if message.error()]

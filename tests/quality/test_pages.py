@@ -139,9 +139,8 @@ def test_list_of_those_that_wait_is_paged_by_how_long_they_do(
     produced, make, shifter, browse, monkeypatch
 ):
     others = [make().request for _ in range(2)]
-    publish(
-        kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality"
-    )  # it comes again
+    # The event comes again.
+    publish(kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality")
     keys = [others[0].key, others[1].key, produced.request.key]
     monkeypatch.setattr(views, "PAGE", 2)
     client, address = browse(shifter), reverse("quality:waiting")

@@ -114,14 +114,24 @@ def test_links_of_the_documentation_lead_somewhere():
     ] == []
 
 
+def test_no_comment_stands_behind_the_end_of_a_statement_of_several_lines():
+    """The formatter leaves it there when it wraps a statement; it belongs above."""
+    behind = re.compile(r"""^\s*[)\]}][^"'\n]*  # (?!fmt:|type:|noqa|pragma)""", re.MULTILINE)
+    modules = []
+    for folder in ("apps", "benchmarks", "capture", "dev", "opsportal", "tests"):
+        modules += [
+            path for path in (ROOT / folder).rglob("*.py") if behind.search(path.read_text())
+        ]
+    assert modules == []
+
+
 def test_recipes_name_files_that_exist():
     spans = re.findall(
         r"`((?:apps|docs|opsportal|templates|tests)/[\w./-]+)`",
         (ROOT / "CONTRIBUTING.md").read_text(),
     )
-    paths = [
-        span for span in spans if not re.search("[A-Z]{3}", span)
-    ]  # APP, NAME and the like are to be filled in
+    # APP, NAME and the like are to be filled in.
+    paths = [span for span in spans if not re.search("[A-Z]{3}", span)]
     assert len(paths) > 30
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
@@ -172,8 +182,7 @@ def test_changelog_has_the_versions_with_their_dates_below_what_is_unreleased():
     )
     released = [tuple(map(int, version.partition(" ")[0].split("."))) for version in versions]
     assert released == sorted(released, reverse=True)
-    assert released[0] <= tuple(
-        map(int, VERSION.split("."))
-    )  # less, until this version is released
+    # It is less until this version is released.
+    assert released[0] <= tuple(map(int, VERSION.split(".")))
     kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

@@ -28,11 +28,8 @@ def hours_of(user: User) -> Hours:
     chosen = preferences_of(user)
     try:
         zone = ZoneInfo(user.time_zone or settings.TIME_ZONE)
-    except (
-        LookupError,
-        OSError,
-        ValueError,
-    ):  # a zone that was removed from the list since it was chosen
+    except (LookupError, OSError, ValueError):
+        # The zone was removed from the list since it was chosen.
         zone = ZoneInfo(settings.TIME_ZONE)
     return Hours(zone, chosen.digest_hour, chosen.quiet_from, chosen.quiet_until)
 

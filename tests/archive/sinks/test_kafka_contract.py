@@ -18,9 +18,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
 class KafkaHarness:
     keeps = (*BYTES, *FACTS)
-    bad_job = a_job(
-        9, script=random.Random(9).randbytes(1_500_000)
-    )  # more than the broker takes, also compressed
+    # The broker does not take as much, even compressed.
+    bad_job = a_job(9, script=random.Random(9).randbytes(1_500_000))
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server

@@ -106,9 +106,8 @@ def test_parser_is_fast(name):
 )
 def test_lexer_is_fast_or_killed(first, monkeypatch):
     """Without colours, where its budget is not enough."""
-    monkeypatch.setattr(
-        highlight, "SECONDS", 0.05
-    )  # a hundred scripts would take 0.25 s of CPU each
+    # A hundred scripts would take 0.25 s of CPU each.
+    monkeypatch.setattr(highlight, "SECONDS", 0.05)
     monkeypatch.setattr(highlight, "KILL_SECONDS", 0.5)
     highlight.highlight([first])
     for text in (*map(pumped, PIECES[::6]), *long_words()):

@@ -109,9 +109,8 @@ def test_cluster_goes_and_the_other_is_counted_as_before(wrong, monkeypatch):
     )
     assert StageHistory.objects.get().attempts == 2
     for delivery in Delivery.objects.filter(delivered_at=None):
-        assert deliver(
-            delivery_id=delivery.pk, at=START
-        )  # also the events about jobs of the cluster
+        # Events about jobs of the cluster are delivered too.
+        assert deliver(delivery_id=delivery.pk, at=START)
     assert StageHistory.objects.get().attempts == 1
 
 

@@ -56,9 +56,8 @@ def test_comparison_that_takes_too_long_is_plain(monkeypatch):
         for at, block in enumerate(blocks)
         for line in (f"left and right {at}", *block[1::2], *block[::2])
     ]
-    comparison.compare(
-        Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False
-    )  # the process is there
+    # The process is there.
+    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)
     began = time.monotonic()
     found = comparison.compare(
         Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False

@@ -80,17 +80,15 @@ def test_what_is_what():
     "first", [b"#!/bin/sh\n", b"#!/usr/bin/python\n", b"#!/usr/bin/perl\n", b"#!/bin/csh\n"]
 )
 def test_hostile_scripts_take_no_time(first, piece, monkeypatch):
-    monkeypatch.setattr(
-        highlight_module, "SECONDS", 0.05
-    )  # 64 scripts would take 0.25 s of CPU each
+    # 64 scripts would take 0.25 s of CPU each.
+    monkeypatch.setattr(highlight_module, "SECONDS", 0.05)
     script = (first + piece * SHOWN_BYTES)[:SHOWN_BYTES]
     highlight(["echo"])  # the process is there
     shown = show_script(script, size_bytes=len(script))
     began = time.monotonic()
     assert [text(line) for line in shown.highlighted] == shown.lines
-    assert (
-        time.monotonic() - began < 10
-    )  # of which the lexer has a moment; without a budget it takes minutes
+    # The lexer has a moment for it; without a budget it takes minutes.
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

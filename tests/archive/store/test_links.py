@@ -353,11 +353,12 @@ def test_archived_jobs_follow_an_account_map_and_a_new_experiment(nova):
     map_account(account="theirs", experiment=nova, cluster=None, by="test", at=START)
     claim_jobs(experiment=nova, at=START)
     deliver_all()
+    # Accounting counts more than the environment.
     assert experiments() == {
         "1": "NOVA",
         "2": "NOVA",
         "3": None,
-    }  # accounting counts more than the environment
+    }
 
 
 def experiments():

@@ -93,9 +93,8 @@ def test_planted_outages_are_found_with_what_they_did_and_none_is_invented(
     for start, end, _ in planted:
         fires, ends = alert(start, service="samweb"), alert(start, end, service="samweb")
         told = [(start + HOUR / 60, fires), (start + HOUR / 2, fires), (end + HOUR / 60, ends)]
-        messages += chance.sample(
-            told + chance.choices(told, k=2), k=5
-        )  # late, repeated, in any order
+        # Messages come late, repeated, and in any order.
+        messages += chance.sample(told + chance.choices(told, k=2), k=5)
     for at, one in messages:
         post(samweb.source, at, one)
     incidents = list(Incident.objects.order_by("started_at"))

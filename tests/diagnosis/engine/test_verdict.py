@@ -441,9 +441,8 @@ class Looping:
 
 def test_plugin_that_loops_costs_its_own_opinion_and_then_rests(monkeypatch):
     looping = registry.BoundedClassifier("looping", Looping)
-    monkeypatch.setattr(
-        registry, "PLUGIN_SECONDS", 30
-    )  # its process first imports this module, perhaps on a busy machine
+    # Its process first imports this module, perhaps on a busy machine.
+    monkeypatch.setattr(registry, "PLUGIN_SECONDS", 30)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         looping.classify(FAILED, Block(b"x\n", 0, 2, 1))
     monkeypatch.setattr(registry, "PLUGIN_SECONDS", 0.2)

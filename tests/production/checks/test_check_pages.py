@@ -346,10 +346,11 @@ def test_api_tells_what_cannot_be_read_and_nothing_of_other_experiments(nova, du
         {**BODY, "experiment": "DUNE"},
         content_type="application/json",
     )
+    # The answer is as for one that does not exist.
     assert (other.status_code, list(other.json())) == (
         400,
         ["experiment"],
-    )  # as for one that does not exist
+    )
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,8 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
 def test_it_stays_ahead_of_whom_it_was_put_ahead_of_while_scores_change(five, approver):
     late, soon = five[4], five[0]
     move(late, 1, approver)
-    Request.objects.filter(pk=soon.pk).update(
-        deadline=date(2026, 11, 21)
-    )  # it comes near without anybody's deed
+    # The deadline comes near without any change.
+    Request.objects.filter(pk=soon.pk).update(deadline=date(2026, 11, 21))
     rescore_all(at=LATER)
     assert keys()[:2] == [late.key, soon.key]
     set_priority(

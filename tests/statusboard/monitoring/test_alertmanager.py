@@ -44,9 +44,8 @@ def test_time_of_the_year_one_is_no_end():
 
 def test_time_with_nanoseconds_and_zone_is_read():
     [alert] = parse(firing(startsAt="2026-11-20T07:00:00.123456789-05:00")).alerts
-    assert alert.started_at == datetime(
-        2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC
-    )  # milliseconds, as the API gives
+    # The API gives milliseconds.
+    assert alert.started_at == datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
 
 
 def test_alert_without_fingerprint_is_known_by_its_labels_in_any_order():

@@ -69,10 +69,11 @@ def test_payload_stays_while_the_database_is_away_and_is_stored_once(journal, db
     kept = {path: path.read_bytes() for path in journal.ended_files()}
     assert len(kept) == 1
     assert pump() == 3
+    # This is the state after a crash between the commit and the end of the file.
     for (
         path,
         content,
-    ) in kept.items():  # as after a crash between the database's commit and the file's end
+    ) in kept.items():
         path.write_bytes(content)
     assert pump() == 2
     assert sorted(bytes(row.body) for row in RawPayload.objects.all()) == [b"1", b"2", b"3"]

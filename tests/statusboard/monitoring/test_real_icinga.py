@@ -137,9 +137,8 @@ def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_icin
     wait(lambda: not Incident.objects.get().is_open, "the recovery")
     assert Incident.objects.get().resolution == "resolved"
 
-    (directory / "header").write_text(
-        "Authorization: Bearer wrong\n"
-    )  # from now on notifications are lost
+    # From now on notifications are lost.
+    (directory / "header").write_text("Authorization: Bearer wrong\n")
     answer(directory, 1)
     wait(lambda: pulled(source) or Incident.objects.count() > 1, "the second problem")
     second = Incident.objects.latest("pk")

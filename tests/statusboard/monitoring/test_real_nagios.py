@@ -154,9 +154,8 @@ def test_a_check_that_fails_opens_an_incident_and_its_recovery_closes_it(nagios,
     assert (incident.service, incident.state, incident.text) == (samweb, "down", "SAM answers 2")
     assert abs(incident.started_at - timezone.now()) < timedelta(minutes=1)
 
-    status = (
-        directory / "status.dat"
-    ).read_bytes()  # perhaps of before the check: it says when it was written
+    # The file may be from before the check: it says when it was written.
+    status = (directory / "status.dat").read_bytes()
     payload = receive_payload(source=source, body=status, at=timezone.now())
     assert parse_payload(payload_id=payload.pk).notes == ""
     assert (Incident.objects.count(), Incident.objects.get().is_open) == (1, True)

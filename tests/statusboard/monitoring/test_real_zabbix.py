@@ -246,9 +246,8 @@ def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_zabb
     macro = api("usermacro.get", globalmacro=True, filter={"macro": "{$OPSPORTAL_TOKEN}"})[0][
         "globalmacroid"
     ]
-    api(
-        "usermacro.updateglobal", globalmacroid=macro, value="wrong"
-    )  # from now on notifications are lost
+    # From now on notifications are lost.
+    api("usermacro.updateglobal", globalmacroid=macro, value="wrong")
     answer(directory, 1)
     wait(lambda: pulled(source) or Incident.objects.count() > 1, "the second problem")
     second = Incident.objects.latest("pk")

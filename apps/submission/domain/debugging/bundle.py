@@ -158,9 +158,8 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
     for name, value in named.items():
         if value:
             options.append(f"--{name}={value}")
-    arguments = shlex.join(
-        archived.arguments.split()
-    )  # as accounting has them: words without quotes
+    # Accounting has the arguments without quotes.
+    arguments = shlex.join(archived.arguments.split())
     command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
     return f'#!/bin/sh\nset -eu\ncd -- "$(dirname -- "$0")"\n{command}\n'
 

@@ -144,8 +144,7 @@ def _submit_script(job: Job, archived: ArchivedJob) -> str:
         options.append(f"--mem={math.ceil(job.requested_memory_bytes / 2**20)}M")
     named = {"account": job.account, "partition": job.partition, "chdir": job.work_dir}
     options += [f"--{option}={value}" for option, value in named.items() if value]
-    arguments = shlex.join(
-        archived.arguments.split()
-    )  # as accounting has them: words without quotes
+    # Accounting has the arguments without quotes.
+    arguments = shlex.join(archived.arguments.split())
     command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
     return _SUBMIT.format(job=shlex.quote(safe_name(job.job_id)), name=name, command=command)
