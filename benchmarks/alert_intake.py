@@ -1,4 +1,4 @@
-"""Alerts over HTTP, also while the database is away:
+"""Alerts over HTTP, also while the database is down:
 `python -m benchmarks.alert_intake [--seconds N] [--rate N]`.
 
 Gunicorn as in the Procfile, a PostgreSQL on disk with fsync, and a sender that posts one alert a

@@ -6,7 +6,7 @@
         reconstruct()
 
 Settings and behaviour are those of the program `ops-phase`: it never fails the job, keeps phases
-while the portal is away, and prints a marker to the log. Phases wait in memory, and are sent again
+while the portal is unavailable, and prints a marker to the log. Phases wait in memory, and are sent again
 with the next one and at exit.
 """
 

@@ -125,6 +125,15 @@ def test_no_comment_stands_behind_the_end_of_a_statement_of_several_lines():
     assert modules == []
 
 
+def test_texts_say_that_a_server_is_down_or_unavailable():
+    away = re.compile(
+        r"(?:broker|database|Kafka|portal|provider|Redis|server|sink|that|it)\s"
+        r"(?:is|was|are|be|may be|counts as) away\b"
+    )
+    texts = [*PAGES, *(ROOT / "apps").rglob("*.py")]
+    assert [path for path in texts if away.search(path.read_text())] == []
+
+
 def test_recipes_name_files_that_exist():
     spans = re.findall(
         r"`((?:apps|docs|opsportal|templates|tests)/[\w./-]+)`",

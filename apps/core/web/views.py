@@ -59,13 +59,13 @@ def server_error(request: HttpRequest) -> HttpResponse:
     session, which may be the cause.
     """
     error = sys.exc_info()[1]
-    away = isinstance(error, OperationalError | InterfaceError)
+    is_unavailable = isinstance(error, OperationalError | InterfaceError)
     too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
-    status = 503 if away else 500
+    status = 503 if is_unavailable else 500
     # A request that took too long would do so again.
-    headers = {"Retry-After": "30"} if away and not too_long else None
+    headers = {"Retry-After": "30"} if is_unavailable and not too_long else None
     if request.path.startswith("/api/"):
-        if away:
+        if is_unavailable:
             detail = "The database is unavailable. Try again later."
         else:
             detail = "Internal error."

@@ -394,19 +394,21 @@ def advice(portal: Portal, experiment: str | None, as_json: bool) -> None:
     """Say whether to submit jobs now; exit code 6 if not."""
     now = datetime.now(UTC)
     against = [
-        each
-        for each in portal.rows("announcements/", limit=1000)
-        if each["do_not_submit"] and _is_current(each, now) and _concerns(each, experiment)
+        announcement
+        for announcement in portal.rows("announcements/", limit=1000)
+        if announcement["do_not_submit"]
+        and _is_current(announcement, now)
+        and _concerns(announcement, experiment)
     ]
-    away = [row for row in portal.get("services/") if row["state"] not in _USABLE]
+    unusable = [row for row in portal.get("services/") if row["state"] not in _USABLE]
     if as_json:
-        show_json({"do_not_submit": against, "services": away})
+        show_json({"do_not_submit": against, "services": unusable})
     else:
-        for each in against:
-            click.echo(clean(f"Do not submit: {each['title']}"))
-        for row in away:
+        for announcement in against:
+            click.echo(clean(f"Do not submit: {announcement['title']}"))
+        for row in unusable:
             click.echo(clean(f"{row['name']} is {row['state']}. {row['advice']}").rstrip())
-        if not against and not away:
+        if not against and not unusable:
             click.echo("Submit: all services work.")
     if against:
         raise SystemExit(ADVISED_AGAINST)

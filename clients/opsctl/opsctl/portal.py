@@ -15,7 +15,7 @@ API = "/api/v1/"
 #: Exit codes beside 0 and click's 2 for wrong usage.
 REFUSED, NOT_FOUND, NOT_ALLOWED, UNREACHABLE, ADVISED_AGAINST, NOT_YET = 1, 3, 4, 5, 6, 7
 _EXIT_CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND}
-#: Seconds between tries while the portal is away. A change carries a key, so that it is made once.
+#: Seconds between tries while the portal is unavailable. A change carries a key, so that it is made once.
 _PAUSES = (0.5, 2.0)
 _AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 _PAGE = 100

@@ -51,7 +51,7 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
-#: Of retries while a sink is away.
+#: Of retries while a sink is unavailable.
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 
@@ -359,7 +359,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, str]:
-    """Write a batch, retrying with growing delays while the sink is away.
+    """Write a batch, retrying with growing delays while the sink is unavailable.
 
     Raises `CommandError` in the end.
     """

@@ -87,7 +87,7 @@ def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
     numbers = _kept(key)
     if numbers is None:
         numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
-        with suppress(Exception):  # Redis may be away: each page makes its own dry run meanwhile
+        with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)
     return _with_outlook(numbers, at)
 
@@ -95,7 +95,7 @@ def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
 def _kept(key: str) -> RetryOffer | None:
     try:
         numbers: RetryOffer | None = cache.get(key)
-    except Exception:  # Redis may be away
+    except Exception:  # Redis may be down
         return None
     return numbers
 
