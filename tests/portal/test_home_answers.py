@@ -1,10 +1,13 @@
 """The answers at the top of the home page."""
 
+import html
+import re
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
+from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.impact.recount import mark_incidents, recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.jobs.domain.records.conversion import hour_of
@@ -117,7 +120,7 @@ def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, oth
     recompute_dirty_hours(at=now)
     for address in ("/failures/", "/failures/jobs/", "/jobs/"):
         text = page_text(client, shifter, address)
-        assert "2 jobs</b> of the last 24 hours did not complete and have no verdict yet" in text
+        assert "2 jobs</b></a> of the last 24 hours did not complete and have no verdict" in text
         assert "no verdict yet" not in page_text(client, other_liaison, address)
     assert "No verdicts yet" in page_text(client, shifter, "/failures/")
 
@@ -126,6 +129,46 @@ def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, oth
     mark_dirty([hour_of(now)])
     recount_dirty_hours()
     assert "no verdict yet" not in page_text(client, shifter, "/failures/")
+
+
+def list_behind(client, user, page, text):
+    """Return the job IDs on the list that the link with this text on a page leads to."""
+    links = re.findall(r'<a[^>]* href="([^"]*)"[^>]*>(?:<b>)?([^<]*)', page)
+    [address] = [html.unescape(address) for address, label in links if label == text]
+    return re.findall(r">(\d+)</a>", page_text(client, user, address))
+
+
+def test_jobs_without_a_verdict_are_counted_alike_on_home_and_failures(client, shifter):
+    """Each number says what it counts, and leads to a list of as many jobs."""
+    now = timezone.now()
+    records = [jobs.record(8, ended_at=now)]
+    for number, state in ((5, "failed"), (6, "failed"), (7, "cancelled")):
+        records.append(jobs.record(number, state=JobState(state), ended_at=now))
+    long_ago = jobs.failed(4, ended_at=now - timedelta(hours=30))
+    jobs.store(clusters.cluster(), *records, long_ago)
+    Collection.objects.update(collected_until=now)
+    verdict(Job.objects.get(raw_id=5), at=now)
+    recompute_dirty_hours(at=now)
+    mark_dirty([hour_of(now)])
+    recount_dirty_hours()
+
+    home = page_text(client, shifter, "/")
+    assert "3 of 4 jobs</a> did not complete · 75.0 % · 1 with a verdict" in home
+    assert sorted(list_behind(client, shifter, home, "3 of 4 jobs")) == ["5", "6", "7"]
+    assert sorted(list_behind(client, shifter, home, "Logs are being read")) == ["6", "7"]
+
+    failures = page_text(client, shifter, "/failures/")
+    assert "1 job</a> with a verdict" in failures
+    assert list_behind(client, shifter, failures, "1 job") == ["5"]
+    assert sorted(list_behind(client, shifter, failures, "2 jobs")) == ["6", "7"]
+
+
+def test_chart_shows_all_jobs_that_did_not_complete(shifter, client):
+    now = timezone.now()
+    cancelled = jobs.record(7, state=JobState.CANCELLED, ended_at=now)
+    jobs.store(clusters.cluster(), jobs.failed(5, ended_at=now), cancelled)
+    recompute_dirty_hours(at=now)
+    assert "most, 2, at" in failures_by_hour(user=shifter, at=now).svg
 
 
 def test_home_and_failures_say_that_jobs_are_being_counted(client, shifter):

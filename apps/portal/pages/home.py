@@ -15,11 +15,13 @@ from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.waits import waits_by_service
+from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_of
 from apps.jobs.domain.totals.totals import Report, wasted_hours
+from apps.jobs.enums import NONE
 from apps.jobs.models import Collection, HourlyEnds
 from apps.portal.pages.home_answers import (
     Broken,
@@ -75,11 +77,20 @@ class ServiceRow:
 
 @dataclass(frozen=True)
 class Failures:
-    """Failed jobs of the last 24 hours by cause, and all jobs that ended in that time."""
+    """Jobs of the last 24 hours that did not complete, by cause, and all jobs that ended.
+
+    Of the `failed_jobs`, which the list `url` shows, `waiting` have no verdict yet.
+    """
 
     causes: list[Cause]
     failed_jobs: int
+    waiting: int
     all_jobs: int
+    url: str
+
+    @property
+    def with_verdict(self) -> int:
+        return self.failed_jobs - self.waiting
 
 
 @dataclass(frozen=True)
@@ -224,9 +235,15 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> Failure
             )
         )
     if waiting:
-        url = f"{reverse('jobs:list')}?state=any_failure"
+        url = reverse("jobs:list") + query_of_jobs(start, end, verdict=NONE)
         causes.append(Cause("Logs are being read", waiting, "no verdict yet", "unknown", url))
-    return Failures(causes, failed_jobs=decided + waiting, all_jobs=jobs["all"] or 0)
+    return Failures(
+        causes,
+        failed_jobs=decided + waiting,
+        waiting=waiting,
+        all_jobs=jobs["all"] or 0,
+        url=reverse("jobs:list") + query_of_jobs(start, end),
+    )
 
 
 def _cause(

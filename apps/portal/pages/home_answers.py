@@ -16,11 +16,11 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
 from apps.core.charts import Band, Bin, Series, Tick, bars
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import hour_of
-from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, Reason, submit_advice
 from apps.statusboard.models import Incident
@@ -168,8 +168,8 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
     for hour, verdict, jobs in totals.values_list("hour", "verdict").annotate(Sum("jobs")):
         counts[hour][verdict] = jobs
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).order_by()
-    broken = ended.filter(state__in=FAILED_STATES).values_list("hour").annotate(Sum("jobs"))
-    # Failed jobs without a verdict count as unexplained.
+    broken = ended.exclude(state=JobState.COMPLETED).values_list("hour").annotate(Sum("jobs"))
+    # Jobs that did not complete and have no verdict count as unexplained.
     for hour, jobs in broken:
         counts[hour]["unknown"] += max(0, jobs - sum(counts[hour].values()))
 

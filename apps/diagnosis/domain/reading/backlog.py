@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
 from django.db.models import Sum
 
@@ -9,6 +10,7 @@ from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.enums import NONE, NOT_COMPLETED
 from apps.jobs.models import HourlyEnds
 
 HOURS = 24
@@ -16,9 +18,25 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class LogBacklog:
-    """The number of jobs that did not complete in the last 24 hours and have no verdict yet."""
+    """The number of jobs that did not complete in the last 24 hours and have no verdict yet.
+
+    They ended in [start, end), which are whole hours.
+    """
 
     jobs: int
+    start: datetime
+    end: datetime
+
+    @property
+    def query(self) -> str:
+        """Return the query of the list of these jobs."""
+        return query_of_jobs(self.start, self.end, verdict=NONE)
+
+
+def query_of_jobs(start: datetime, end: datetime, **filters: str) -> str:
+    """Return the query of the list of jobs that ended in [start, end) and did not complete."""
+    period = {"ended_from": f"{start:%Y-%m-%dT%H:%MZ}", "ended_to": f"{end:%Y-%m-%dT%H:%MZ}"}
+    return "?" + urlencode({"state": NOT_COMPLETED, **filters, **period})
 
 
 def log_backlog(*, user: User, at: datetime) -> LogBacklog:
@@ -30,4 +48,4 @@ def log_backlog(*, user: User, at: datetime) -> LogBacklog:
 
     jobs = ended.exclude(state=JobState.COMPLETED).aggregate(jobs=Sum("jobs", default=0))["jobs"]
     verdicts = judged.aggregate(jobs=Sum("jobs", default=0))["jobs"]
-    return LogBacklog(max(0, jobs - verdicts))
+    return LogBacklog(max(0, jobs - verdicts), start, end)
