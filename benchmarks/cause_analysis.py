@@ -16,10 +16,10 @@ def main() -> None:
     for name, jobs, submissions in (("100k", 100_000, 1500), ("700k", 700_000, 7000)):
         columns = month(1, jobs=jobs, submissions=submissions, causes=PLANTED)
         began = time.perf_counter()
-        found = find_causes(columns)
+        causes = find_causes(columns)
         figures[f"seconds_{name}"] = round(time.perf_counter() - began, 2)
-        wanted = {(attribute, value) for attribute, value, _ in PLANTED}
-        figures[f"exact_{name}"] = {(one.attribute, one.value) for one in found} == wanted
+        planted = {(attribute, value) for attribute, value, _ in PLANTED}
+        figures[f"exact_{name}"] = {(one.attribute, one.value) for one in causes} == planted
     nothing = [find_causes(month(seed, jobs=4000, submissions=60)) for seed in range(100)]
     figures["invented_in_100"] = sum(map(len, nothing))
     print(json.dumps(figures))

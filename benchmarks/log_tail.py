@@ -80,8 +80,8 @@ def measured(path: Path) -> dict[str, object]:
     client.force_login(user, "django.contrib.auth.backends.ModelBackend")
     address = f"/jobs/{job.pk}/log/"
     middle = f"{address}?at={path.stat().st_size // 2}"
-    for each in (address, middle):
-        assert client.get(each).status_code == 200
+    for url in (address, middle):
+        assert client.get(url).status_code == 200
     assert b"job script exit status 65" in client.get(address).content
     descriptor = os.open(path, os.O_RDONLY)
     return {

@@ -64,10 +64,10 @@ def run(incidents: int) -> dict[str, object]:
     rebuild(service_ids=[service.pk for service in services])
     times = []
     for _ in range(QUESTIONS):
-        wanted = [service.pk for service in choose.sample(services, 5)]
+        service_ids = [service.pk for service in choose.sample(services, 5)]
         start = now - YEAR * choose.random()
         begun = time.perf_counter()
-        outages_during(wanted, start, start + timedelta(hours=24 * choose.random()), now)
+        outages_during(service_ids, start, start + timedelta(hours=24 * choose.random()), now)
         times.append(1000 * (time.perf_counter() - begun))
     return {
         "p95_ms": round(statistics.quantiles(times, n=20)[-1], 1),

@@ -356,10 +356,10 @@ class Filler:
             ),
             batch_size=5000,
         )
-        found: dict[int, list[Stage]] = {}
+        stages_by_request: dict[int, list[Stage]] = {}
         for row in rows:
-            found.setdefault(row.request_id, []).append(row)
-        return found
+            stages_by_request.setdefault(row.request_id, []).append(row)
+        return stages_by_request
 
     # -- what happened to them
 

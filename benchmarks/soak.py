@@ -40,14 +40,16 @@ COMPLAINT = re.compile(r"Traceback|\b(ERROR|CRITICAL|Error|Exception)\b|FATAL|PA
 
 def processes(var: Path) -> dict[str, int]:
     """Return the PSS in bytes of every process of the run, by name."""
-    found: dict[str, int] = defaultdict(int)
+    memory_by_process: dict[str, int] = defaultdict(int)
     for pid, name in members(var).items():
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            found[name] += 1024 * int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])
+            memory_by_process[name] += 1024 * int(
+                re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1]
+            )
         except (OSError, TypeError):
             continue
-    return dict(found)
+    return dict(memory_by_process)
 
 
 def members(var: Path) -> dict[int, str]:
@@ -105,16 +107,16 @@ class Browser:
 
 
 def complaints(var: Path, since: dict[Path, int]) -> list[str]:
-    found = []
+    messages = []
     for path in sorted((var / "log").glob("*.log")):
         with path.open("rb") as file:
             file.seek(min(since.get(path, 0), path.stat().st_size))
-            found += [
+            messages += [
                 f"{path.name}: {line}"
                 for line in file.read().decode(errors="replace").splitlines()
                 if COMPLAINT.search(line)
             ]
-    return found
+    return messages
 
 
 def main() -> int:

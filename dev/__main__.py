@@ -25,10 +25,10 @@ TEST_DIRECTORIES = ("benchmarks", "tests")
 
 def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036
-        found = ".".join(str(number) for number in sys.version_info[:2])
+        version = ".".join(str(number) for number in sys.version_info[:2])
         print(
             "error: Python "
-            + found
+            + version
             + " is too old: install Python 3.11 or later, then make PYTHON=python3.11 …",
             file=sys.stderr,
         )

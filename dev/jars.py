@@ -76,10 +76,10 @@ def run_tool(*command: str | Path) -> None:
 
 def _fetch(artifacts: Sequence[str], into: Path) -> None:
     into.mkdir()
-    wanted = "".join(
+    dependencies = "".join(
         _DEPENDENCY.format(*map(escape, artifact.split(":"))) for artifact in artifacts
     )
-    (into / "pom.xml").write_text(_PROJECT.format(wanted))
+    (into / "pom.xml").write_text(_PROJECT.format(dependencies))
     run_tool(
         *("mvn", "-B", "-q", "-f", into / "pom.xml", _COPY),
         *("-DincludeScope=runtime", f"-DoutputDirectory={into / 'jars'}"),

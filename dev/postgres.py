@@ -58,8 +58,8 @@ def _major(bin_dir: Path) -> int | None:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"\) (\d+)", out)
-    return int(found[1]) if found else None
+    version = re.search(r"\) (\d+)", out)
+    return int(version[1]) if version else None
 
 
 def _candidates() -> Iterator[Path]:

@@ -112,14 +112,14 @@ def stop_all(run_dir: Path, tick: Callable[[], None] = lambda: None) -> int:
 def _stop(pid_files: list[Path], grace_seconds: float, tick: Callable[[], None]) -> int:
     stopping = [Stopping(f) for f in pid_files]
     count = sum(s.alive() for s in stopping)
-    for one in stopping:
-        one.ask()
+    for process in stopping:
+        process.ask()
     until = time.monotonic() + grace_seconds
     while any(s.alive() for s in stopping) and time.monotonic() < until:
         tick()
         time.sleep(0.02)
-    for one in stopping:
-        one.finish()
+    for process in stopping:
+        process.finish()
     return count
 
 

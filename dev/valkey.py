@@ -22,8 +22,8 @@ def find_binary() -> Path:
             for path in Path(base).glob("_binaries/*/valkey-server"):
                 return path
     for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return Path(found)
+        if program := shutil.which(name):
+            return Path(program)
     raise SetupError("no Valkey for this machine: apt-get install redis-server")
 
 

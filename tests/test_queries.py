@@ -27,7 +27,7 @@ def quick(monkeypatch) -> None:
 
 def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
     """Return how many queries each visit takes that is answered with a page."""
-    found: dict[tuple[str, str, str], int] = {}
+    numbers: dict[tuple[str, str, str], int] = {}
     asked: list[str] = []
 
     def note(execute: Any, sql: str, *rest: Any) -> Any:
@@ -37,11 +37,11 @@ def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
     def ask(visit: Visit) -> Any:
         asked.clear()
         response = visit.ask()
-        found[visit.key] = sum(not sql.startswith(SAVEPOINTS) for sql in asked)
+        numbers[visit.key] = sum(not sql.startswith(SAVEPOINTS) for sql in asked)
         return response
 
     with connection.execute_wrapper(note):
-        return {visit.key: found[visit.key] for visit in tour.visits(ask)}
+        return {visit.key: numbers[visit.key] for visit in tour.visits(ask)}
 
 
 def grown(few: dict[Any, int], many: dict[Any, int]) -> dict[Any, tuple[int, int]]:

@@ -120,12 +120,12 @@ def test_damage_is_found_and_named():
     Blob.objects.filter(pk=second.pk).update(data=third.data)
     Blob.objects.filter(pk=third.pk).update(size_bytes=1)
 
-    found = {blob.pk: difference for blob, difference in damaged_blobs(cluster="alps")}
+    damage = {blob.pk: difference for blob, difference in damaged_blobs(cluster="alps")}
 
-    assert found.keys() == {first.pk, second.pk, third.pk}
-    assert "cannot be decompressed" in found[first.pk]
-    assert "has the hash" in found[second.pk]
-    assert "was stored with 1" in found[third.pk]
+    assert damage.keys() == {first.pk, second.pk, third.pk}
+    assert "cannot be decompressed" in damage[first.pk]
+    assert "has the hash" in damage[second.pk]
+    assert "was stored with 1" in damage[third.pk]
     assert list(damaged_blobs(cluster="jura")) == []
 
 

@@ -60,8 +60,12 @@ def opsctl(installed, monkeypatch):
             if name not in {"content-length", "content-type"}
         }
         path, kind = call.url.raw_path.decode(), call.headers.get("content-type", "")
-        found = Client().generic(call.method, path, call.read(), content_type=kind, headers=headers)
-        return httpx.Response(found.status_code, headers=dict(found.items()), content=found.content)
+        response = Client().generic(
+            call.method, path, call.read(), content_type=kind, headers=headers
+        )
+        return httpx.Response(
+            response.status_code, headers=dict(response.items()), content=response.content
+        )
 
     transport = httpx.MockTransport(answer)
 

@@ -183,6 +183,6 @@ def test_event_log_is_read() -> None:
     ],
 )
 def test_real_files_are_read(form: str, path: str, records: int, flagged: int) -> None:
-    found = read(form, (SAMPLES / path).read_text(errors="replace"))
-    assert sum(isinstance(one, JobRecord) for one in found) == records
-    assert sum(isinstance(one, Flagged) for one in found) == flagged
+    rows = read(form, (SAMPLES / path).read_text(errors="replace"))
+    assert sum(isinstance(one, JobRecord) for one in rows) == records
+    assert sum(isinstance(one, Flagged) for one in rows) == flagged

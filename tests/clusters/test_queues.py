@@ -178,8 +178,8 @@ def states_of(*jobs: str) -> dict[str, CurrentState]:
     ],
 )
 def test_letters_of_torque(letter, holds, depend, state):
-    found = states_of(job_of_torque("7.server", job_state=letter, Hold_Types=holds, depend=depend))
-    assert found.get("7.server") == state
+    states = states_of(job_of_torque("7.server", job_state=letter, Hold_Types=holds, depend=depend))
+    assert states.get("7.server") == state
 
 
 def test_array_itself_and_what_is_no_job_are_not_counted():

@@ -69,8 +69,8 @@ class Accounting:
             )
         )
         sacct.chmod(0o755)
-        found = Slurm("alps", {"bin": str(self.directory)}).stored_copies(ids)
-        return {copy.spool_id: copy for copy in found}
+        stored = Slurm("alps", {"bin": str(self.directory)}).stored_copies(ids)
+        return {copy.spool_id: copy for copy in stored}
 
 
 @pytest.fixture
@@ -179,9 +179,9 @@ def test_attempts_of_one_submission_are_one_copy_and_an_id_used_again_two(
     ]
     accounting.copies("1", rows=rows)
 
-    found = list(Slurm("alps", {"bin": str(accounting.directory)}).stored_copies(["1"]))
+    copies = list(Slurm("alps", {"bin": str(accounting.directory)}).stored_copies(["1"]))
 
-    assert [(copy.submitted_at, copy.script, copy.arguments) for copy in found] == [
+    assert [(copy.submitted_at, copy.script, copy.arguments) for copy in copies] == [
         (datetime.fromtimestamp(T0, UTC), b"#!/bin/sh\nfirst\n", "x"),
         (datetime.fromtimestamp(T0 + 900, UTC), b"#!/bin/sh\nsecond\n", ""),
     ]

@@ -270,11 +270,11 @@ def test_requeued_job_has_a_numbered_record_for_each_attempt(jobs: Jobs) -> None
 def test_attempt_keeps_its_number_when_the_first_is_out_of_the_interval(jobs: Jobs) -> None:
     _, second = jobs.of("requeued")
 
-    found = jobs.scheduler.finished_jobs(
+    finished = jobs.scheduler.finished_jobs(
         since=second.ended_at, until=second.ended_at + timedelta(seconds=1)
     )
 
-    assert [record for record in found if record.spool_id == second.spool_id] == [second]
+    assert [record for record in finished if record.spool_id == second.spool_id] == [second]
 
 
 def test_names_with_separators_come_whole(jobs: Jobs) -> None:
@@ -313,11 +313,13 @@ def stdout_and_stderr(
         spooled, record = jobs.spooled[name], jobs.of(name)[0]
         environment = {os.fsdecode(key): os.fsdecode(value) for key, value in spooled.variables}
         if request.param == "derived":
-            found = work_out_paths(record, script=spooled.script, environment=environment)
+            log_paths = work_out_paths(record, script=spooled.script, environment=environment)
         else:
-            found = jobs.scheduler.log_paths(record, script=spooled.script, environment=environment)
-        assert found
-        return found.stdout, found.stderr
+            log_paths = jobs.scheduler.log_paths(
+                record, script=spooled.script, environment=environment
+            )
+        assert log_paths
+        return log_paths.stdout, log_paths.stderr
 
     return paths
 
@@ -342,13 +344,13 @@ def test_log_paths_are_those_that_slurm_wrote(
     stdout: str,
     stderr: str,
 ) -> None:
-    found = stdout_and_stderr(name)
+    log_paths = stdout_and_stderr(name)
     job_id, directory = int(jobs.ids[name]), jobs.slurm.jobs_dir
 
-    assert found[0] == directory / stdout.format(id=job_id)
-    assert found[0].is_file()
-    assert found[1].is_file()
-    assert found[1].relative_to(directory).as_posix().startswith(stderr.format(id=job_id))
+    assert log_paths[0] == directory / stdout.format(id=job_id)
+    assert log_paths[0].is_file()
+    assert log_paths[1].is_file()
+    assert log_paths[1].relative_to(directory).as_posix().startswith(stderr.format(id=job_id))
 
 
 def test_hosts_have_their_cores_memory_and_the_cpu_model_of_a_feature(slurm: SlurmServer) -> None:

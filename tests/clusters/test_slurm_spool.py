@@ -207,10 +207,10 @@ def test_scan_names_an_unreadable_directory_after_all_others(
         return real_open(path, flags, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refuse_first)
-    found = SlurmSpool(tmp_path).scan()
-    assert next(found) == entry
+    scan = SlurmSpool(tmp_path).scan()
+    assert next(scan) == entry
     with pytest.raises(SpoolError, match=r"hash\.1: Permission denied"):
-        next(found)
+        next(scan)
 
 
 @pytest.mark.parametrize("kind", ["file", "symlink"])
@@ -222,11 +222,11 @@ def test_what_is_no_hash_directory_is_named_and_never_followed(tmp_path: Path, k
     path.touch() if kind == "file" else path.symlink_to(tmp_path / "hash.2")
     spool = SlurmSpool(tmp_path / "spool")
 
-    found = spool.scan()
+    scan = spool.scan()
 
-    assert next(found) == entry
+    assert next(scan) == entry
     with pytest.raises(SpoolError, match=r"hash\.2: Not a directory"):
-        next(found)
+        next(scan)
     assert path not in spool.watched()
 
 

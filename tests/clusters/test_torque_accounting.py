@@ -237,9 +237,9 @@ def test_bad_lines_are_flagged(server, torque) -> None:
             b"99/99/2026 12:00:00;E;5.srv;Exit_status=0\n\xff\xfe\nno line\n03/10/2026 12:20:00;D;7.srv;reques"
         )
 
-    found = collect(torque)
-    assert [record.job_id for record in found if isinstance(record, JobRecord)] == [ID]
-    flagged = "\n".join(record.raw for record in found if isinstance(record, Flagged))
+    collected = collect(torque)
+    assert [record.job_id for record in collected if isinstance(record, JobRecord)] == [ID]
+    flagged = "\n".join(record.raw for record in collected if isinstance(record, Flagged))
     assert all(text in flagged for text in ("5.srv", "6.srv", "bad id", "no line"))
 
 

@@ -30,10 +30,10 @@ FILES = [
 
 class CatalogueContract:
     def test_finds_what_it_has_and_leaves_out_the_rest(self, catalogue: DatasetCatalogue):
-        found = catalogue.find(
+        datasets = catalogue.find(
             [held.name for held in HELD] + ["nova.raw", "NOVA.RAW.2026", "%", ""]
         )
-        assert found == {held.name: held for held in HELD}
+        assert datasets == {held.name: held for held in HELD}
 
     def test_asked_for_nothing_it_finds_nothing(self, catalogue: DatasetCatalogue):
         assert catalogue.find([]) == {}

@@ -127,10 +127,10 @@ class MatcherContract:
     @settings(max_examples=300, deadline=None, suppress_health_check=DERIVED)
     @given(text=texts)
     def test_none_that_re2_finds_is_left_out(self, awkward, text):
-        found = awkward.match(text)
+        hits = awkward.match(text)
         for place, regex in enumerate(AWKWARD):
-            assert place in found or not compiled_pattern(regex).search(text), regex
-        for place, first in found.items():
+            assert place in hits or not compiled_pattern(regex).search(text), regex
+        for place, first in hits.items():
             assert lines_of(AWKWARD[place], text, first) == lines_of(AWKWARD[place], text)
 
     @settings(max_examples=60, deadline=None, suppress_health_check=DERIVED)
@@ -140,11 +140,11 @@ class MatcherContract:
         )
     )
     def test_no_shipped_one_that_re2_finds_is_left_out(self, shipped, text):
-        found = shipped.match(text)
+        hits = shipped.match(text)
         for place, regex in enumerate(SHIPPED):
-            assert lines_of(regex, text, found.get(place, len(text) + 1)) == lines_of(
-                regex, text
-            ), regex
+            assert lines_of(regex, text, hits.get(place, len(text) + 1)) == lines_of(regex, text), (
+                regex
+            )
 
     @settings(max_examples=60, deadline=None, suppress_health_check=DERIVED)
     @given(text=texts, begin=st.integers(0, 60), end=st.integers(0, 200))

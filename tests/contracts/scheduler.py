@@ -116,8 +116,8 @@ class Ran:
 
     def collect(self, since: datetime, until: datetime) -> list[JobRecord]:
         """Ask accounting again, for our jobs alone: a real scheduler may have others."""
-        found = self.harness.scheduler.finished_jobs(since=since, until=until)
-        return [record for record in found if record.spool_id in self.ids.values()]
+        finished = self.harness.scheduler.finished_jobs(since=since, until=until)
+        return [record for record in finished if record.spool_id in self.ids.values()]
 
 
 def _by_name(job: Job) -> str:

@@ -120,18 +120,18 @@ def submit_once_over(harness: OwnerHarness, job: OwnedJob) -> str:
 
 def waiting(harness: Harness, spool_id: str) -> Counter[CurrentState]:
     """So many jobs of an array are in each state."""
-    found: Counter[CurrentState] = Counter()
+    jobs_by_state: Counter[CurrentState] = Counter()
     for one in harness.scheduler.current_jobs():
         if one.spool_id == spool_id:
-            found[one.state] += one.jobs
-    return found
+            jobs_by_state[one.state] += one.jobs
+    return jobs_by_state
 
 
 def ended(harness: Harness, spool_id: str) -> dict[str, JobRecord]:
     """What accounting has of an array, by the number of the task."""
     now = harness.moment()
-    found = list(harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now))
-    return {one.job_id.partition("_")[2]: one for one in found if one.spool_id == spool_id}
+    finished = list(harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now))
+    return {one.job_id.partition("_")[2]: one for one in finished if one.spool_id == spool_id}
 
 
 def states(harness: Harness, spool_id: str) -> dict[str, JobState]:

@@ -45,10 +45,10 @@ def test_pages_show_every_row_once_in_order(office, query, order):
 @pytest.mark.parametrize("most", [1000, 10])
 def test_what_is_found_is_counted_and_paged(office, monkeypatch, most):
     monkeypatch.setattr(KeysFirst, "most", most)
-    wanted = list(Event.objects.filter(actor="ada").order_by("-pk"))
+    events = list(Event.objects.filter(actor="ada").order_by("-pk"))
     assert "60 events" in office.get(f"{LIST}?q=ada").content.decode()
-    assert shown(office, "q=ada") + shown(office, "q=ada&p=2") == wanted
-    assert shown(office, "q=ada&all=") == wanted
+    assert shown(office, "q=ada") + shown(office, "q=ada&p=2") == events
+    assert shown(office, "q=ada&all=") == events
     assert shown(office, "q=nobody") == []
     assert office.get(f"{LIST}?q=ada&p=9").status_code == 302  # there is no such page
 

@@ -83,11 +83,11 @@ def test_dead_worker_is_shown_as_one_and_beat_as_well(all_run):
     Heartbeat.objects.filter(name__in=["worker celery@w1", "queue"]).update(
         at=all_run - timedelta(seconds=300)
     )
-    found = failing(all_run)
-    assert set(found) == {"worker celery@w1", "workers", "queue"}
-    assert found["worker celery@w1"].startswith("dead")
-    assert found["workers"] == "none is running"
-    assert found["queue"] == "last message 300 s ago: beat or a worker is missing"
+    failing_checks = failing(all_run)
+    assert set(failing_checks) == {"worker celery@w1", "workers", "queue"}
+    assert failing_checks["worker celery@w1"].startswith("dead")
+    assert failing_checks["workers"] == "none is running"
+    assert failing_checks["queue"] == "last message 300 s ago: beat or a worker is missing"
 
 
 def test_queue_that_carries_nothing_is_told_from_dead_processes(all_run):

@@ -126,9 +126,9 @@ def test_jobs_fail_as_those_of_the_simulation_do(tmp_path):
     harness = SimulatedHarness(tmp_path, pace=20)
     spool_id = harness.scheduler.submit(job(harness, tasks=400))
     harness.go_on(3000)
-    found = Counter(states(harness, spool_id).values())
-    assert found[JobState.COMPLETED] > 0
-    assert found[JobState.FAILED] > 0, "samweb is out when a simulation begins"
+    jobs_by_state = Counter(states(harness, spool_id).values())
+    assert jobs_by_state[JobState.COMPLETED] > 0
+    assert jobs_by_state[JobState.FAILED] > 0, "samweb is out when a simulation begins"
     failed = next(
         value for value in ended(harness, spool_id).values() if value.state == JobState.FAILED
     )

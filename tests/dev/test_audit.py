@@ -23,9 +23,9 @@ KNOWN = {"name": "jinja2", "version": "3.0", "vulns": [{"id": "PYSEC-1", "fix_ve
     ],
 )
 def test_packages_are_judged(packages, passed, words):
-    found = verdict(json.dumps({"dependencies": packages, "fixes": []}), "")
-    assert found[0] is passed
-    assert found[1].startswith(words)
+    judgement = verdict(json.dumps({"dependencies": packages, "fixes": []}), "")
+    assert judgement[0] is passed
+    assert judgement[1].startswith(words)
 
 
 @pytest.mark.parametrize("output", ["", "[]", "null", "no JSON"])

@@ -56,9 +56,9 @@ def test_shell_has_the_settings_of_the_run_whatever_is_set_outside(listening, mo
         "PGHOST": "real",
     }.items():
         monkeypatch.setenv(name, value)
-    found = shell_environment(listening)
-    assert found["DATABASE_URL"] == "postgresql:///demo"
-    assert not {"SECRET_KEY_FILE", "PGHOST"} & set(found)
+    environment = shell_environment(listening)
+    assert environment["DATABASE_URL"] == "postgresql:///demo"
+    assert not {"SECRET_KEY_FILE", "PGHOST"} & set(environment)
 
 
 def test_shell_without_a_set_up_portal_names_make_run(layout):

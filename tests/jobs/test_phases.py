@@ -457,11 +457,11 @@ def test_python_twin_reports_what_failed(tmp_path, live_server, alps, nova):
         "OPSPORTAL_PHASE_TOKEN": token_of(alps, nova),
     }
     (tmp_path / "ad").write_text('ClusterId = 86\nArgs = ""\nProcId = 3\n')
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
-    assert "ZeroDivisionError" in ran.stderr
-    assert ran.stdout.count("==> ops-phase ") == 4
+    assert "ZeroDivisionError" in process.stderr
+    assert process.stdout.count("==> ops-phase ") == 4
     rows = (
         JobPhase.objects.exclude(ended_at=None)
         .order_by("pk")

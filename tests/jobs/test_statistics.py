@@ -62,7 +62,7 @@ dimensions = st.lists(
 
 
 def recount(query):
-    found = defaultdict(lambda: defaultdict(int))
+    counts = defaultdict(lambda: defaultdict(int))
     texts = [
         FIELD.get(name, name)
         for name in query.by
@@ -97,15 +97,15 @@ def recount(query):
         }
         one["started"] = job.queued_seconds >= 0
         for name, value in one.items():
-            found[key][name] += int(value)
-    return {key: dict(sums) for key, sums in found.items()}
+            counts[key][name] += int(value)
+    return {key: dict(sums) for key, sums in counts.items()}
 
 
 def counted(query):
     cells = count(query)
     texts = dict(StatisticsValue.objects.values_list("pk", "text"))
     names = [name for name in cells if name not in query.by]
-    found = {}
+    counts = {}
     for row in range(len(cells["jobs"])):
         key = tuple(
             texts[int(cells[n][row])] if n in STORED else int(cells[n][row]) for n in query.by
@@ -114,8 +114,8 @@ def counted(query):
             "" if (n, text) in {("exit_code", "0"), ("signal", "0")} else text
             for n, text in zip(query.by, key, strict=True)
         )
-        found[key] = {name: int(cells[name][row]) for name in names}
-    return found
+        counts[key] = {name: int(cells[name][row]) for name in names}
+    return counts
 
 
 @settings(
@@ -155,15 +155,15 @@ def expected_by_host(query):
         (job.experiment_id, job.host or "no data", job.state == JobState.FAILED)
         for job in Job.objects.filter(ended_at__gte=query.since, ended_at__lt=query.until)
     ]
-    found = {}
+    expected = {}
     for host in {host for _, host, _ in jobs}:
         alike = [
             [failed for at, _, failed in jobs if at == own]
             for own, at_host, _ in jobs
             if at_host == host
         ]
-        found[host] = sum(sum(each) / len(each) for each in alike) / len(alike)
-    return found
+        expected[host] = sum(sum(each) / len(each) for each in alike) / len(alike)
+    return expected
 
 
 def test_windows_follow_the_clocks_of_the_portal(settings):
@@ -323,9 +323,9 @@ def test_wrong_question_is_named_by_page_and_api(client, db, liaison, query):
 
 def test_api_gives_rows_with_intervals_and_hides_other_experiments(client, counted_jobs, liaison):
     client.force_login(liaison)
-    found = client.get("/api/v1/statistics/?measure=jobs&by=host&exit_code=65").json()
-    assert found["total"]["jobs"] == 2
-    [row] = found["rows"]
+    answer = client.get("/api/v1/statistics/?measure=jobs&by=host&exit_code=65").json()
+    assert answer["total"]["jobs"] == 2
+    [row] = answer["rows"]
     assert (row["key"], row["jobs"], row["failed"], row["value"]) == ({"host": "wn2"}, 2, 2, 2)
     assert row["rate_low"] == pytest.approx(0.342, abs=0.001)
     assert client.get("/api/v1/statistics/?by=host&experiment=DUNE").json()["rows"] == []

@@ -214,7 +214,7 @@ def test_each_due_mail_arrives_once(steps, port, nova, liaison, approver, monkey
 def check(play: Play) -> None:
     assert not Message.objects.exclude(state=MessageState.SENT).exists()
     assert not Notification.objects.filter(digest_at__isnull=False).exists()
-    wanted = Counter(
+    expected = Counter(
         (row.user.email, play.published[row.event_id])
         for row in Notification.objects.filter(message__isnull=False).select_related("user")
     )
@@ -225,8 +225,8 @@ def check(play: Play) -> None:
         for mark in play.published.values()
         if mark in text_of(mail)
     )
-    assert arrived == wanted
-    assert set(wanted.values()) <= {1}
+    assert arrived == expected
+    assert set(expected.values()) <= {1}
     # Only a worker that was killed after the server's yes sends one again, under the same number.
     assert len(play.keeper.kept) - len(distinct) == play.twice
 

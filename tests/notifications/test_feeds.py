@@ -49,12 +49,12 @@ def test_inbox_has_what_concerns_the_person(read, token, asked):
 
 
 def test_request_and_experiment_have_every_event_newest_first(read, token, asked):
-    wanted = [
+    expected = [
         f"{asked} {words}"
         for words in ("is awaiting approval", "is being checked", "was submitted", "was created")
     ]
-    assert titles(read(f"/feeds/{token}/requests/{asked}.atom")) == wanted
-    assert titles(read(f"/feeds/{token}/experiments/NOVA.atom")) == wanted
+    assert titles(read(f"/feeds/{token}/requests/{asked}.atom")) == expected
+    assert titles(read(f"/feeds/{token}/experiments/NOVA.atom")) == expected
 
 
 def test_other_experiments_are_hidden(read, token, dune, other_liaison):

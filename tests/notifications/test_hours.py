@@ -57,8 +57,8 @@ def test_digest_comes_within_a_day_at_its_hour(zone, hour, at):
 )
 def test_night(at, allowed):
     hours = Hours(BERLIN, 8, time(22), time(6, 30))
-    found = hours.allowed(datetime.fromisoformat(at).replace(tzinfo=BERLIN))
-    assert found == datetime.fromisoformat(allowed).replace(tzinfo=BERLIN)
+    allowed_at = hours.allowed(datetime.fromisoformat(at).replace(tzinfo=BERLIN))
+    assert allowed_at == datetime.fromisoformat(allowed).replace(tzinfo=BERLIN)
 
 
 def test_digest_in_quiet_hours_comes_at_their_end():

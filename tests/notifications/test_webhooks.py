@@ -77,9 +77,9 @@ def receiver(settings):
 @pytest.fixture
 def hook(receiver, waiting, approver):
     """A webhook of the approver, its secret, and a call that waits."""
-    found = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
+    webhook = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
     deliver()
-    return found, found.secret
+    return webhook, webhook.secret
 
 
 def test_call_is_signed_and_made_once(receiver, hook, waiting):
@@ -116,11 +116,11 @@ def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
     call(AT)
     call(AT + timedelta(hours=1))
     told = [json.loads(body) for _, body in receiver.told]
-    wanted = [
+    expected = [
         ("NOvA is on hold: no new jobs start", "Power cut."),
         ("All production is on hold: no new jobs start", "Farm is full."),
     ]
-    assert sorted((one["text"], one["reason"]) for one in told) == sorted(wanted * 2), (
+    assert sorted((one["text"], one["reason"]) for one in told) == sorted(expected * 2), (
         "a person's and an experiment's"
     )
     assert {(one["request"], one["url"]) for one in told} == {
@@ -154,8 +154,8 @@ def test_tls_is_judged_by_the_name_and_not_the_pinned_address(
 
 
 def test_secret_is_in_no_table(hook):
-    found, secret = hook
-    assert secret not in str(Webhook.objects.filter(pk=found.pk).values().get())
+    webhook, secret = hook
+    assert secret not in str(Webhook.objects.filter(pk=webhook.pk).values().get())
 
 
 @pytest.mark.parametrize("status", [500, 400, 302])

@@ -135,9 +135,9 @@ def test_missing_file_is_named(given, tmp_path):
 
 def test_lists_are_split_at_commas(given):
     given(**GOOD, LOG_ROOTS="/a, /b,", ALLOWED_HOSTS="x.example")
-    found = Environment.read()
-    assert found.LOG_ROOTS == [Path("/a"), Path("/b")]
-    assert found.ALLOWED_HOSTS == ["x.example"]
+    environment = Environment.read()
+    assert environment.LOG_ROOTS == [Path("/a"), Path("/b")]
+    assert environment.ALLOWED_HOSTS == ["x.example"]
 
 
 def test_example_and_page_list_every_setting():

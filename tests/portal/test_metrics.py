@@ -79,18 +79,22 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
         cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer"
     )
     client.force_login(shifter)
-    found = read(client)
+    metrics = read(client)
     states = {
-        key[1:] for key, value in found.items() if key[0] == "opsportal_service_state" and value
+        key[1:] for key, value in metrics.items() if key[0] == "opsportal_service_state" and value
     }
     assert states == {("samweb", "down"), ("castor", "unknown")}
-    assert 0 <= found[("opsportal_service_state_age_seconds", "samweb")] < 90
-    assert [found[("opsportal_service_open_incidents", slug)] for slug in ("samweb", "castor")] == [
+    assert 0 <= metrics[("opsportal_service_state_age_seconds", "samweb")] < 90
+    assert [
+        metrics[("opsportal_service_open_incidents", slug)] for slug in ("samweb", "castor")
+    ] == [
         1,
         0,
     ]
     place = ("alps", 'a"b\n')
-    assert {name: found[(name, *place)] for name, *labels in found if tuple(labels) == place} == {
+    assert {
+        name: metrics[(name, *place)] for name, *labels in metrics if tuple(labels) == place
+    } == {
         "opsportal_capture_captured_total": 12,
         "opsportal_capture_missed_total": 6,
         "opsportal_capture_waiting": 3,
@@ -100,18 +104,21 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
         "opsportal_capture_handed_over_total": 5,
         "opsportal_capture_refused": 2,
     }
-    assert found[("opsportal_capture_waiting", "odd", "ctl1")] == 0
-    assert 29 < found[("opsportal_heartbeat_age_seconds", "beat")] < 90
-    assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (
+    assert metrics[("opsportal_capture_waiting", "odd", "ctl1")] == 0
+    assert 29 < metrics[("opsportal_heartbeat_age_seconds", "beat")] < 90
+    assert (
+        metrics[("opsportal_deliveries_waiting",)],
+        metrics[("opsportal_deliveries_failing",)],
+    ) == (
         2,
         1,
     )
-    assert found[("opsportal_queue_length", "events")] == 2
-    assert found[("opsportal_queue_failing", "events")] == 1
-    assert 0 <= found[("opsportal_queue_oldest_seconds", "events")] < 90
-    assert found[("opsportal_accounting_ok", "alps")] == 0
-    assert found[("opsportal_accounting_lag_seconds", "alps")] >= 3600
-    assert found[("opsportal_plugin_problems", "opsportal.archive_sinks")] == 0
+    assert metrics[("opsportal_queue_length", "events")] == 2
+    assert metrics[("opsportal_queue_failing", "events")] == 1
+    assert 0 <= metrics[("opsportal_queue_oldest_seconds", "events")] < 90
+    assert metrics[("opsportal_accounting_ok", "alps")] == 0
+    assert metrics[("opsportal_accounting_lag_seconds", "alps")] >= 3600
+    assert metrics[("opsportal_plugin_problems", "opsportal.archive_sinks")] == 0
 
 
 def test_no_jobs_are_counted(client, shifter, django_assert_max_num_queries):

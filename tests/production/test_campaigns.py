@@ -26,17 +26,27 @@ def test_totals_count_each_request_once(
     for kind in ("late", "idle"):
         Attention.objects.create(request=running, kind=kind, since=AT, words="x")
     with django_assert_num_queries(1):
-        (found,) = campaigns_of(Request.objects.filter(experiment=nova))
+        (campaign,) = campaigns_of(Request.objects.filter(experiment=nova))
     jobs = sum(each.jobs for each in Stage.objects.filter(request=running))
-    assert (found.requests, found.open, found.done, found.dropped, found.attention) == (
+    assert (
+        campaign.requests,
+        campaign.open,
+        campaign.done,
+        campaign.dropped,
+        campaign.attention,
+    ) == (
         3,
         2,
         1,
         1,
         1,
     )
-    assert (found.jobs, found.completed, found.part_done) == (3 * jobs, 0.75 * jobs, 0.75 / 3)
-    assert (found.deadline, found.expected_end, found.without_end) == (
+    assert (campaign.jobs, campaign.completed, campaign.part_done) == (
+        3 * jobs,
+        0.75 * jobs,
+        0.75 / 3,
+    )
+    assert (campaign.deadline, campaign.expected_end, campaign.without_end) == (
         date(2026, 12, 10),
         date(2027, 1, 5),
         1,
@@ -44,8 +54,8 @@ def test_totals_count_each_request_once(
 
     client.force_login(liaison)
     page = client.get("/requests/campaigns/")
-    assert [row for row, _ in page.context["rows"]] == [found]
-    rows = client.get(f"/requests/?{found.query}").context["page"].rows
+    assert [row for row, _ in page.context["rows"]] == [campaign]
+    rows = client.get(f"/requests/?{campaign.query}").context["page"].rows
     assert {row.key for row in rows} >= {running.key, done.key}
     assert len(rows) == 4
     assert (
@@ -72,13 +82,13 @@ def test_totals_count_each_request_once(
 def test_campaign_of_a_queued_request_changes_without_new_signatures(
     nova, liaison, approver, client
 ):
-    wanted = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver)
+    queued = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver)
     one = content(stages=(stage(), stage("simulation")), campaign="MC2026a")
-    save_draft(request=wanted, content=one, version=wanted.version, by=liaison, at=AT)
-    wanted.refresh_from_db()
-    assert (wanted.state, content_of(wanted).campaign) == (S.QUEUED, "MC2026a")
+    save_draft(request=queued, content=one, version=queued.version, by=liaison, at=AT)
+    queued.refresh_from_db()
+    assert (queued.state, content_of(queued).campaign) == (S.QUEUED, "MC2026a")
     client.force_login(liaison)
-    assert client.get(f"/api/v1/requests/{wanted.key}/").json()["campaign"] == "MC2026a"
-    assert "campaign: MC2026a" in client.get(f"/requests/{wanted.key}/yaml/").text
-    assert "campaign=MC2026a" in client.get(f"/requests/{wanted.key}/").text
-    assert 'value="MC2026a"' in client.get(f"/requests/{wanted.key}/edit/").text
+    assert client.get(f"/api/v1/requests/{queued.key}/").json()["campaign"] == "MC2026a"
+    assert "campaign: MC2026a" in client.get(f"/requests/{queued.key}/yaml/").text
+    assert "campaign=MC2026a" in client.get(f"/requests/{queued.key}/").text
+    assert 'value="MC2026a"' in client.get(f"/requests/{queued.key}/edit/").text

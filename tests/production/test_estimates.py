@@ -42,17 +42,17 @@ def of(*rows: PastStage, datasets=(), stages: tuple[StageContent, ...] | None = 
 
 
 def test_figures_of_one_past_stage():
-    (found,) = of(past()).stages
-    assert (found.past_jobs, found.requests, found.alike) == (
+    (stage_estimate,) = of(past()).stages
+    assert (stage_estimate.past_jobs, stage_estimate.requests, stage_estimate.alike) == (
         100,
         ("NOVA-0001",),
         "same release and configuration",
     )
-    assert found.wall_seconds == Range(1500, 2000, 2500)
-    assert found.wall_most == 3000
+    assert stage_estimate.wall_seconds == Range(1500, 2000, 2500)
+    assert stage_estimate.wall_most == 3000
     # Two cores a job, failed attempts included: 4000 core seconds a job on the average.
-    assert found.core_seconds == Range(3_000_000, 4_000_000, 5_000_000)
-    assert found.days == Range(2.0, 2.5, 4.0)
+    assert stage_estimate.core_seconds == Range(3_000_000, 4_000_000, 5_000_000)
+    assert stage_estimate.days == Range(2.0, 2.5, 4.0)
 
 
 def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
@@ -66,17 +66,17 @@ def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
         per_day=(1.0,) * 5,
     )
     written = content(stages=(stage("reco", events=50, jobs=50),))
-    found = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY).stages[0]
-    assert (found.days.mid, found.at_once) == (50, 0.5)
+    stage_estimate = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY).stages[0]
+    assert (stage_estimate.days.mid, stage_estimate.at_once) == (50, 0.5)
     bulk = past(
         "NOVA-0002", completed=4000, completed_wall_seconds=4000 * 7200.0, per_day=(480.0,) * 5
     )
     at_once = jobs_at_once([alone, bulk])
     assert at_once == Range(40, 40, 40)
-    found = estimate(
+    stage_estimate = estimate(
         written, past={"reco": (alone,)}, datasets={}, today=TODAY, at_once=at_once
     ).stages[0]
-    assert (found.days.mid, found.at_once) == (0.625, 40)
+    assert (stage_estimate.days.mid, stage_estimate.at_once) == (0.625, 40)
 
 
 def test_jobs_of_no_time_tell_nothing_about_how_many_run_at_once():
@@ -127,30 +127,30 @@ def test_finish_counts_from_today():
 def test_finish_counts_from_the_expected_start_early_to_late():
     begins = date(2026, 11, 25), date(2026, 12, 1), date(2026, 12, 20)
     written = content(stages=(stage("reco", events=1000, jobs=1000),))
-    found = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY)
-    found = found.with_forecast(Forecast(start=begins))
-    assert found.finish == (date(2026, 11, 27), date(2026, 12, 3), date(2026, 12, 24))
+    estimated = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY)
+    estimated = estimated.with_forecast(Forecast(start=begins))
+    assert estimated.finish == (date(2026, 11, 27), date(2026, 12, 3), date(2026, 12, 24))
 
 
 def test_no_past_jobs_is_no_figure():
-    for found in (of(), of(past(completed=0, wall_seconds=(), per_day=()))):
-        assert (found.past_jobs, found.without) == (0, ["reco"])
-        assert found.core_seconds is found.finish is found.days is None
+    for estimated in (of(), of(past(completed=0, wall_seconds=(), per_day=()))):
+        assert (estimated.past_jobs, estimated.without) == (0, ["reco"])
+        assert estimated.core_seconds is estimated.finish is estimated.days is None
 
 
 def test_a_sum_needs_every_stage():
-    found = of(past(), stages=(stage("reco"), stage("other")))
-    assert found.stages[0].core_seconds is not None
-    assert (found.core_seconds, found.finish, found.without) == (None, None, ["other"])
+    estimated = of(past(), stages=(stage("reco"), stage("other")))
+    assert estimated.stages[0].core_seconds is not None
+    assert (estimated.core_seconds, estimated.finish, estimated.without) == (None, None, ["other"])
 
 
 def test_times_are_scaled_by_events_a_job():
-    (found,) = of(
+    (stage_estimate,) = of(
         past(events_per_job=10.0), stages=(stage("reco", events=20_000, jobs=1000),)
     ).stages
-    assert found.scaled
-    assert found.wall_seconds == Range(3000, 4000, 5000)
-    assert found.days == Range(4.0, 5.0, 8.0)
+    assert stage_estimate.scaled
+    assert stage_estimate.wall_seconds == Range(3000, 4000, 5000)
+    assert stage_estimate.days == Range(4.0, 5.0, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +172,14 @@ def test_times_are_scaled_by_events_a_job():
     ],
 )
 def test_the_most_alike_that_are_enough(rows, alike, jobs):
-    (found,) = of(*rows).stages
-    assert (found.alike, found.past_jobs) == (alike, jobs)
+    (stage_estimate,) = of(*rows).stages
+    assert (stage_estimate.alike, stage_estimate.past_jobs) == (alike, jobs)
 
 
 def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
     written = stage("reco", events=1000, arguments={"output_event_bytes": 250})
-    (found,) = of(stages=(written,)).stages
-    assert (found.disk_bytes, found.disk_basis) == (
+    (stage_estimate,) = of(stages=(written,)).stages
+    assert (stage_estimate.disk_bytes, stage_estimate.disk_basis) == (
         Range(250e3, 250e3, 250e3),
         "the size per event in the request",
     )
@@ -188,8 +188,10 @@ def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
         Dataset("b", events=10, size_bytes=3000),
         Dataset("c"),
     ]
-    (found,) = of(past(output_dataset="a"), past("B", output_dataset="b"), datasets=outputs).stages
-    assert (found.disk_bytes, found.disk_basis) == (
+    (stage_estimate,) = of(
+        past(output_dataset="a"), past("B", output_dataset="b"), datasets=outputs
+    ).stages
+    assert (stage_estimate.disk_bytes, stage_estimate.disk_basis) == (
         Range(1e5, 2e5, 3e5),
         "2 earlier outputs in the catalogue",
     )
@@ -197,8 +199,10 @@ def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
 
 
 def test_quantiles_over_stages_are_weighted_by_their_jobs():
-    (found,) = of(past(completed=1000), past("B", completed=1, wall_seconds=(9e9,) * 5)).stages
-    assert found.wall_seconds == Range(1500, 2000, 2500)
+    (stage_estimate,) = of(
+        past(completed=1000), past("B", completed=1, wall_seconds=(9e9,) * 5)
+    ).stages
+    assert stage_estimate.wall_seconds == Range(1500, 2000, 2500)
 
 
 rows = st.builds(
@@ -216,11 +220,14 @@ rows = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows, max_size=5))
 def test_ranges_are_in_order_and_nothing_breaks(given_rows):
-    found = of(*given_rows)
-    for one in found.stages:
+    estimated = of(*given_rows)
+    for one in estimated.stages:
         for figure in (one.wall_seconds, one.core_seconds, one.days):
             assert figure is None or 0 <= figure.low <= figure.mid <= figure.high
-    assert found.finish is None or TODAY <= found.finish[0] <= found.finish[1] <= found.finish[2]
+    assert (
+        estimated.finish is None
+        or TODAY <= estimated.finish[0] <= estimated.finish[1] <= estimated.finish[2]
+    )
 
 
 @given(
@@ -228,5 +235,5 @@ def test_ranges_are_in_order_and_nothing_breaks(given_rows):
 )
 def test_quantile_is_a_value_that_enough_do_not_exceed(points):
     total = sum(weight for _, weight in points)
-    found = quantile(points, 0.5)
-    assert sum(weight for value, weight in points if value <= found) >= total / 2 * (1 - 1e-6)
+    median = quantile(points, 0.5)
+    assert sum(weight for value, weight in points if value <= median) >= total / 2 * (1 - 1e-6)

@@ -47,16 +47,16 @@ class ElasticsearchServer:
         """Return what an index, alias or pattern holds, by id."""
         self.call("POST", f"/{index}/_refresh")
         query = {"size": 500, "sort": ["_doc"], "query": {"match_all": {}}}
-        found = {}
+        documents = {}
         page = self.call("POST", f"/{index}/_search?scroll=1m", query)
         while hits := page["hits"]["hits"]:
             for hit in hits:
-                assert hit["_id"] not in found, f"{hit['_id']} is there twice"
-                found[hit["_id"]] = hit["_source"]
+                assert hit["_id"] not in documents, f"{hit['_id']} is there twice"
+                documents[hit["_id"]] = hit["_source"]
             page = self.call(
                 "POST", "/_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]}
             )
-        return found
+        return documents
 
     def clear(self) -> None:
         """Drop every index and template of the tests."""

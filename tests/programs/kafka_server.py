@@ -70,14 +70,14 @@ class KafkaServer:
         try:
             ends = self._ends(consumer, topic)
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
-            found: list[Message] = []
+            messages: list[Message] = []
             # Offsets have no gaps: nothing is in a transaction.
-            while wanted := sum(ends.values()) - len(found):
-                batch = consumer.consume(min(wanted, 10_000), timeout=120)
-                assert batch, f"{topic} gives {len(found)} of {ends}"
+            while missing := sum(ends.values()) - len(messages):
+                batch = consumer.consume(min(missing, 10_000), timeout=120)
+                assert batch, f"{topic} gives {len(messages)} of {ends}"
                 assert not [message.error() for message in batch if message.error()]
-                found += batch
-            return found
+                messages += batch
+            return messages
         finally:
             consumer.close()
 

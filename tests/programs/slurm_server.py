@@ -110,9 +110,11 @@ class SlurmServer:
         """Wait until a job is in this state by slurmctld,
         and for this reason where one is given.
         """
-        wanted = rf"^   JobState={state} Reason={reason or '.*'} "
+        state_line = rf"^   JobState={state} Reason={reason or '.*'} "
         deadline = time.monotonic() + seconds
-        while not re.search(wanted, shown := self.scontrol("show", "job", job_id), re.MULTILINE):
+        while not re.search(
+            state_line, shown := self.scontrol("show", "job", job_id), re.MULTILINE
+        ):
             assert time.monotonic() < deadline, (
                 f"job {job_id} is not {state} {reason} after {seconds} s: {shown}"
             )

@@ -142,10 +142,10 @@ def ran_everywhere(ran, dune):
 
 def links_of(page: str) -> list[tuple[str, str, str]]:
     """Return address, title and text of each link to a list of jobs."""
-    found = re.findall(
+    links = re.findall(
         r'<a href="(/(?:failures/)?jobs/\?[^"]*)"(?: title="([^"]*)")?>([\d.,]+)</a>', page
     )
-    return [(address.replace("&amp;", "&"), title, text) for address, title, text in found]
+    return [(address.replace("&amp;", "&"), title, text) for address, title, text in links]
 
 
 def rows_at(client, address: str) -> list:

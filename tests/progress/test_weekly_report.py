@@ -86,8 +86,8 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
     week, nova, django_assert_max_num_queries
 ):
     with django_assert_max_num_queries(8):
-        found = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)
-    assert found["week"] == "2026-W47"
+        report = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)
+    assert report["week"] == "2026-W47"
     jobs = {
         "jobs": 3,
         "completed": 1,
@@ -96,17 +96,17 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
         "core_hours": 6.0,
         "wasted_core_hours": 4.0,
     }
-    assert found["jobs"] == jobs
-    assert (found["before"]["jobs"], found["before"]["failed"]) == (2, 1)
-    assert found["stages"] == [{"stage": "reco", **jobs, "failure_rate_before": 0.5}]
-    assert [(row["jobs"], row["jobs_before"], row["core_hours"]) for row in found["failures"]] == [
+    assert report["jobs"] == jobs
+    assert (report["before"]["jobs"], report["before"]["failed"]) == (2, 1)
+    assert report["stages"] == [{"stage": "reco", **jobs, "failure_rate_before": 0.5}]
+    assert [(row["jobs"], row["jobs_before"], row["core_hours"]) for row in report["failures"]] == [
         (2, 1, 4.0)
     ]
     told = (
         "3 jobs finished, 66.7 % of them failed (50.0 % the week before); 4 of 6 core-hours were "
         "wasted."
     )
-    assert sentence_of(found) == told
+    assert sentence_of(report) == told
     assert (
         sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING))
         == "No jobs finished."
@@ -121,9 +121,9 @@ def test_requests_of_the_week_and_late_ones_are_named(nova, liaison, approver):
     type(late).objects.filter(pk=late.pk).update(expected_end=date(2026, 12, 20))
     done.refresh_from_db()
     monday = done.closed_at.date() - timedelta(days=done.closed_at.weekday())
-    found = weekly_report_of(nova, monday=monday, at=MORNING)["requests"]
-    assert [row["request"] for row in found["closed"]] == [done.key]
-    assert [row["request"] for row in found["late"]] == [late.key]
+    requests_of_week = weekly_report_of(nova, monday=monday, at=MORNING)["requests"]
+    assert [row["request"] for row in requests_of_week["closed"]] == [done.key]
+    assert [row["request"] for row in requests_of_week["late"]] == [late.key]
 
 
 def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nova, dune):
@@ -162,12 +162,12 @@ def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nov
     last = incident("last hour", until - HOUR, until + HOUR, (nova, 7))
     incident("merged", MONDAY, MONDAY + HOUR, (nova, 9), merged_into=last)
 
-    found = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)["outages"]
-    assert [(row["incident"], row["title"], row["jobs"], row["core_hours"]) for row in found] == [
+    outages = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)["outages"]
+    assert [(row["incident"], row["title"], row["jobs"], row["core_hours"]) for row in outages] == [
         (last.pk, "last hour", 7, 3.5),
         (still.pk, "still open", 5, 2.5),
     ]
-    assert {row["service"] for row in found} == {service.name}
+    assert {row["service"] for row in outages} == {service.name}
 
 
 def test_report_is_frozen_once_told_and_shown(

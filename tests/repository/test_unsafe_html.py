@@ -107,7 +107,7 @@ def test_no_text_is_called_safe_that_was_not_reviewed():
 
 
 def test_formats_of_html_are_text_of_the_source():
-    found = {
+    formats = {
         f"{relative(path)}:{call.lineno}"
         for path in MODULES
         for name, _, call, scope in calls(path)
@@ -115,7 +115,7 @@ def test_formats_of_html_are_text_of_the_source():
         for argument in call.args[: 2 if name == "format_html_join" else 1]
         if not constants(argument, scope)
     }
-    assert found == set()
+    assert formats == set()
 
 
 def test_templates_escape_everything():

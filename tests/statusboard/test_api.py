@@ -204,8 +204,8 @@ def test_incidents_are_filtered(client, liaison, samweb, shifter, now):
     )
     client.force_login(liaison)
     for query in ("service=samweb", "state=down", "open=true&service=samweb"):
-        found = client.get(f"/api/v1/incidents/?{query}").json()["results"]
-        assert [row["id"] for row in found] == [one.pk]
+        results = client.get(f"/api/v1/incidents/?{query}").json()["results"]
+        assert [row["id"] for row in results] == [one.pk]
     assert client.get("/api/v1/incidents/?open=false").json()["results"] == []
 
 

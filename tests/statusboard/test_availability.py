@@ -63,10 +63,10 @@ def test_slots_equal_a_recount_of_every_minute(history):
 
 def test_unknown_and_planned_time_is_never_up():
     assert Availability({State.UNKNOWN: 60.0, State.MAINTENANCE: 30.0}).up is None
-    found = Availability(
+    availability = Availability(
         {State.UP: 90.0, State.DOWN: 10.0, State.UNKNOWN: 1e6, State.MAINTENANCE: 1e6}
     )
-    assert (found.up, found.degraded, found.down) == (0.9, 0, 0.1)
+    assert (availability.up, availability.degraded, availability.down) == (0.9, 0, 0.1)
 
 
 def test_page_board_and_api_tell_the_same_and_link_the_incident(

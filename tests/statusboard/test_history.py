@@ -28,10 +28,10 @@ MINUTE = timedelta(minutes=1)
 
 
 def rows(of: Service) -> list[tuple]:
-    found = StateInterval.objects.filter(service=of).order_by("started_at")
+    intervals = StateInterval.objects.filter(service=of).order_by("started_at")
     return [
         (r.pk, r.state, r.started_at, r.ended_at, r.cause, r.incident_id, r.window_id)
-        for r in found
+        for r in intervals
     ]
 
 
@@ -371,8 +371,8 @@ def test_weekly_work_keeps_its_hour_when_summer_time_ends(shifter):
     rest = series[1]
     cancel_window(window=rest, by=shifter, at=start, reason="Moved", following=True)
     assert [each.cancelled_at is None for each in series.all()] == [True, False, False]
-    found = StateInterval.objects.filter(service=samweb, state=State.MAINTENANCE)
-    assert [row.started_at for row in found] == [start]
+    intervals = StateInterval.objects.filter(service=samweb, state=State.MAINTENANCE)
+    assert [row.started_at for row in intervals] == [start]
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_monthly_work_stays_on_its_weekday(shifter, start, last_day, days):
         services=[service("samweb", start)], title="Patches", starts_at=start, ends_at=start + MINUTE, by=shifter,
         at=start, repeat=Repeat.MONTHLY, last_day=date.fromisoformat(last_day),
     )  # fmt: skip
-    found = DowntimeWindow.objects.order_by("starts_at").values_list("starts_at__date", flat=True)
-    assert [str(day) for day in found] == days
+    dates = DowntimeWindow.objects.order_by("starts_at").values_list("starts_at__date", flat=True)
+    assert [str(day) for day in dates] == days
 
 
 @pytest.mark.parametrize(

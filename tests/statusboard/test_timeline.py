@@ -69,10 +69,10 @@ def test_timeline_equals_a_recount_of_every_second(given):
 
 @given(st.lists(claims(), max_size=12))
 def test_timeline_is_ordered_without_gap_and_neighbours_differ(given):
-    found = build(given, Cause.NOT_MONITORED)
-    assert found[0].started_at == BEGINNING
-    assert found[-1].ended_at is None
-    for one, other in pairwise(found):
+    timeline = build(given, Cause.NOT_MONITORED)
+    assert timeline[0].started_at == BEGINNING
+    assert timeline[-1].ended_at is None
+    for one, other in pairwise(timeline):
         assert one.ended_at == other.started_at
         assert one.started_at < one.ended_at
         assert one.state != other.state

@@ -85,11 +85,11 @@ def test_debug_run_is_the_same_job_with_the_changes_of_the_profile(failed, profi
 
 
 def test_preview_shows_what_would_change_and_changes_nothing(failed, profile, shifter):
-    found = preview(job=failed, profile=profile, by=shifter, at=LATER)
-    changed = {row.right_text for row in found.rows if row.kind != "equal"}
+    shown = preview(job=failed, profile=profile, by=shifter, at=LATER)
+    changed = {row.right_text for row in shown.rows if row.kind != "equal"}
     assert "set -x" in changed
     assert not any("OPSPORTAL_SUBMISSION" in text for text in changed)
-    assert [name for name, _, _ in found.options] == ["Memory", "Not on host"]
+    assert [name for name, _, _ in shown.options] == ["Memory", "Not on host"]
     assert Submission.objects.filter(purpose="debug").count() == 0
 
 

@@ -129,10 +129,10 @@ def test_files_are_taken_up_once_as_they_come(keep_up, detector, end_jobs, fake)
 def test_files_are_cut_into_jobs(keep_up, detector, arguments, groups):
     detector(r1=["a", "b", "c"], r2=["d"])
     submission = step(keep_up("reco", **arguments), AT + timedelta(days=1))
-    found = {job: [] for job in TakenFile.objects.values_list("job", flat=True)}
+    files_by_job = {job: [] for job in TakenFile.objects.values_list("job", flat=True)}
     for file in TakenFile.objects.order_by("pk"):
-        found[file.job].append(file.name)
-    assert list(found.values()) == groups
+        files_by_job[file.job].append(file.name)
+    assert list(files_by_job.values()) == groups
     assert submission.tasks == len(groups)
 
 
@@ -233,8 +233,10 @@ def test_what_cannot_be_started_for_want_of_a_list_is_found_by_the_checks(
     settings.DATASET_CATALOGUE = ""
     client.force_login(liaison)
     address = f"/api/v1/requests/{request.key}/check/"
-    found = client.post(address, {}, content_type="application/json").json()["findings"]
-    assert [one["rule"] for one in found if one["severity"] == "error"] == ["files_listed"]
+    findings = client.post(address, {}, content_type="application/json").json()["findings"]
+    assert [finding["rule"] for finding in findings if finding["severity"] == "error"] == [
+        "files_listed"
+    ]
     Cluster.objects.update(submits=False)
-    found = client.post(address, {}, content_type="application/json").json()["findings"]
-    assert "files_listed" not in {one["rule"] for one in found}
+    findings = client.post(address, {}, content_type="application/json").json()["findings"]
+    assert "files_listed" not in {finding["rule"] for finding in findings}

@@ -115,10 +115,10 @@ def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, a
     assert request.state == "data_quality"
     kinds = Counter(Event.objects.filter(target_id=str(request.pk)).values_list("kind", flat=True))
     assert kinds["request.start"] == kinds["request.complete"] == 1
-    found = Counter(Job.objects.filter(request=request).values_list("stage", "state"))
+    jobs_by_stage = Counter(Job.objects.filter(request=request).values_list("stage", "state"))
     for stage in ("generation", "simulation", "reco"):
-        assert found[stage, "completed"] == 6
-        assert found[f"{stage}.test", "completed"] == 1
+        assert jobs_by_stage[stage, "completed"] == 6
+        assert jobs_by_stage[f"{stage}.test", "completed"] == 1
     failed = Job.objects.filter(request=request, state="failed", verdict__verdict="service")
     assert failed.exists(), "samweb is out when a simulation begins"
     again = request.submissions.exclude(retry_of=None).filter(created_by="opsportal")

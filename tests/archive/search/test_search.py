@@ -107,9 +107,9 @@ def test_products_and_packages_are_found_as_modules(find):
     index_words()
 
     assert sorted(ids(find(module="ifdhc"))) == ["1", "2"]
-    found = find(module="ifdhc/v2_7_2")
-    assert ids(found) == ["1"]
-    assert b"setup <mark>ifdhc</mark> <mark>v2_7_2</mark>" in found.content
+    job_ids = find(module="ifdhc/v2_7_2")
+    assert ids(job_ids) == ["1"]
+    assert b"setup <mark>ifdhc</mark> <mark>v2_7_2</mark>" in job_ids.content
 
 
 @pytest.mark.parametrize("rare", [True, False])

@@ -12,12 +12,12 @@ from capture.wire.entry import CapturedJob
 
 def jobs_of(messages: Iterable[Message]) -> list[CapturedJob]:
     """Return each job once, by key and header."""
-    found: dict[tuple[bytes, bytes], bytes] = {}
+    jobs: dict[tuple[bytes, bytes], bytes] = {}
     for message in messages:
         identity = (message.key(), dict(message.headers())["submitted_at"])
-        value = found.setdefault(identity, message.value())
+        value = jobs.setdefault(identity, message.value())
         assert value == message.value(), f"two contents of {identity}"
-    return [job_of(value) for value in found.values()]
+    return [job_of(value) for value in jobs.values()]
 
 
 def job_of(value: bytes) -> CapturedJob:

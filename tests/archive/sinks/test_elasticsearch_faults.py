@@ -90,8 +90,8 @@ def load_on(sink, server):
     wait_for(lambda: sink.behind == 0, seconds=120)
     assert sink.refused() == []
     kept = [job_of(document) for document in server.documents("jobs").values()]
-    found = sorted((int(job.job_id), job.script, job.environment) for job in kept)
-    assert found == [
+    stored = sorted((int(job.job_id), job.script, job.environment) for job in kept)
+    assert stored == [
         (n, script(n), environment_bytes(variables(n))) for n in range(1, load.handed_over + 1)
     ]
 

@@ -121,9 +121,9 @@ def test_what_retention_has_deleted_is_not_filled_in_again(monkeypatch, limits):
     assert delete_expired(by="test", at=at, batches=9) == 1
     fresh = copy(spool_id="2", submitted_at=at)
 
-    found = check(monkeypatch, copy(), fresh, at=at, backfill=True, job_ids=["1", "2"])
+    report = check(monkeypatch, copy(), fresh, at=at, backfill=True, job_ids=["1", "2"])
 
-    assert found == [(Kind.EXPIRED, ""), (Kind.BACKFILLED, "")]
+    assert report == [(Kind.EXPIRED, ""), (Kind.BACKFILLED, "")]
 
 
 def test_scheduler_that_keeps_no_copies_says_so():

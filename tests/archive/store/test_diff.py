@@ -59,18 +59,18 @@ def test_comparison_that_takes_too_long_is_plain(monkeypatch):
     # The process is there.
     comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)
     began = time.monotonic()
-    found = comparison.compare(
+    compared = comparison.compare(
         Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False
     )
 
     assert time.monotonic() - began < 10  # on a busy machine
-    assert found.plain
-    assert [row.left_text for row in found.rows if row.left] == left
-    assert [row.right_text for row in found.rows if row.right] == right
+    assert compared.plain
+    assert [row.left_text for row in compared.rows if row.left] == left
+    assert [row.right_text for row in compared.rows if row.right] == right
     assert {f"left and right {at}" for at in range(40)} <= {
-        row.left_text for row in found.rows if row.kind == "equal"
+        row.left_text for row in compared.rows if row.kind == "equal"
     }
-    assert [change.name for change in found.changes] == ["A"]
+    assert [change.name for change in compared.changes] == ["A"]
 
 
 def test_lines_of_many_words_end_soon():
@@ -80,10 +80,10 @@ def test_lines_of_many_words_end_soon():
         for letters in ("abcabca", "abccaba")
     )
     began = time.monotonic()
-    found = comparison.compare(Side("1", left, {}), Side("2", right, {}), exact=False)
+    compared = comparison.compare(Side("1", left, {}), Side("2", right, {}), exact=False)
 
     assert time.monotonic() - began < 10
-    assert [row.left_text for row in found.rows if row.left] == left
+    assert [row.left_text for row in compared.rows if row.left] == left
 
 
 @given(LINES)
@@ -249,10 +249,10 @@ def test_what_was_asked_for_is_no_noise(db, shifter, name):
     ]
     store(*(captured_job(n, environment=environment_bytes(run)) for n, run in enumerate(runs, 1)))
 
-    found = difference(*ArchivedJob.objects.order_by("job_id"), user=shifter, exact=False)
+    shown = difference(*ArchivedJob.objects.order_by("job_id"), user=shifter, exact=False)
 
-    assert [change.name for change in found.changes] == [name]
-    assert {change.name for change in found.noise} == {"SLURM_SUBMIT_DIR", "SLURM_ARRAY_TASK_ID"}
+    assert [change.name for change in shown.changes] == [name]
+    assert {change.name for change in shown.noise} == {"SLURM_SUBMIT_DIR", "SLURM_ARRAY_TASK_ID"}
 
 
 def address(archived, **query):
@@ -282,9 +282,9 @@ def test_page_compares_with_the_last_success_of_the_stage(client, pair, liaison)
 def test_every_byte_counts_if_asked_for(client, pair, liaison):
     client.force_login(liaison)
 
-    found = client.get(*address(pair["2"], exact="1", all="1")).context["difference"]
+    shown = client.get(*address(pair["2"], exact="1", all="1")).context["difference"]
 
-    assert [change.name for change in found.changes] == ["MODE", "OUT", "SLURM_JOB_ID", "TOKEN"]
+    assert [change.name for change in shown.changes] == ["MODE", "OUT", "SLURM_JOB_ID", "TOKEN"]
 
 
 def test_identical_jobs_are_said_to_be(client, pair, liaison):

@@ -240,11 +240,11 @@ def test_array_says_how_many_of_its_tasks_did_not_complete(client, shifter, stat
         collect(f"1_{task}")
     assert ArchivedJob.objects.get().ending == f"1 of 4 {word}"
     collect("1_0", attempt=2)
-    found = ArchivedJob.objects.get()
-    assert (found.state, found.tasks, found.ending) == ("completed", 4, "")
+    archived = ArchivedJob.objects.get()
+    assert (archived.state, archived.tasks, archived.ending) == ("completed", 4, "")
     collect("1_1", attempt=2, state=state)
     client.force_login(shifter)
-    for address in ("/archive/", f"/archive/{found.pk}/"):
+    for address in ("/archive/", f"/archive/{archived.pk}/"):
         assert f"1 of 4 {word}" in client.get(address).content.decode()
 
 

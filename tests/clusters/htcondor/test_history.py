@@ -87,8 +87,8 @@ def test_cpu_model_is_that_of_the_attribute_the_site_names(path):
     models = {}
     for attribute in ("", "CPU_MODEL", "CpuModelNumber"):
         scheduler = HTCondor("mice", {"history": str(path), "cpu_model_attribute": attribute})
-        [found] = scheduler.finished_jobs(since=START, until=START + DAY)
-        models[attribute] = found.cpu_model
+        [job] = scheduler.finished_jobs(since=START, until=START + DAY)
+        models[attribute] = job.cpu_model
     assert models == {"": "", "CPU_MODEL": "EPYC 7702", "CpuModelNumber": ""}
 
 

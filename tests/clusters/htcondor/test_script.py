@@ -90,7 +90,7 @@ def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(
     sandbox, at = schedd.sandbox(7), int(time.time())
     write(sandbox / "run.sh", at=at + later)
 
-    found = script.find_script(
+    located = script.find_script(
         home,
         7,
         {
@@ -103,7 +103,7 @@ def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(
         patience=slow_files.Patience(),
     )
 
-    assert found == (SCRIPT, caveat)
+    assert located == (SCRIPT, caveat)
 
 
 def test_a_binary_is_named_by_its_hash_alone(submit, home):

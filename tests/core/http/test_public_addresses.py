@@ -67,27 +67,27 @@ NETWORK = {
 
 def imported(path: Path) -> set[str]:
     """Return the modules that a file imports, anywhere in it."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
+            names |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-    return found
+            names |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return names
 
 
 def test_only_known_modules_open_connections():
     root = Path(public_addresses.__file__).parents[3]
-    found = {
+    modules = {
         path.relative_to(root).with_suffix("").as_posix().removeprefix("apps/")
         for folder in ("apps", "capture")
         for path in (root / folder).rglob("*.py")
         if imported(path) & NETWORK
     }
-    assert found <= set(CONNECT), (
+    assert modules <= set(CONNECT), (
         "say whose the address is; one that a user gives goes through the rule PublicHosts"
     )
-    assert "notifications/domain/webhook_posts" in found
+    assert "notifications/domain/webhook_posts" in modules
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -126,7 +126,7 @@ def test_every_python_agrees(python):
     special or not by its patch release.
     """
     path = Path(public_addresses.__file__).parent
-    found = subprocess.run(
+    process = subprocess.run(
         [python, "-c", PROGRAM],
         check=False,
         cwd=path,
@@ -135,5 +135,5 @@ def test_every_python_agrees(python):
         text=True,
         timeout=60,
     )
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout) == [True] * len(PUBLIC) + [False] * len(SPECIAL)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == [True] * len(PUBLIC) + [False] * len(SPECIAL)

@@ -34,11 +34,11 @@ from tests.factories import clusters, jobs, people, statusboard
 
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_causes_are_found_and_no_others(seed):
-    found = find_causes(month(seed, causes=PLANTED))
-    assert {(one.attribute, one.value) for one in found} == {
+    causes = find_causes(month(seed, causes=PLANTED))
+    assert {(one.attribute, one.value) for one in causes} == {
         (name, value) for name, value, _ in PLANTED
     }
-    assert all(one.low <= one.excess <= one.high for one in found)
+    assert all(one.low <= one.excess <= one.high for one in causes)
 
 
 def test_nothing_is_invented_in_months_without_a_cause():

@@ -97,8 +97,8 @@ def test_hits_are_those_of_reading_line_by_line(lines, chunk, large, first, offs
         hits = CATALOGUE.classify(
             JobFacts(experiment=experiment), Block(data, offset, len(data), first)
         ).hits
-    found = [(hit.pattern.id, hit.line, hit.offset, hit.text) for hit in hits]
-    assert found == read_line_by_line(data, offset, first, experiment)
+    hits_of_chunks = [(hit.pattern.id, hit.line, hit.offset, hit.text) for hit in hits]
+    assert hits_of_chunks == read_line_by_line(data, offset, first, experiment)
 
 
 @given(

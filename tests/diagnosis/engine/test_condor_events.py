@@ -96,10 +96,10 @@ def test_job_of_the_last_submission_counts():
     ],
 )
 def test_hold_code_says_more_than_a_word_of_its_reason(code, verdict, category):
-    found = diagnose(
+    diagnosis = diagnose(
         JobFacts(), [block(BEGUN.format("000"), HELD.format(code))], classifiers=classifiers()
     ).verdict
-    assert (found.verdict, found.category) == (verdict, category)
+    assert (diagnosis.verdict, diagnosis.category) == (verdict, category)
 
 
 def test_other_logs_tell_nothing():

@@ -40,8 +40,8 @@ VERDICTS = {
 def test_verdict_on_a_real_log(path, expected):
     data = (SHARED / path).read_bytes()
     block = Block(data, 0, len(data), 1)
-    found = diagnose(JobFacts(), [block], classifiers={"catalogue": built_in()}).verdict
-    assert (found.verdict, found.cause and found.cause.pattern.id) == expected
+    verdict = diagnose(JobFacts(), [block], classifiers={"catalogue": built_in()}).verdict
+    assert (verdict.verdict, verdict.cause and verdict.cause.pattern.id) == expected
 
 
 def test_examples_name_no_real_host_or_user():

@@ -267,8 +267,8 @@ def test_good_log_has_no_verdict(text):
 
 
 def test_uncaught_error_is_not_sure_and_never_retried():
-    found = judge("ERROR: it broke\n", JobFacts(state=JobState.FAILED, exit_code=1)).verdict
-    assert (found.verdict, found.confidence, found.advice) == ("code", "low", "debug")
+    verdict = judge("ERROR: it broke\n", JobFacts(state=JobState.FAILED, exit_code=1)).verdict
+    assert (verdict.verdict, verdict.confidence, verdict.advice) == ("code", "low", "debug")
 
 
 @pytest.mark.parametrize(

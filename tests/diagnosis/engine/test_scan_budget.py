@@ -33,17 +33,17 @@ def test_slow_pattern_is_left_out_and_the_others_are_found_after_it(patterns, mo
     monkeypatch.setattr(scan_budget, "SECONDS", 0.2)
     flood = "disk is full\n" * 30
     began = time.thread_time()
-    found = diagnose(
+    diagnosis = diagnose(
         JobFacts(),
         [block(flood + LOG * 2 + "geometry server gone\n" + flood)],
         classifiers={"c": Catalogue(patterns, "1", fast=fast)},
     )
     assert time.thread_time() - began < 5  # of 20 s
-    ids = [hit.pattern.id for hit in found.hits if hit.pattern.id != "SLOW"]
+    ids = [hit.pattern.id for hit in diagnosis.hits if hit.pattern.id != "SLOW"]
     assert ids == ["FLOOD"] * 10 + ["LOST"] + ["FLOOD"] * 10
-    assert found.omitted == {"SLOW"}
+    assert diagnosis.omitted == {"SLOW"}
     reasons = [
-        reason.text for reason in found.verdict.reasons if reason.kind == ReasonKind.CATALOGUE
+        reason.text for reason in diagnosis.verdict.reasons if reason.kind == ReasonKind.CATALOGUE
     ]
     assert (
         "Known errors too slow for this log, which were not searched in all of it: SLOW" in reasons

@@ -67,13 +67,13 @@ def test_verdict_is_that_without_it(bad):
     alone = diagnose(JobFacts(), [BLOCK], classifiers=built_in)
     assert alone.hits
     bounded = BoundedClassifier("bad", getattr(bad_classifiers, bad))
-    found = diagnose(JobFacts(), [BLOCK], classifiers={**built_in, "bad": bounded})
-    assert found.hits == alone.hits
-    assert (found.verdict.verdict, found.verdict.cause) == (
+    diagnosis = diagnose(JobFacts(), [BLOCK], classifiers={**built_in, "bad": bounded})
+    assert diagnosis.hits == alone.hits
+    assert (diagnosis.verdict.verdict, diagnosis.verdict.cause) == (
         alone.verdict.verdict,
         alone.verdict.cause,
     )
-    assert classifier_failed("bad") in [reason.text for reason in found.verdict.reasons]
+    assert classifier_failed("bad") in [reason.text for reason in diagnosis.verdict.reasons]
 
 
 def test_plugin_that_found_no_free_process_is_asked_for_the_next_log(monkeypatch):

@@ -176,10 +176,10 @@ def test_state_without_a_log(state):
 
 @pytest.mark.parametrize("state", [s for s, v in STATES.items() if v is not VerdictKind.UNKNOWN])
 def test_deciding_state_wins_over_the_log(state):
-    found = judge("KeyError: 'x'\n---- BadAlloc BEGIN\n", JobFacts(state=state)).verdict
-    assert found.verdict == STATES[state]
-    assert found.confidence is not Confidence.LOW
-    assert any("ART-BADALLOC" in reason.text for reason in found.reasons)
+    verdict = judge("KeyError: 'x'\n---- BadAlloc BEGIN\n", JobFacts(state=state)).verdict
+    assert verdict.verdict == STATES[state]
+    assert verdict.confidence is not Confidence.LOW
+    assert any("ART-BADALLOC" in reason.text for reason in verdict.reasons)
 
 
 @pytest.mark.parametrize(
@@ -214,18 +214,18 @@ def test_signal_and_exit_code_without_known_error(facts, verdict):
 
 
 def test_cause_in_the_log_wins_over_the_signal():
-    found = judge(
+    verdict = judge(
         "terminate called: std::bad_alloc\n", JobFacts(state=JobState.FAILED, signal=6)
     ).verdict
-    assert found.verdict == VerdictKind.RESOURCE
+    assert verdict.verdict == VerdictKind.RESOURCE
 
 
 def test_signal_wins_over_a_symptom():
     facts = JobFacts(
         state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100
     )
-    found = judge("KeyError: 'x'\n", facts).verdict
-    assert (found.verdict, found.confidence) == (VerdictKind.RESOURCE, Confidence.MEDIUM)
+    verdict = judge("KeyError: 'x'\n", facts).verdict
+    assert (verdict.verdict, verdict.confidence) == (VerdictKind.RESOURCE, Confidence.MEDIUM)
 
 
 def test_limit_wins_over_a_general_error_and_not_over_a_cause():
@@ -270,16 +270,16 @@ def test_memory_kill_in_the_log_of_a_completed_job_is_reported():
         "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the processes may "
         "have been killed.\n"
     )
-    found = judge(text, JobFacts(state=JobState.COMPLETED, exit_code=0, signal=0)).verdict
-    assert (found.verdict, found.cause.pattern.id) == (VerdictKind.RESOURCE, "SLURM-OOM")
+    verdict = judge(text, JobFacts(state=JobState.COMPLETED, exit_code=0, signal=0)).verdict
+    assert (verdict.verdict, verdict.cause.pattern.id) == (VerdictKind.RESOURCE, "SLURM-OOM")
 
 
 def test_recovered_error_in_the_log_of_a_completed_job_is_not():
-    found = judge(
+    verdict = judge(
         "Connection refused, will try again\nKeyError: 'x'\n",
         JobFacts(state=JobState.COMPLETED, exit_code=0),
     )
-    assert found.verdict.verdict == VerdictKind.UNKNOWN
+    assert verdict.verdict.verdict == VerdictKind.UNKNOWN
 
 
 def test_equal_role_goes_by_time():
@@ -308,15 +308,15 @@ def test_service_that_only_the_log_blames_is_less_sure():
         [outage("samweb", Overlap.UNKNOWN)],
         [outage("cvmfs")],
     ):
-        found = judge(log, outages=outages).verdict
-        assert (found.verdict, found.confidence) == (VerdictKind.SERVICE, Confidence.MEDIUM)
+        verdict = judge(log, outages=outages).verdict
+        assert (verdict.verdict, verdict.confidence) == (VerdictKind.SERVICE, Confidence.MEDIUM)
 
 
 def test_outage_confirms_an_error_of_its_service():
-    found = judge(
+    verdict = judge(
         "IfdhError: FetchError: Retry count exceeded\n", outages=[outage("samweb")]
     ).verdict
-    assert (found.verdict, found.confidence, found.service) == (
+    assert (verdict.verdict, verdict.confidence, verdict.service) == (
         VerdictKind.SERVICE,
         Confidence.HIGH,
         "samweb",
@@ -327,7 +327,7 @@ def test_outage_confirms_an_error_of_its_service():
             "samweb had an outage while the job ran: 12:03 to 12:40",
             "service:samweb",
         )
-        in found.reasons
+        in verdict.reasons
     )
 
 
@@ -369,12 +369,12 @@ def test_job_that_waited_for_a_dead_service_until_its_limit_is_a_service_problem
 
 
 def test_memory_kill_stays_one_in_an_outage():
-    found = judge(
+    verdict = judge(
         "samweb: Timed out waiting for response\n",
         JobFacts(state=JobState.OUT_OF_MEMORY),
         [outage("samweb")],
     )
-    assert found.verdict.verdict == VerdictKind.RESOURCE
+    assert verdict.verdict.verdict == VerdictKind.RESOURCE
 
 
 @pytest.mark.parametrize(
@@ -423,9 +423,9 @@ def test_classifier_of_an_experiment_adds_a_reason():
 
 
 def test_broken_classifier_is_named_and_the_others_count():
-    found = judge("---- BadAlloc BEGIN\n", broken=Broken()).verdict
-    assert found.category is Category.RESOURCE
-    assert found.reasons[-1].text == "Log classifier broken failed"
+    verdict = judge("---- BadAlloc BEGIN\n", broken=Broken()).verdict
+    assert verdict.category is Category.RESOURCE
+    assert verdict.reasons[-1].text == "Log classifier broken failed"
 
 
 class Looping:
@@ -446,8 +446,8 @@ def test_plugin_that_loops_costs_its_own_opinion_and_then_rests(monkeypatch):
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         looping.classify(FAILED, Block(b"x\n", 0, 2, 1))
     monkeypatch.setattr(registry, "PLUGIN_SECONDS", 0.2)
-    found = judge("loop\n---- BadAlloc BEGIN\n", looping=looping).verdict
-    assert (found.category, found.reasons[-1].text) == (
+    verdict = judge("loop\n---- BadAlloc BEGIN\n", looping=looping).verdict
+    assert (verdict.category, verdict.reasons[-1].text) == (
         Category.RESOURCE,
         "Log classifier looping failed",
     )
@@ -508,7 +508,7 @@ def test_error_output_counts_before_the_output():
         Block(b"[FATAL] Redirect limit has been reached\n", 0, 40, 1, Stream.STDOUT),
         Block(b"fine\n---- BadAlloc BEGIN\n", 0, 25, 1, Stream.STDERR),
     ]
-    found = diagnose(FAILED, blocks, classifiers={"catalogue": built_in()}).verdict
-    assert found.verdict == VerdictKind.RESOURCE
-    assert found.reasons[0].text.startswith("Known error ART-BADALLOC at line 2 of stderr: cause")
-    assert found.reasons[0].target == "stderr:5"
+    verdict = diagnose(FAILED, blocks, classifiers={"catalogue": built_in()}).verdict
+    assert verdict.verdict == VerdictKind.RESOURCE
+    assert verdict.reasons[0].text.startswith("Known error ART-BADALLOC at line 2 of stderr: cause")
+    assert verdict.reasons[0].target == "stderr:5"

@@ -56,12 +56,12 @@ FAILED = JobState.FAILED
     ],
 )
 def test_most_specific_meaning_decides_where_it_is_certain(facts, verdict, title):
-    found = decide(facts)
-    assert found.verdict == verdict
+    meaning = decide(facts)
+    assert meaning.verdict == verdict
     meanings = meanings_of(facts, shipped())
     assert (title in meanings[0].title) if title else not meanings
     if verdict != "unknown":
-        assert found.reasons[0].kind == "exit-code"
+        assert meaning.reasons[0].kind == "exit-code"
 
 
 def test_a_meaning_that_is_not_certain_hides_a_wider_one():

@@ -105,10 +105,10 @@ def test_faults_name_their_lines_and_nothing_is_stored(db, approver, at):
         .replace("    title: Res", "    titel: Res")
     )
     done = imported(wrong, approver, at)
-    found = [str(fault) for fault in done.faults]
-    assert found[0].startswith("Line 6: GEO-GONE, regex: The pattern does not compile in RE2")
-    assert found[1].startswith("Line 7: GEO-GONE, role: Value 'culprit' is not a valid choice")
-    assert found[2] == "Line 11: Unknown field “titel”."
+    faults = [str(fault) for fault in done.faults]
+    assert faults[0].startswith("Line 6: GEO-GONE, regex: The pattern does not compile in RE2")
+    assert faults[1].startswith("Line 7: GEO-GONE, role: Value 'culprit' is not a valid choice")
+    assert faults[2] == "Line 11: Unknown field “titel”."
     assert not KnownError.objects.filter(pk="GEO-GONE").exists()
     for text, why in (
         ("a: [", "Invalid YAML"),

@@ -99,8 +99,8 @@ def test_change_is_a_version_and_is_matched_at_once(change, approver, at):
     assert cause_of(NEW["example"]) != "GEO-GONE"
     made = change(**NEW, base=0)
     assert (made.version, made.by, made.reason, made.at) == (1, str(approver), "seen today", at)
-    found = judged(NEW["example"]).verdict
-    assert (found.cause.pattern.id, found.verdict, found.service) == (
+    verdict = judged(NEW["example"]).verdict
+    assert (verdict.cause.pattern.id, verdict.verdict, verdict.service) == (
         "GEO-GONE",
         "service",
         "geometry",

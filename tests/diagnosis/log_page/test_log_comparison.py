@@ -53,16 +53,16 @@ def family(make_job, at):
 def test_success_on_the_same_host_is_compared_and_the_logs_part_at_the_error(family, shifter):
     failed, near, host = family
     assert [sibling.job for sibling in siblings_of(failed, user=shifter)] == [host, near]
-    found = compare_logs(failed, user=shifter, stream=Stream.STDOUT)
-    assert (found.other, found.problem, found.whole) == (host, "", True)
-    divergence = next(row for row in found.rows if isinstance(row, Divergence))
+    comparison = compare_logs(failed, user=shifter, stream=Stream.STDOUT)
+    assert (comparison.other, comparison.problem, comparison.whole) == (host, "", True)
+    divergence = next(row for row in comparison.rows if isinstance(row, Divergence))
     assert FAILED.split("\n")[divergence.right - 1].startswith("HTTP error: 503")
     assert divergence.phase == "declare output"
-    assert [row.row.right_text for row in found.rows if isinstance(row, ShownRow) and row.is_new][
-        -1
-    ].endswith("65")
-    assert isinstance(found.rows[0], ShownFold)
-    assert found.phases[0][0] == "reco"
+    assert [
+        row.row.right_text for row in comparison.rows if isinstance(row, ShownRow) and row.is_new
+    ][-1].endswith("65")
+    assert isinstance(comparison.rows[0], ShownFold)
+    assert comparison.phases[0][0] == "reco"
     assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, chosen=near).other == near
 
 

@@ -125,9 +125,9 @@ def test_end_of_a_large_log_is_fetched_and_keeps_its_offsets(harvested):
 )
 def test_what_is_no_log_is_said(harvested, server, monkeypatch, path, state, reason):
     monkeypatch.setattr(remote, "LIMIT_SECONDS", 0.3)
-    found = harvested(path)
-    assert found[:2] == (state, "")
-    assert reason in " ".join(found[2])
+    harvest = harvested(path)
+    assert harvest[:2] == (state, "")
+    assert reason in " ".join(harvest[2])
     assert "/secret" not in server.asked
 
 

@@ -45,11 +45,11 @@ def test_earlier_cases_are_counted_whatever_their_verdict(
     Verdict.objects.filter(pk=third.pk).update(later_state="completed", later_attempt=2)
     FailureGroup.objects.filter(verdicts=third).update(status="known", owner="maria")
     with django_assert_num_queries(2):
-        found = experience_of(new, user=shifter, at=at)
-    assert (found.cases, found.retried, found.succeeded) == (3, 1, 1)
-    assert found.corrected == ((VerdictKind.SERVICE, 2),)
-    assert [group.owner for group in found.groups] == ["maria"]
-    assert found.suggestion == "Users judged it as: service problem."
+        experience = experience_of(new, user=shifter, at=at)
+    assert (experience.cases, experience.retried, experience.succeeded) == (3, 1, 1)
+    assert experience.corrected == ((VerdictKind.SERVICE, 2),)
+    assert [group.owner for group in experience.groups] == ["maria"]
+    assert experience.suggestion == "Users judged it as: service problem."
     correct(third, shifter, at, VerdictKind.CODE)
     assert experience_of(new, user=shifter, at=at).suggestion == ""
     assert Verdict.objects.get(pk=new.pk).verdict == "unknown"

@@ -42,9 +42,11 @@ def test_the_distribution_weighs_requests_by_their_jobs():
     )
     few = past_stage("NOVA-0002", completed=100, wall_seconds=(9000.0,) * 5)
     written = content(stages=(stage("reco", events=1000, jobs=1000),))
-    found = estimate(written, past={"reco": (many, few)}, datasets={}, today=TODAY).stages[0]
-    assert found.wall_used == (100, 200, 300, 500, 500)
-    assert found.memory_used == (1e9,) * 5
+    stage_estimate = estimate(written, past={"reco": (many, few)}, datasets={}, today=TODAY).stages[
+        0
+    ]
+    assert stage_estimate.wall_used == (100, 200, 300, 500, 500)
+    assert stage_estimate.memory_used == (1e9,) * 5
     assert estimate(written, past={}, datasets={}, today=TODAY).stages[0].wall_used == ()
 
 

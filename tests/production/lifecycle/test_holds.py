@@ -44,8 +44,8 @@ def test_each_level_holds_what_is_below_it_and_nothing_else(running, foreign, no
 
 def test_held_state_is_the_hold_of_a_request(nova, liaison, approver):
     held = request_in("on_hold", by=liaison, experiment=nova, approver=approver)
-    found = hold_of(held, held.stages.first())
-    assert (found.level, found.reason, found.by) == ("request", "for the freeze", approver.username)
+    hold = hold_of(held, held.stages.first())
+    assert (hold.level, hold.reason, hold.by) == ("request", "for the freeze", approver.username)
 
 
 def test_only_the_opg_holds(running, nova, liaison, admin, shifter):

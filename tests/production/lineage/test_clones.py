@@ -116,9 +116,9 @@ def keep(request, by, name="Rock muons"):
 
 def test_template_begins_a_request_with_all_but_the_deadline(typed_request, liaison, browse):
     template = keep(typed_request, liaison)
-    found = content_from(template)
-    assert found.content == replace(content_of(typed_request), deadline=None)
-    assert found.notes == []
+    content = content_from(template)
+    assert content.content == replace(content_of(typed_request), deadline=None)
+    assert content.notes == []
 
     page = browse(liaison).get(f"/requests/new/?template={template.pk}")
     forms = page.context["stages"]
@@ -140,13 +140,13 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
         workflow_type=WorkflowType.objects.get(key="monte_carlo"), declaration=text, by="a", at=AT
     )
 
-    found = content_from(template)
+    content = content_from(template)
 
-    assert found.content.workflow.number == 2
-    assert "Converted from version 1 to version 2 of Monte Carlo." in found.notes
-    assert any("“generator” was dropped. Its value was GENIE." in note for note in found.notes)
-    assert any("the kind “reconstruction” no longer exists" in note for note in found.notes)
-    assert [s.name for s in found.content.stages] == ["generation", "reco"]
+    assert content.content.workflow.number == 2
+    assert "Converted from version 1 to version 2 of Monte Carlo." in content.notes
+    assert any("“generator” was dropped. Its value was GENIE." in note for note in content.notes)
+    assert any("the kind “reconstruction” no longer exists" in note for note in content.notes)
+    assert [s.name for s in content.content.stages] == ["generation", "reco"]
 
 
 @pytest.mark.parametrize("gone", ["disabled", "deleted"])

@@ -155,9 +155,9 @@ def a_job(request):
 
 def a_waiting_job(request):
     cluster = clusters.cluster()
-    found = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
+    queued = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
     store_queue(
-        cluster=cluster, jobs=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT
+        cluster=cluster, jobs=queued, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT
     )
 
 

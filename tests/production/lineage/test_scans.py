@@ -95,10 +95,10 @@ def test_a_good_scan_passes_all_checks(nova):
 
 @pytest.mark.django_db
 def test_an_unknown_name_is_reported_at_its_field(nova):
-    found = check_report(
+    report = check_report(
         scanning(configuration="gen_{enrgy}_{energy}.fcl"), experiment=nova, at=AT
     ).findings
-    assert [(problem.path, problem.message) for problem in found if problem.blocks] == [
+    assert [(problem.path, problem.message) for problem in report if problem.blocks] == [
         ("stages.0.configuration", "The scan has no parameter “enrgy”.")
     ]
 
@@ -118,13 +118,13 @@ def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings,
         json.dumps({"datasets": [{"name": "nova.mc.gen_2", "files": 5, "events": 100}]})
     )
     settings.DATASET_CATALOGUE = f"file:{path}"
-    found = check_report(scanning(), experiment=nova, at=AT).findings
+    findings = check_report(scanning(), experiment=nova, at=AT).findings
     assert [
-        (problem.rule, problem.path) for problem in found if problem.rule == "output_is_new"
+        (problem.rule, problem.path) for problem in findings if problem.rule == "output_is_new"
     ] == [("output_is_new", "stages.0.output_dataset")]
     assert any(
         problem.message.startswith("At energy = 2: This dataset already exists")
-        for problem in found
+        for problem in findings
     )
     reads = requests.content(stages=(requests.stage("reco", input_dataset="nova.mc.sim_1"),))
     assert "input_exists" in {

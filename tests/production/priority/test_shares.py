@@ -54,8 +54,8 @@ def save(by, weights, **more):
 
 def test_who_used_less_than_its_share_comes_first(two):
     assert order() == ["DUNE-0001", "NOVA-0001"]
-    found = {row.experiment.key: (row.share, row.used) for row in share_rows()}
-    assert found == {"NOVA": (0.5, 0.75), "DUNE": (0.5, 0.25)}
+    shares = {row.experiment.key: (row.share, row.used) for row in share_rows()}
+    assert shares == {"NOVA": (0.5, 0.75), "DUNE": (0.5, 0.25)}
 
 
 def test_shares_are_set_with_an_event_for_each_and_rank_at_once(two, nova, dune, approver):

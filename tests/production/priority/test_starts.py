@@ -44,9 +44,13 @@ def test_interval_holds_the_likely_day_and_narrows_with_what_is_known():
 
 @pytest.mark.parametrize("starts", [3, 10, 200])
 def test_further_back_is_never_sooner(starts):
-    found = [expected_start(ahead=ahead, state=state(starts), at=AT) for ahead in (0, 1, 2, 5, 20)]
-    assert [start.likely for start in found] == sorted(start.likely for start in found)
-    assert [start.late for start in found] == sorted(start.late for start in found)
+    starts_found = [
+        expected_start(ahead=ahead, state=state(starts), at=AT) for ahead in (0, 1, 2, 5, 20)
+    ]
+    assert [start.likely for start in starts_found] == sorted(
+        start.likely for start in starts_found
+    )
+    assert [start.late for start in starts_found] == sorted(start.late for start in starts_found)
 
 
 def test_next_century_is_not_told():
@@ -57,8 +61,8 @@ def test_starts_are_counted_from_the_events(queued, approver):
     for _ in range(3):
         SERVICES[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
     rescore_all(at=MADE + timedelta(days=4))
-    found = QueueState.objects.get()
-    assert found.starts == 3
-    assert found.starts_days == pytest.approx(4, abs=0.1)
+    queue_state = QueueState.objects.get()
+    assert queue_state.starts == 3
+    assert queue_state.starts_days == pytest.approx(4, abs=0.1)
     rescore_all(at=MADE + timedelta(days=100))
     assert QueueState.objects.get().starts == 0

@@ -119,15 +119,15 @@ def test_three_messages_in_every_order_end_alike(at, prometheus, samweb):
         (at + 6 * MINUTE, alert(at, at + 5 * MINUTE, service="samweb")),
         (at + 9 * MINUTE, alert(at + 8 * MINUTE, service="samweb")),
     ]
-    found = []
+    outcomes = []
     for order in permutations(told):
         with transaction.atomic():
             for moment, one in order:
                 post(prometheus, moment, one)
-            found.append((incidents(), states(samweb, at)))
+            outcomes.append((incidents(), states(samweb, at)))
             transaction.set_rollback(True)
-    assert found == [found[0]] * len(found)
-    assert found[0][1][:4] == [("down", 0), ("up", 5), ("down", 8), ("unknown", 69)]
+    assert outcomes == [outcomes[0]] * len(outcomes)
+    assert outcomes[0][1][:4] == [("down", 0), ("up", 5), ("down", 8), ("unknown", 69)]
 
 
 episodes = st.lists(
@@ -142,16 +142,16 @@ episodes = st.lists(
 )
 @given(episodes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))))
 def test_messages_in_any_order_end_in_the_same_incidents(at, prometheus, samweb, pair):
-    found = []
+    outcomes = []
     for told in pair:
         with transaction.atomic():
             for begin, length, heard in told:
                 start = at + begin * 10 * MINUTE
                 end = start + length * MINUTE if length else None
                 post(prometheus, at + heard * MINUTE, alert(start, end, service="samweb"))
-            found.append((incidents(), states(samweb, at)))
+            outcomes.append((incidents(), states(samweb, at)))
             transaction.set_rollback(True)
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_heartbeat_opens_no_incident(at, prometheus, samweb):

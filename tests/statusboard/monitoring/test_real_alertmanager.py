@@ -92,9 +92,9 @@ def alertmanager(tmp_path, live_server, source):
         "--cluster.listen-address=",
     ]
     with running(tmp_path / "log", "prometheus-alertmanager", *arguments):
-        found = Alertmanager(port)
-        wait(lambda: ready(found), "Alertmanager to be ready")
-        yield found
+        server = Alertmanager(port)
+        wait(lambda: ready(server), "Alertmanager to be ready")
+        yield server
 
 
 def ready(alertmanager: Alertmanager) -> bool:

@@ -82,8 +82,8 @@ def lost(nova, alps):
 
 
 def reasons(verdict: Verdict, user, **limits):
-    found = dry_run(source=verdict.job, user=user, limits=Limits(**limits), at=LATER)
-    return "eligible" if found.eligible else found.reasons[0][0]
+    retries = dry_run(source=verdict.job, user=user, limits=Limits(**limits), at=LATER)
+    return "eligible" if retries.eligible else retries.reasons[0][0]
 
 
 def verdicts_with_jobs(*verdicts):
@@ -92,9 +92,9 @@ def verdicts_with_jobs(*verdicts):
 
 
 def test_reasons(lost, alps, nova, approver, shifter, liaison):
-    found = lost()
-    assert reasons(found, approver) == reasons(found, shifter) == "eligible"
-    assert reasons(found, liaison) == LeftOut.FORBIDDEN
+    failed = lost()
+    assert reasons(failed, approver) == reasons(failed, shifter) == "eligible"
+    assert reasons(failed, liaison) == LeftOut.FORBIDDEN
     assert reasons(lost(78, captured=False), approver) == LeftOut.NO_SCRIPT
     assert reasons(lost(79, user=""), approver) == LeftOut.NO_SCRIPT
     assert reasons(lost(80), approver, attempts=1) == LeftOut.ATTEMPTS
@@ -105,10 +105,10 @@ def test_reasons(lost, alps, nova, approver, shifter, liaison):
 
 
 def test_shifters_of_another_experiment_can_neither_plan_nor_change_it(lost, dune, nova, approver):
-    found = lost()
+    failed = lost()
     stranger = people.person("dune-shifter", ("shifter", dune))
-    assert not dry_run(source=found.job, user=stranger, limits=Limits(), at=LATER).jobs
-    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    assert not dry_run(source=failed.job, user=stranger, limits=Limits(), at=LATER).jobs
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
     assert not may_change(stranger, batch)
     assert may_change(people.person("nova-shifter", ("shifter", nova)), batch)
 
@@ -190,13 +190,13 @@ def test_owners_get_jobs_of_other_hosts_as_a_bundle(lost, approver):
 
 
 def test_what_is_submitted_is_what_was_archived(lost, approver, alps):
-    found = lost(
+    failed = lost(
         time_limit_seconds=90,
         requested_memory_bytes=2**30,
         account="prod",
         work_dir="/home/alice/run",
     )
-    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
     assert not clusters_to_look_at().exists()
     assert advance_batch(batch=batch, at=LATER) == 1
     assert list(clusters_to_look_at()) == [alps]
@@ -242,8 +242,8 @@ def test_owners_get_jobs_with_masked_secrets_as_a_bundle(lost, approver, browse)
 
 
 def test_masked_secrets_are_a_reason_to_leave_a_job_out(lost, approver, alps):
-    found = lost(variables=[(b"TOKEN", b"<masked:0123456789abcdef>")])
-    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    masked_job = lost(variables=[(b"TOKEN", b"<masked:0123456789abcdef>")])
+    batch = plan_batch(source=masked_job.job, by=approver, at=LATER)
     advance_batch(batch=batch, at=LATER)
     with pytest.raises(InvalidTransition, match="TOKEN"):
         owned_job(batch.jobs.get())
@@ -386,13 +386,13 @@ def test_owner_command_that_cannot_be_right_is_refused(alps, command):
 
 
 def test_pages_say_as_whom_jobs_run(client, lost, approver):
-    found = lost()
+    failed = lost()
     client.force_login(approver)
-    address = f"/retries/job/{found.job.pk}/"
+    address = f"/retries/job/{failed.job.pk}/"
     page = client.get(address)
     assert page.status_code == 200
     assert "As their owners" in page.content.decode()
-    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
     batch.jobs.update(state="released", spool_id="901")
     page = client.get(batch.get_absolute_url()).content.decode()
     assert '<span class="mono">901</span> as' in page

@@ -86,14 +86,14 @@ def end(running, end_jobs, group):
     return ending
 
 
-def reasons(found):
-    return {reason.value: len(rows) for reason, rows in found.left_out.items()}
+def reasons(retries):
+    return {reason.value: len(rows) for reason, rows in retries.left_out.items()}
 
 
 def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group, shifter):
     sent = end({0, 1, 2})
-    found = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
-    assert (found.jobs, len(found.eligible), found.stages) == (
+    retries = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
+    assert (retries.jobs, len(retries.eligible), retries.stages) == (
         3,
         3,
         [(running.request.key, "one", 3)],
@@ -131,8 +131,8 @@ def test_dry_run_names_why_jobs_are_left_out(running, end, group, shifter, liais
     Submission.objects.filter(pk=sent.pk).update(failed_indices="0,2")
     cluster.submits = False
     cluster.save()
-    found = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
-    assert reasons(found) == {"succeeded": 1, "unsettled": 1, "cluster": 1}
+    retries = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
+    assert reasons(retries) == {"succeeded": 1, "unsettled": 1, "cluster": 1}
     with pytest.raises(InvalidTransition):
         plan_batch(source=group, by=shifter, at=LATER)
 
@@ -420,10 +420,10 @@ def test_batches_in_the_api(client, running, end, group, shifter, liaison):
     assert client.get(query).json()["left_out"] == {"forbidden": [group.verdicts.first().job_id]}
     client.force_login(shifter)
     assert client.get(query).json()["eligible"] == [group.verdicts.first().job_id]
-    wanted = {"kind": "job", "id": group.verdicts.first().job_id}
-    made = client.post("/api/v1/retry-batches/", wanted, content_type="application/json")
+    job_source = {"kind": "job", "id": group.verdicts.first().job_id}
+    made = client.post("/api/v1/retry-batches/", job_source, content_type="application/json")
     assert (made.status_code, made.json()["jobs"]) == (201, {"waiting": 1})
-    again = client.post("/api/v1/retry-batches/", wanted, content_type="application/json")
+    again = client.post("/api/v1/retry-batches/", job_source, content_type="application/json")
     assert again.status_code == 409, "nothing is left to retry"
     [listed] = client.get("/api/v1/retry-batches/").json()["results"]
     cancelled = client.post(
@@ -443,11 +443,11 @@ def test_list_in_the_api_counts_all_batches_at_once(
     first, *others = [verdict.job for verdict in group.verdicts.all()]
     plan_batch(source=first, by=shifter, at=LATER)
     client.force_login(shifter)
-    with CaptureQueriesContext(connection) as one:
+    with CaptureQueriesContext(connection) as queries_of_one:
         client.get("/api/v1/retry-batches/")
     for job in others:
         plan_batch(source=job, by=shifter, at=LATER)
-    with django_assert_num_queries(len(one)):
+    with django_assert_num_queries(len(queries_of_one)):
         listed = client.get("/api/v1/retry-batches/").json()["results"]
     assert [row["jobs"] for row in listed] == [{"waiting": 1}] * 3
 
