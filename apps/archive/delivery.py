@@ -69,24 +69,17 @@ def queue_of(url: str) -> str:
 
 @transaction.atomic
 def route_batches() -> None:
-    """Record which sinks lack each new batch.
-
-    These are the sinks in ARCHIVE_SINKS, and those that the batch names.
-    """
+    """Record that the sinks in ARCHIVE_SINKS lack each new batch."""
     new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
-    batches = list(new.only("sinks", "captured_at").order_by("pk")[:_ROUTED_AT_ONCE])
+    batches = list(new.only("captured_at").order_by("pk")[:_ROUTED_AT_ONCE])
     if not batches:
         return
 
-    urls = set(settings.ARCHIVE_SINKS)
-    for batch in batches:
-        urls.update(batch.sinks)
-    states = {url: _state(url) for url in urls}
-
+    states = {_state(url) for url in settings.ARCHIVE_SINKS}
+    sinks = sorted(states, key=lambda sink: sink.pk)
     deliveries = []
     for batch in batches:
-        sinks = {states[url] for url in [*settings.ARCHIVE_SINKS, *batch.sinks]}
-        for sink in sorted(sinks, key=lambda sink: sink.pk):
+        for sink in sinks:
             deliveries.append(SinkDelivery(batch=batch, sink=sink, due_at=batch.captured_at))
     SinkDelivery.objects.bulk_create(deliveries)
     IntakeBatch.objects.filter(pk__in=[batch.pk for batch in batches]).update(routed=True)

@@ -372,9 +372,6 @@ class IntakeBatch(models.Model):
     captured_at = models.DateTimeField(help_text="Of the oldest job.")
     received_at = models.DateTimeField(db_default=Now())
     data = models.BinaryField()
-    sinks = ArrayField(
-        models.TextField(), db_default=[], help_text="Sinks beside those of ARCHIVE_SINKS."
-    )
     routed = models.BooleanField(db_default=False)
 
     class Meta:

@@ -197,16 +197,6 @@ def test_what_is_written_at_once_is_bounded(sinks, monkeypatch, work):
     assert written[4:] == [2, 1]
 
 
-def test_batch_may_come_with_sinks_of_its_own(sinks, settings, work):
-    settings.ARCHIVE_SINKS = URLS[:1]
-    accept_each([1])
-    IntakeBatch.objects.update(sinks=URLS)
-    accept_each([2], first=2)
-    work()
-    assert [sink.ids for sink in sinks] == [[1, 2], [1]]
-    assert nothing_is_left()
-
-
 def test_sink_that_cannot_be_opened_is_shown_and_holds_up_no_other(sinks, settings, work):
     settings.ARCHIVE_SINKS = ["kafka://", *URLS]
     accept_each([1])
