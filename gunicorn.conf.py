@@ -48,8 +48,7 @@ def when_ready(server: Any) -> None:
 
 def post_worker_init(_: Any) -> None:
     """Bring payloads of the journal to the database, also those of a process that was killed."""
-    from apps.statusboard.domain.monitoring.intake import (
-        start_pump,  # the application is loaded only now
-    )
+    # Imported here because the application is loaded only now.
+    from apps.statusboard.web.intake_pump import start_pump
 
     start_pump()

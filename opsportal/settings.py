@@ -187,6 +187,7 @@ TEMPLATES = [
                 "quality": "apps.quality.web.templatetags.quality",
                 "queue": "apps.production.web.templatetags.queue",
                 "requests": "apps.production.web.templatetags.requests",
+                "scripts": "apps.archive.web.templatetags.scripts",
                 "sent_jobs": "apps.submission.web.templatetags.sent_jobs",
             },
         },

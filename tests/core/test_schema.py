@@ -2,8 +2,6 @@
 `check --database`.
 """
 
-import threading
-
 import pytest
 from django.apps import apps
 from django.core import checks
@@ -159,7 +157,7 @@ def readyz(client, monkeypatch):
     """Ask `/readyz` in a process that has not compared the schema yet,
     for the check of the schema.
     """
-    monkeypatch.setattr(health, "_schema_fits", threading.Event())
+    monkeypatch.setattr(health, "_matching_schemas", set())
 
     def ask() -> tuple[int, str]:
         response = client.get("/readyz")

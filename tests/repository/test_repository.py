@@ -24,6 +24,24 @@ DOMAIN = [
     for path in sorted((ROOT / "apps").glob("*/**/*.py"))
     if path.relative_to(ROOT).parts[2].removesuffix(".py") in {"domain", "models", "pages"}
 ]
+#: Modules that only web/ and other edges of an app import.
+OF_THE_EDGES = (
+    *("django.forms", "django.utils.html", "django.utils.safestring"),
+    *("asyncio", "concurrent", "socket", "threading"),
+)
+#: Modules of domains with a lock, since the threads of a web process share what they keep. They
+#: start no thread.
+HOLD_LOCKS = {
+    "apps/statusboard/domain/monitoring/intake_journal.py": "the file that the process writes",
+    "apps/statusboard/domain/monitoring/source_tokens.py": "the tokens that the process knows",
+}
+#: Modules whose SQL reads tables of lower apps, because the ORM cannot express it.
+READ_JOBS = {
+    "apps/archive/domain/links.py": "the last attempt of each task nearest to a submission",
+    "apps/diagnosis/domain/causes/common/columns.py": "a binary copy of a month of jobs",
+    "apps/diagnosis/domain/causes/impact/count.py": "overlaps of jobs with an incident",
+    "apps/progress/domain/stage_history.py": "quantiles of the jobs of a request",
+}
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 PAGES = [
     ROOT / "README.md",
@@ -95,6 +113,29 @@ def imported_by(path: Path) -> set[str]:
 def test_domain_knows_nothing_of_http():
     pairs = [(name(path), each) for path in DOMAIN for each in imported_by(path)]
     assert [pair for pair in pairs if pair[1].startswith(("django.http", "django.shortcuts"))] == []
+
+
+def test_domain_makes_no_html_and_starts_no_threads():
+    leaks = set()
+    for path in DOMAIN:
+        in_domain = path.relative_to(ROOT).parts[2].removesuffix(".py") == "domain"
+        if in_domain and any(module.startswith(OF_THE_EDGES) for module in imported_by(path)):
+            leaks.add(name(path))
+    assert leaks == set(HOLD_LOCKS)
+
+
+def test_sql_names_tables_of_other_apps_only_to_read_many_jobs():
+    apps = {path.name for path in (ROOT / "apps").iterdir() if path.is_dir()}
+    table = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE)\s+\"?({'|'.join(apps)})_[a-z]+")
+    readers = set()
+    for path in SOURCES:
+        own = path.relative_to(ROOT).parts[1]
+        statements = set(table.findall(path.read_text()))
+        foreign = {statement for statement, app in statements if app != own}
+        assert foreign <= {"FROM", "JOIN"}, f"{name(path)} writes to a table of another app"
+        if foreign:
+            readers.add(name(path))
+    assert readers == set(READ_JOBS)
 
 
 def test_every_command_is_documented():

@@ -12,12 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = [path for path in sorted((ROOT / "apps").rglob("*.py")) if "migrations" not in path.parts]
 TEMPLATES = sorted(
-    path for kind in ("html", "txt") for path in (ROOT / "templates").rglob(f"*.{kind}")
+    path for kind in ("html", "svg", "txt") for path in (ROOT / "templates").rglob(f"*.{kind}")
 )
-PAGES = [path for path in TEMPLATES if path.suffix == ".html"]
+PAGES = [path for path in TEMPLATES if path.suffix in {".html", ".svg"}]
 #: Functions that make HTML of parts by themselves; each escapes every part that is not its own.
 MADE_BY_HAND = {
-    ("apps/archive/domain/highlight.py", "highlight"),
+    ("apps/archive/web/highlight.py", "highlight"),
     ("apps/core/web/documentation.py", "html_of"),
     ("apps/core/web/templatetags/look.py", "visible"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),

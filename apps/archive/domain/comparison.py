@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Literal
 
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded
+from apps.core.bounded_pool import POOL, BudgetExceeded
 
 Kind = Literal["equal", "changed", "removed", "added"]
 #: Time limits for a full comparison, and for marking words that differ; later lines are marked as a

@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from django.utils.safestring import SafeString
-
 from apps.clusters.schedulers.environment import variables_in
 from apps.core.domain.hidden_characters import HIDDEN
 
@@ -21,14 +19,6 @@ class ShownScript:
 
     lines: list[str]
     whole: bool
-
-    @property
-    def highlighted(self) -> list[SafeString]:
-        """Return the lines as HTML."""
-        # Imported here because Pygments takes memory, which most workers can save.
-        from apps.archive.domain.highlight import highlight
-
-        return highlight(self.lines)
 
 
 @dataclass(frozen=True, slots=True)

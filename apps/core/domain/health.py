@@ -1,6 +1,5 @@
 """Health of the database, the queue and the portal's processes."""
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,8 +20,9 @@ BEAT = "beat"
 QUEUE = "queue"
 WORKER = "worker "
 CAPTURE = "capture "
-#: Set once this process has seen that the schema matches. A later migration needs a restart anyway.
-_schema_fits = threading.Event()
+#: Databases whose schema this process has seen to match the models. A later migration needs a
+#: restart anyway.
+_matching_schemas: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _database() -> Check:
 
 def _schema() -> Check:
     """Compare the schema with the models, until it matched once."""
-    if not _schema_fits.is_set():
+    if DEFAULT_DB_ALIAS not in _matching_schemas:
         try:
             faults = find_faults(database=DEFAULT_DB_ALIAS)
         except Exception as error:
@@ -76,7 +76,7 @@ def _schema() -> Check:
             return Check("schema", ok=False, detail=type(error).__name__)
         if faults:
             return Check("schema", ok=False, detail=summarise(faults))
-        _schema_fits.set()
+        _matching_schemas.add(DEFAULT_DB_ALIAS)
     return Check("schema", ok=True, detail="ok")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded, PoolBusy
+from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.core.domain.plugins import Registry
 from apps.diagnosis.engine.base import Block, Findings, JobFacts, LogClassifier
 

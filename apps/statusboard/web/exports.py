@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -25,11 +26,18 @@ from apps.statusboard.domain.board.exports import (
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.maintenance.announcements import public_announcements
 from apps.statusboard.domain.maintenance.windows import windows_ahead
+from apps.statusboard.enums import State
 
 #: Maximum and default number of objects in a response of the IRI API, as in its reference.
 MOST_OBJECTS = 1000
 OBJECTS = 100
 IRI_BASE = "/services/iri/status"
+BADGE_COLOURS = {
+    State.UP: "#1a7f4b",
+    State.DEGRADED: "#9a6700",
+    State.DOWN: "#b3261e",
+    State.MAINTENANCE: "#5b4bb5",
+}
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
@@ -87,7 +95,18 @@ def incidents_feed(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def status_badge(request: HttpRequest) -> HttpResponse:
-    return _refusal(request) or HttpResponse(badge(timezone.now()), "image/svg+xml")
+    """Show the state of all services as a badge that shows a word, not only a colour."""
+    if refused := _refusal(request):
+        return refused
+    state, text = badge(timezone.now())
+    width = 62 + 7 * len(text)
+    context = {
+        "text": text,
+        "width": width,
+        "right_width": width - 56,
+        "colour": BADGE_COLOURS.get(state, "#6b7280"),
+    }
+    return HttpResponse(render_to_string("statusboard/badge.svg", context), "image/svg+xml")
 
 
 @login_not_required

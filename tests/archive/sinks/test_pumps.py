@@ -7,12 +7,13 @@ from itertools import islice
 
 import pytest
 
-from apps.archive.domain import comparison, highlight, shown_contents, verification
+from apps.archive.domain import comparison, shown_contents, verification
 from apps.archive.domain.bundle import safe_name
 from apps.archive.domain.search import search, words
 from apps.archive.sinks import files
 from apps.archive.sinks.elasticsearch.documents import as_json, document
 from apps.archive.sinks.kafka import message
+from apps.archive.web import highlight
 from apps.core.domain.secrets.masking import Masker, replace_secrets, secrets_of
 from capture.wire import batches, report
 from tests.factories.archive import captured_job

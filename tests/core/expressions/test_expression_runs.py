@@ -9,7 +9,7 @@ import pytest
 import re2
 from django.db import connection
 
-from apps.core.domain.expressions import bounded
+from apps.core import bounded_pool as bounded
 from apps.core.domain.expressions import runs as expression_runs
 from apps.core.domain.expressions.problems import MOST_INSTRUCTIONS, size_fault
 from apps.core.domain.expressions.runs import TooCostly, expression_run

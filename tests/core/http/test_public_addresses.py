@@ -46,7 +46,7 @@ CONNECT = {
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",
     "capture/portal": "the operator's portal",
-    "core/domain/expressions/bounded": "a pair of sockets of its own",
+    "core/bounded_pool": "a pair of sockets of its own",
     "diagnosis/engine/logs/remote": "servers listed by the operator",
     "accounts/web/provider": "the operator's provider of single sign-on",
     "core/http/addresses": "resolves names, to check their addresses",

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from apps.core.domain.expressions.bounded import BudgetExceeded, PoolBusy
+from apps.core.bounded_pool import BudgetExceeded, PoolBusy
 from apps.diagnosis.engine import registry
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import diagnose

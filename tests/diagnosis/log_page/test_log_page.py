@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from apps.accounts.models import User
+from apps.core.bounded_pool import BudgetExceeded
 from apps.core.domain.expressions import runs as expression_runs
-from apps.core.domain.expressions.bounded import BudgetExceeded
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.rows import Fold, Line
 from apps.diagnosis.domain.log_page.search import MOST_MATCHES, Search, search_log

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from apps.core.domain.expressions.bounded import BoundedPool, BudgetExceeded, PoolBusy
+from apps.core.bounded_pool import BoundedPool, BudgetExceeded, PoolBusy
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import DomainError
 

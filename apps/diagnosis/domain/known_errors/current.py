@@ -6,7 +6,7 @@ Pages search with it in processes that can be killed.
 import logging
 from collections.abc import Iterable, Mapping
 
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded
+from apps.core.bounded_pool import POOL, BudgetExceeded
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
 from apps.diagnosis.engine.evidence.catalogue import (
     Catalogue,

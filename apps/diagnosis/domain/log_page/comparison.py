@@ -9,7 +9,7 @@ from django.db.models import Q
 from apps.accounts.models import User
 from apps.archive.domain.comparison import Row
 from apps.clusters.schedulers.base import JobState
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded, PoolBusy
+from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.pack_marks import pack_marks

@@ -1,6 +1,6 @@
 """Find the markers of an experiment's pack in a log, in a process that is killed if too slow."""
 
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded, PoolBusy
+from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.formats.markers import NO_MARKERS, Markers

@@ -1,4 +1,4 @@
-"""Export the board: a headline, Statuspage's summary.json, iCalendar, an Atom feed, and a badge."""
+"""Export the board as headline, summary.json of Statuspage, iCalendar, Atom feed and badge."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -6,8 +6,6 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils.feedgenerator import Atom1Feed
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.statusboard.domain.board.board import Row, board
@@ -35,12 +33,6 @@ _INDICATORS = {
     State.DOWN: ("major", "Some services are down"),
     State.MAINTENANCE: ("maintenance", "Maintenance in progress"),
     State.UNKNOWN: ("minor", "The state of some services is unknown"),
-}
-_COLOURS = {
-    State.UP: "#1a7f4b",
-    State.DEGRADED: "#9a6700",
-    State.DOWN: "#b3261e",
-    State.MAINTENANCE: "#5b4bb5",
 }
 
 
@@ -215,25 +207,11 @@ def _entry_of_window(row: DowntimeWindow) -> _Entry:
     )
 
 
-def badge(at: datetime) -> SafeString:
-    """Return the state of all services as a badge that shows a word, not only a colour."""
+def badge(at: datetime) -> tuple[State, str]:
+    """Return the worst state, and how many services have it, for a badge."""
     rows = monitored(at)
     state = worst([row.own for row in rows])
-    bad = sum(row.own == state for row in rows)
     if state == State.UP:
-        text = "all up"
-    else:
-        text = f"{bad} {state.label.lower()}"
-    width = 62 + 7 * len(text)
-    return format_html(
-        '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" '
-        'aria-label="services: {1}">'
-        '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" '
-        'fill="{3}"/>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-        '<text x="5" y="14">services</text><text x="61" y="14">{1}</text></g></svg>',
-        width,
-        text,
-        width - 56,
-        _COLOURS.get(state, "#6b7280"),
-    )
+        return state, "all up"
+    count = sum(row.own == state for row in rows)
+    return state, f"{count} {state.label.lower()}"

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, close_old_connections, transaction
+from django.db import transaction
 
 from apps.core.domain.background import enqueue
 from apps.statusboard.domain.monitoring.intake_journal import Journal
@@ -26,10 +25,6 @@ from apps.statusboard.models import MonitoringSource, RawPayload
 log = logging.getLogger(__name__)
 
 JOURNAL = Journal(settings.VAR_DIR / "intake")
-#: How often the pump looks for new payloads.
-PUMP_SECONDS = 0.5
-#: How long the pump pauses after a failure.
-PAUSE_SECONDS = 2.0
 #: Payloads are stored in batches of at most this number and this size.
 BATCH = 500
 BATCH_BYTES = 8_000_000
@@ -141,37 +136,3 @@ def _store(entries: list[_Entry]) -> None:
             payloads.append(payload)
     RawPayload.objects.bulk_create(payloads, ignore_conflicts=True)
     enqueue("statusboard.parse_waiting")
-
-
-def start_pump() -> threading.Thread:
-    """Run the pump in a thread for the lifetime of this process.
-
-    Every web server process that accepts payloads calls this.
-    """
-    thread = threading.Thread(target=_pump_for_ever, name="intake-pump", daemon=True)
-    thread.start()
-    return thread
-
-
-def _pump_for_ever() -> None:
-    pause = PUMP_SECONDS
-    never = threading.Event()
-    is_down = False
-    while not never.wait(pause):
-        try:
-            close_old_connections()
-            pump()
-        except (DatabaseError, InterfaceError, OSError) as error:
-            if not is_down:
-                log.warning("payloads stay in the journal for now: %s", error)
-            is_down = True
-            pause = PAUSE_SECONDS
-        except Exception:
-            # A bug here must not stop the pump for good.
-            log.exception("the journal of payloads cannot be read")
-            pause = PAUSE_SECONDS
-        else:
-            if is_down:
-                log.warning("payloads of the journal are stored again")
-            is_down = False
-            pause = PUMP_SECONDS

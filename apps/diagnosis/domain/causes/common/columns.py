@@ -10,10 +10,13 @@ import numpy as np
 import psycopg
 from django.conf import settings
 from django.db import connection
+from django.db.models import Func, IntegerField, TextField, Value
+from django.db.models.functions import Concat
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.causes.common.peeling import Codes, JobColumns, Mask
 from apps.jobs.enums import FAILED_STATES, NONE
+from apps.production.models import Stage
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
 
@@ -224,14 +227,9 @@ def _clusters_of(service: Service) -> list[int]:
 
 def _stages_of(service: Service) -> list[int]:
     """Return the hashes of the stages that need a service."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT hashtext(r.key || '/' || r.experiment_id || '/' || s.name)
-            FROM production_stage s
-            JOIN production_request r ON r.id = s.request_id
-            JOIN production_stage_services x ON x.stage_id = s.id WHERE x.service_id = %s
-            """,
-            [service.pk],
-        )
-        return [number for (number,) in cursor.fetchall()]
+    slash = Value("/")
+    text = Concat(
+        "request__key", slash, "request__experiment_id", slash, "name", output_field=TextField()
+    )
+    stages = Stage.objects.filter(services=service)
+    return list(stages.values_list(Func(text, function="hashtext", output_field=IntegerField())))

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
-from django.forms.models import model_to_dict
 
 from apps.diagnosis.domain.causes.impact.count import BASELINE, count_bins, count_groups
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
@@ -91,10 +90,13 @@ def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
     rows = []
     for group in groups:
         figures = []
-        for name, value in sorted(model_to_dict(group, exclude=["id", "impact"]).items()):
+        for field in ImpactGroup._meta.concrete_fields:
+            if field.name in {"id", "impact"}:
+                continue
+            value = field.value_from_object(group)
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            figures.append((name, text))
-        rows.append(figures)
+            figures.append((field.name, text))
+        rows.append(sorted(figures))
     return sorted(rows)
 
 

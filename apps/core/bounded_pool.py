@@ -23,10 +23,7 @@ T = TypeVar("T")
 PROCESSES = 2
 MEMORY_BYTES = 512 * 1024 * 1024
 START_SECONDS = 20.0
-_PROGRAM = (
-    "import sys; from apps.core.domain.expressions.bounded import serve; "
-    "serve(*map(int, sys.argv[1:]))"
-)
+_PROGRAM = "import sys; from apps.core.bounded_pool import serve; serve(*map(int, sys.argv[1:]))"
 # A call ends by itself after this time if the caller was killed.
 _LONGEST_SECONDS = 30
 

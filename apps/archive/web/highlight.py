@@ -16,7 +16,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.lexers.shell import BashLexer, TcshLexer
 from pygments.token import Comment, Keyword, Name, Number, String
 
-from apps.core.domain.expressions.bounded import POOL, BudgetExceeded
+from apps.core.bounded_pool import POOL, BudgetExceeded
 
 SECONDS = 0.25
 KILL_SECONDS = 1.0

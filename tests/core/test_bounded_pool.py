@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from apps.core.domain.expressions.bounded import BoundedPool, BudgetExceeded
+from apps.core.bounded_pool import BoundedPool, BudgetExceeded
 
 
 @pytest.fixture(scope="module")
