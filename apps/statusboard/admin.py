@@ -95,7 +95,7 @@ class RawPayloadAdmin(ReadOnlyAdmin):
     @admin.action(description="Reprocess selected payloads", permissions=["view"])
     def reprocess(self, request: HttpRequest, payloads: QuerySet[RawPayload]) -> None:
         for payload in payloads.order_by("received_at", "pk"):
-            parse_payload(payload_id=payload.pk, again=True)
+            parse_payload(payload_id=payload.pk)
 
 
 register_read_only(

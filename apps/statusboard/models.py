@@ -21,6 +21,7 @@ from django.db.models import F, Func, Q
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
+from apps.core.models import Work
 from apps.statusboard.enums import (
     INCIDENT_STATES,
     Cause,
@@ -569,7 +570,7 @@ class EarlyEnd(models.Model):
         return f"end of {self.dedup_key} at {self.ended_at:%Y-%m-%d %H:%M}"
 
 
-class RawPayload(models.Model):
+class RawPayload(Work):
     """A payload as posted by a source, stored before it is parsed."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="payloads")
@@ -589,9 +590,7 @@ class RawPayload(models.Model):
     class Meta:
         ordering = ["-received_at", "-pk"]
         indexes = [
-            models.Index(
-                fields=["received_at"], condition=Q(state="received"), name="payload_waiting"
-            ),
+            models.Index(fields=["due_at"], condition=Q(state="received"), name="payload_waiting"),
             models.Index(fields=["source", "received_at"]),
             models.Index(
                 fields=["source", "-received_at"], condition=~Q(notes=""), name="payload_with_notes"

@@ -6,33 +6,26 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.background import enqueue
-from apps.statusboard.domain.monitoring import alerts, payloads, pulls, rules, sources
-from apps.statusboard.enums import PayloadState
-from apps.statusboard.models import MonitoringSource, RawPayload
+from apps.statusboard.domain.monitoring import alerts, pulls, rules, sources
+from apps.statusboard.domain.monitoring.payloads import PAYLOADS, parse_waiting_payload
+from apps.statusboard.models import MonitoringSource
 
-#: A worker parses payloads for at most `TURN_SECONDS` at a time, and checks the clock after every
-#: `BATCH`.
+#: A worker parses payloads for at most `TURN_SECONDS`; then other tasks get a turn. It checks the
+#: clock after every `BATCH`.
 TURN_SECONDS = 20
 BATCH = 100
 
 
-@shared_task(name="statusboard.parse_payload")
-def parse_payload(*, payload_id: int) -> None:
-    payloads.parse_payload(payload_id=payload_id)
-
-
 @shared_task(name="statusboard.parse_waiting")
 def parse_waiting() -> None:
-    """Parse waiting payloads, oldest first.
-
-    Workers share the payloads. After `TURN_SECONDS`, other tasks get a turn.
-    """
+    """Parse waiting payloads, the longest waiting first. Workers share them."""
     ends = time.monotonic() + TURN_SECONDS
-    waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("received_at", "pk")
-    while pks := list(waiting.values_list("pk", flat=True)[:BATCH]):
-        parsed = [payloads.parse_payload(payload_id=pk) for pk in pks]
-        if not any(parsed):
-            # Another worker has locked these payloads.
+    while pks := list(PAYLOADS.due(timezone.now()).values_list("pk", flat=True)[:BATCH]):
+        parsed = 0
+        for pk in pks:
+            parsed += parse_waiting_payload(payload_id=pk, at=timezone.now())
+        if not parsed:
+            # Another worker has these payloads, or they are to be retried later.
             return
         if time.monotonic() > ends:
             enqueue("statusboard.parse_waiting")

@@ -11,11 +11,13 @@ from apps.diagnosis.domain.causes.common.causes import ANALYSES
 from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
+from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES
 
 QUEUES: tuple[Queue[Any], ...] = (
     *(EVENTS, MAIL, CALLS),
     *(DELIVERIES, TRIALS),
+    PAYLOADS,
     *(HARVESTS, RUNS, ANALYSES),
     BATCHES,
 )

@@ -11,7 +11,11 @@ from apps.statusboard import tasks
 from apps.statusboard.domain.board.board import board, board_row
 from apps.statusboard.domain.incidents.incidents import close_incident
 from apps.statusboard.domain.monitoring import payloads
-from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.monitoring.payloads import (
+    parse_payload,
+    parse_waiting_payload,
+    receive_payload,
+)
 from apps.statusboard.domain.monitoring.rules import add_rule, delete_old_payloads, replay_payloads
 from apps.statusboard.models import Incident, RawPayload, UnmappedAlert
 from tests.factories.statusboard import alert, message, post, service, source, states, watchdog
@@ -246,10 +250,30 @@ def test_payload_that_met_a_deadlock_waits_and_is_read_again(at, prometheus, sam
     payload = receive_payload(source=prometheus, body=message(alert(at, service="samweb")), at=at)
     with monkeypatch.context() as patch:
         patch.setattr(payloads, "apply_message", deadlock)
-        with pytest.raises(OperationalError):
-            parse_payload(payload_id=payload.pk)
+        assert not parse_waiting_payload(payload_id=payload.pk, at=at)
+    payload.refresh_from_db()
+    assert (payload.state, payload.attempts) == ("received", 1)
+    assert payload.last_error == "OperationalError: deadlock detected"
+    assert payload.due_at == at + timedelta(seconds=10)
     tasks.parse_waiting()
     assert Incident.objects.get().service == samweb
+    payload.refresh_from_db()
+    assert (payload.state, payload.attempts, payload.last_error) == ("parsed", 2, "")
+
+
+def test_payload_that_meets_a_deadlock_delays_no_other(at, prometheus, samweb, monkeypatch):
+    def deadlock(*, at, **_):
+        if at == first.received_at:
+            raise OperationalError("deadlock detected")
+
+    first = receive_payload(source=prometheus, body=message(alert(at)), at=at)
+    second = receive_payload(source=prometheus, body=message(alert(at)), at=at + MINUTE)
+    monkeypatch.setattr(payloads, "apply_message", lambda **facts: deadlock(**facts) or 0)
+    tasks.parse_waiting()
+    assert set(RawPayload.objects.values_list("pk", "state")) == {
+        (first.pk, "received"),
+        (second.pk, "parsed"),
+    }
 
 
 def test_alerts_that_led_nowhere_are_dropped_a_month_after_they_were_heard(at, prometheus):

@@ -251,7 +251,7 @@ def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_t
     payload = post(status, page("major_outage", plan), at)
     assert (payload.unmapped, Incident.objects.count()) == (2, 0)
     add_rule(source=status, matchers={"component": "SAM"}, service=samweb, by=shifter, at=at)
-    parse_payload(payload_id=payload.pk, again=True)
+    parse_payload(payload_id=payload.pk)
     window = DowntimeWindow.objects.get()
     assert (window.title, window.starts_at, Incident.objects.get().state) == (
         "Move",

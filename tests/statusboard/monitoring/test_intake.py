@@ -15,7 +15,7 @@ from django.db import OperationalError
 from apps.statusboard.domain.monitoring import source_tokens
 from apps.statusboard.domain.monitoring.intake import accept_payload, pump
 from apps.statusboard.domain.monitoring.intake_journal import Journal
-from apps.statusboard.domain.monitoring.payloads import parse_payload
+from apps.statusboard.domain.monitoring.payloads import parse_waiting_payload
 from apps.statusboard.domain.monitoring.source_tokens import KnownTokens, TokensUnknown
 from apps.statusboard.domain.monitoring.sources import add_token, create_source
 from apps.statusboard.models import MonitoringSource, RawPayload
@@ -47,7 +47,7 @@ def test_payload_is_stored_with_its_own_time_and_parsed(journal, db, at):
     parse_waiting()
     payload.refresh_from_db()
     assert (payload.state, payload.unmapped) == ("parsed", 1)
-    assert parse_payload(payload_id=payload.pk) is None
+    assert not parse_waiting_payload(payload_id=payload.pk, at=at)
     assert pump() == 0
     assert list(journal.directory.glob("*.journal")) == []
 

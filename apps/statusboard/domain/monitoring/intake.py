@@ -129,6 +129,7 @@ def _store(entries: list[_Entry]) -> None:
             payload = RawPayload(
                 source_id=entry.source_id,
                 received_at=entry.at,
+                due_at=entry.at,
                 receipt=entry.receipt,
                 sha256=hashlib.sha256(entry.body).hexdigest(),
                 body=entry.body,

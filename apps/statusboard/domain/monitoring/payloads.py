@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import OperationalError, transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.plugins import UnknownPlugin
+from apps.core.domain.work import BackOff, Queue
 from apps.statusboard.domain.maintenance.windows import cancel_missing, record_window
 from apps.statusboard.domain.monitoring.alerts import (
     close_missing,
@@ -39,54 +40,74 @@ OLD = timedelta(days=30)
 AHEAD = timedelta(days=400)
 
 
+#: A worker holds a payload for as long as it parses it.
+PAYLOADS = Queue(
+    name="payloads",
+    title="Monitoring payloads",
+    model=RawPayload,
+    unfinished_rows=Q(state=PayloadState.RECEIVED),
+    back_off=BackOff((10, 30, 120, 600)),
+)
+
+
 @transaction.atomic
 def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> RawPayload:
     """Store a payload and queue its parsing."""
     payload = RawPayload.objects.create(
-        source=source, received_at=at, sha256=hashlib.sha256(body).hexdigest(), body=body
+        source=source,
+        received_at=at,
+        due_at=at,
+        sha256=hashlib.sha256(body).hexdigest(),
+        body=body,
     )
-    enqueue("statusboard.parse_payload", payload_id=payload.pk)
+    enqueue("statusboard.parse_waiting")
     return payload
 
 
-def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
-    """Parse a payload into incidents; problems are noted on the payload.
+def parse_waiting_payload(*, payload_id: int, at: datetime) -> bool:
+    """Parse a payload that waits; False if another worker has it, or if it is to be retried."""
+    waiting = PAYLOADS.due(at).filter(pk=payload_id).select_related("source")
+    return PAYLOADS.process(waiting, _parse, at=at) is not None
 
-    Does nothing if the payload is already parsed or another worker has it, unless `again` is set.
-    Parsing again is safe and applies the current rules.
+
+@transaction.atomic
+def parse_payload(*, payload_id: int) -> RawPayload | None:
+    """Parse a payload now, for the first time or again; the current rules apply.
+
+    Returns None if the payload has been deleted.
     """
-    with transaction.atomic():
-        waiting = RawPayload.objects.select_for_update(of=("self",), skip_locked=not again).filter(
-            pk=payload_id
-        )
-        if not again:
-            waiting = waiting.filter(state=PayloadState.RECEIVED)
-        payload = waiting.select_related("source").first()
-        if payload is None:
-            return None
-        try:
-            message = read_payload(payload)
-            with transaction.atomic():
-                payload.unmapped = apply_message(
-                    source=payload.source, message=message, at=payload.received_at
-                )
-        except (UnreadablePayload, UnknownPlugin) as error:
-            payload.state = PayloadState.FAILED
-            payload.notes = str(error) or type(error).__name__
-        except OperationalError:
-            # A deadlock or lost connection is not the payload's fault: keep it for a retry.
-            raise
-        except Exception as error:
-            # A third-party format may raise anything, and the database may reject a value: keep the
-            # payload for a replay.
-            payload.state = PayloadState.FAILED
-            payload.notes = f"{type(error).__name__}: {error}"
-        else:
-            payload.state = PayloadState.PARSED
-            payload.notes = "\n".join(message.notes)
-        payload.notes = payload.notes.replace("\0", "")[:2000]
-        payload.save(update_fields=["state", "notes", "unmapped"])
-        return payload
+    payloads = RawPayload.objects.select_for_update(of=("self",)).select_related("source")
+    payload = payloads.filter(pk=payload_id).first()
+    if payload is not None:
+        _parse(payload)
+    return payload
+
+
+def _parse(payload: RawPayload) -> None:
+    """Parse a locked payload into incidents; problems are noted on the payload."""
+    try:
+        message = read_payload(payload)
+        with transaction.atomic():
+            payload.unmapped = apply_message(
+                source=payload.source, message=message, at=payload.received_at
+            )
+    except (UnreadablePayload, UnknownPlugin) as error:
+        payload.state = PayloadState.FAILED
+        payload.notes = str(error) or type(error).__name__
+    except OperationalError:
+        # A deadlock or lost connection is not the payload's fault: keep it for a retry.
+        raise
+    except Exception as error:
+        # A third-party format may raise anything, and the database may reject a value: keep the
+        # payload for a replay.
+        payload.state = PayloadState.FAILED
+        payload.notes = f"{type(error).__name__}: {error}"
+    else:
+        payload.state = PayloadState.PARSED
+        payload.notes = "\n".join(message.notes)
+    payload.notes = payload.notes.replace("\0", "")[:2000]
+    payload.last_error = ""
+    payload.save(update_fields=["state", "notes", "unmapped", "last_error"])
 
 
 def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) -> Message:

@@ -70,7 +70,7 @@ def replay_payloads(*, source: MonitoringSource) -> int:
     again = stored.filter(unmapped__gt=0) | stored.filter(state=PayloadState.FAILED)
     pks = list(again.order_by("received_at", "pk").values_list("pk", flat=True))
     for pk in pks:
-        parse_payload(payload_id=pk, again=True)
+        parse_payload(payload_id=pk)
     return len(pks)
 
 
