@@ -22,7 +22,7 @@ _WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
 _WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
 _WORDS |= dict.fromkeys(("null", "Null", "NULL"))
 _WHOLE = re.compile(r"[-+]?[0-9]{1,30}\Z")
-NUMBER = re.compile(r"[-+]?(\.[0-9]{1,30}|[0-9]{1,30}(\.[0-9]{0,30})?)([eE][-+]?[0-9]{1,3})?\Z")
+NUMBER = re.compile(r"\A[-+]?(\.[0-9]{1,30}|[0-9]{1,30}(\.[0-9]{0,30})?)([eE][-+]?[0-9]{1,3})?\Z")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
