@@ -121,6 +121,9 @@ class FailedJobs(_OfExperiment):
     request = django_filters.CharFilter(
         field_name="job__request_key", label="Request", max_length=64
     )
+    stage = django_filters.CharFilter(
+        field_name="job__stage", lookup_expr="iexact", label="Stage", max_length=64
+    )
     since = django_filters.ChoiceFilter(
         choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")],
         method="since_then",
@@ -140,6 +143,7 @@ class FailedJobs(_OfExperiment):
             "experiment",
             "cluster",
             "request",
+            "stage",
             "since",
             "start",
             "end",

@@ -63,6 +63,7 @@ class World:
         others).
         """
         archived = ArchivedJob.objects.get(pk=self.archived.pk)
+        job = Job.objects.get(pk=self.job.pk)
         change = KnownErrorChange.objects.get(known_error__startswith="DNS")
         return {
             "key": {
@@ -72,7 +73,7 @@ class World:
             },
             "week": {"*": "2026-W47"},
             "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
-            "kind": {"*": "job"},
+            "kind": {"slice-groups": "host", "*": "job"},
             "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
             "number": {
@@ -85,6 +86,12 @@ class World:
             "token_key": {"*": "nothing1"},
             "cluster": {"*": archived.cluster},
             "job_id": {"*": archived.job_id},
+            "name": {
+                "jobs:host": job.host,
+                "slice-groups": job.host,
+                "jobs:user": job.user,
+                "*": "FNAL",
+            },
             "job": {"*": self.job.pk},
             "pk": {
                 "api:known-error": "DNS",

@@ -10,6 +10,7 @@ from apps.diagnosis.web import (
     packs,
     reclassification,
     running_logs,
+    slice_groups,
     views,
 )
 
@@ -69,5 +70,6 @@ urlpatterns = [
     path("failures/packs/<int:pk>/", packs.pack, name="pack"),
     path("failures/packs/<int:pk>/decide/", packs.decide, name="decide-pack"),
     path("failures/causes/", causes.causes, name="causes"),
+    path("failures/of/<slug:kind>/<text:name>/", slice_groups.slice_groups, name="slice-groups"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.jobs.web import statistics, views
+from apps.jobs.web import slices, statistics, views
 
 app_name = "jobs"
 urlpatterns = [
@@ -11,4 +11,8 @@ urlpatterns = [
     path("jobs/claims/<str:key>/accept/", views.accept_claims, name="accept-claims"),
     path("jobs/claims/<str:key>/withdraw/", views.withdraw_claims, name="withdraw-claims"),
     path("statistics/", statistics.explorer, name="statistics"),
+    path("hosts/<text:name>/rate/", slices.host_rate, name="host-rate"),
+    path("hosts/<text:name>/", slices.show_slice, {"kind": "host"}, name="host"),
+    path("sites/<text:name>/", slices.show_slice, {"kind": "site"}, name="site"),
+    path("users/<text:name>/", slices.show_slice, {"kind": "user"}, name="user"),
 ]

@@ -21,7 +21,7 @@ from apps.submission.domain.retries.offers import retry_offer
 PLACES = [
     ("Operations", "portal:home", ("/services/",)),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
-    ("Jobs", "jobs:list", ("/jobs/",)),
+    ("Jobs", "jobs:list", ("/jobs/", "/hosts/", "/sites/", "/users/")),
     ("Failures", "diagnosis:failures", ("/failures/", "/retries/")),
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
@@ -91,6 +91,9 @@ HELP = [
     ("/reports/frozen/", "progress"),
     ("/reports/weekly/", "progress"),
     ("/jobs/", "jobs"),
+    ("/hosts/", "jobs"),
+    ("/sites/", "jobs"),
+    ("/users/", "jobs"),
     ("/reports/", "jobs"),
     ("/failures/", "diagnosis"),
     ("/archive/", "archive"),
@@ -107,6 +110,9 @@ PAGE_LINKS = {
         ("Report", "progress:request-report"),
     ],
     "group": [("Retry jobs…", "submission:retry-jobs")],
+    "group_actions": [("Notify experiment…", "portal:notify-experiment")],
+    "running": [("Follow log", "diagnosis:open-running-log")],
+    "slice": [("Failure groups", "diagnosis:slice-groups")],
     "failures": [("Retries", "submission:retry-batches")],
     "account": [
         ("Notifications", "notifications:settings"),
@@ -116,7 +122,8 @@ PAGE_LINKS = {
 }
 #: The same links for users outside the OPG.
 _OUTSIDE_OPG = PAGE_LINKS | {
-    "account": [link for link in PAGE_LINKS["account"] if link[1] != "portal:health"]
+    "account": [link for link in PAGE_LINKS["account"] if link[1] != "portal:health"],
+    "group_actions": [],
 }
 
 

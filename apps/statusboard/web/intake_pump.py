@@ -28,22 +28,22 @@ def start_pump() -> threading.Thread:
 def _pump_for_ever() -> None:
     pause = PUMP_SECONDS
     never = threading.Event()
-    away = False
+    is_down = False
     while not never.wait(pause):
         try:
             close_old_connections()
             pump()
         except (DatabaseError, InterfaceError, OSError) as error:
-            if not away:
+            if not is_down:
                 log.warning("payloads stay in the journal for now: %s", error)
-            away = True
+            is_down = True
             pause = PAUSE_SECONDS
         except Exception:
             # A bug here must not stop the pump for good.
             log.exception("the journal of payloads cannot be read")
             pause = PAUSE_SECONDS
         else:
-            if away:
+            if is_down:
                 log.warning("payloads of the journal are stored again")
-            away = False
+            is_down = False
             pause = PUMP_SECONDS
