@@ -1,9 +1,15 @@
-"""Events of webhooks and feeds."""
+"""Events of webhooks, feeds and messages to experiments."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 from apps.core.enums import Audience, Group
 
 declare(
+    EventKind(
+        "experiment.notified",
+        "notified {experiment}",
+        "needs the attention of its experiment",
+        {Audience.MENTIONED: Group.TURN},
+    ),
     EventKind("webhook.added", "added a webhook to {host}", "was added"),
     EventKind("webhook.enabled", "enabled the webhook", "was enabled"),
     EventKind(

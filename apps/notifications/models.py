@@ -185,6 +185,9 @@ _PAGES = {
     "diagnosis.knownerror": "diagnosis:known-error",
     "diagnosis.knownerrorchange": "diagnosis:known-error-change",
     "diagnosis.experimentpack": "diagnosis:pack",
+    "diagnosis.failuregroup": "diagnosis:group",
+    "jobs.job": "portal:job",
+    "statusboard.incident": "portal:incident",
 }
 
 

@@ -7,7 +7,16 @@ from apps.notifications.domain.notifications import notify
 
 @subscribe(
     "notifications.notify",
-    *("request.*", "hold.*", "group.*", "impact.*", "known_error.*", "pack.*", "report.weekly"),
+    *(
+        "request.*",
+        "hold.*",
+        "group.*",
+        "impact.*",
+        "experiment.notified",
+        "known_error.*",
+        "pack.*",
+        "report.weekly",
+    ),
 )
 def on_event(event: Event) -> None:
     notify(event=event)

@@ -20,6 +20,7 @@ from apps.notifications.domain.recipients import (
     concerned_by_catalogue,
     concerned_by_failures,
     concerned_by_hold,
+    concerned_by_message,
     concerned_by_proposal,
 )
 from apps.notifications.enums import Channel, When
@@ -84,10 +85,15 @@ def notify(*, event: Event) -> int:
     if isinstance(target, Hold):
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
+    groups = None
     if isinstance(target, KnownError):
-        return _notify(event, concerned_by_catalogue(event), ())
-    if isinstance(target, KnownErrorChange | ExperimentPack):
-        return _notify(event, concerned_by_proposal(event, target), ())
+        groups = concerned_by_catalogue(event)
+    elif isinstance(target, KnownErrorChange | ExperimentPack):
+        groups = concerned_by_proposal(event, target)
+    elif event.kind == "experiment.notified" and target is not None:
+        groups = concerned_by_message(event)
+    if groups is not None:
+        return _notify(event, groups, ())
     columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}
     if type(target) not in columns:
         return 0

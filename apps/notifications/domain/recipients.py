@@ -117,6 +117,11 @@ def concerned_by_failures(
     return _groups(event, reasons)
 
 
+def concerned_by_message(event: Event) -> dict[int, Group]:
+    """Return the users to whom a message was sent, with their group."""
+    return _groups(event, {user: {Audience.MENTIONED} for user in _named(event)})
+
+
 def concerned_by_proposal(
     event: Event, proposal: KnownErrorChange | ExperimentPack
 ) -> dict[int, Group]:

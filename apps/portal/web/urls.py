@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.portal.web import incidents, requests, services, views
+from apps.portal.web import experiment_messages, incidents, requests, services, views
 
 app_name = "portal"
 urlpatterns = [
@@ -9,6 +9,11 @@ urlpatterns = [
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
+    path(
+        "notify/<slug:kind>/<int:pk>/",
+        experiment_messages.notify,
+        name="notify-experiment",
+    ),
     path("services/incidents/<int:pk>/", incidents.incident_detail, name="incident"),
     path(
         "services/incidents/<int:pk>/<slug:verb>/", incidents.act_on_incident, name="incident-act"

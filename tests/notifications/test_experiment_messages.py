@@ -1,0 +1,72 @@
+"""Messages of the OPG to an experiment: to whom, about what, and where they are recorded."""
+
+import pytest
+
+from apps.core.domain.events import events_of
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.notifications.domain.experiment_messages import notify_experiment
+from apps.notifications.models import Notification
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.enums import State
+from tests.factories import clusters, jobs, statusboard
+from tests.factories.verdicts import verdict
+from tests.notifications.test_failures import failed_group
+from tests.notifications.told import FRIDAY as AT
+from tests.notifications.told import deliver
+from tests.pages import page_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job(nova):
+    made = jobs.row(clusters.cluster(), 7, at=AT, experiment=nova)
+    verdict(made, at=AT)
+    return made
+
+
+def test_message_reaches_the_liaisons_of_the_experiment_alone(
+    client, job, nova, liaison, other_liaison, shifter, approver
+):
+    notify_experiment(subject=job, experiment=nova, text="Your proxy expired.", by=shifter, at=AT)
+    deliver()
+    [row] = Notification.objects.all()
+    assert row.user == liaison
+    assert row.get_absolute_url() == f"/jobs/{job.pk}/"
+    assert "Your proxy expired." in page_of(client, liaison, "/notifications/")
+    page = page_of(client, liaison, f"/jobs/{job.pk}/")
+    assert "notified NOvA: “Your proxy expired.”" in page
+
+
+def test_message_about_a_group_or_an_incident_is_in_its_activity(nova, liaison, shifter):
+    group = failed_group(nova)
+    incident = open_incident(
+        service=statusboard.service("samweb", AT), state=State.DOWN, title="503", by=shifter, at=AT
+    )
+    for subject in (group, incident):
+        notify_experiment(subject=subject, experiment=nova, text="Look here.", by=shifter, at=AT)
+        assert events_of(subject).last().reason == "Look here."
+    deliver()
+    addresses = {row.get_absolute_url() for row in Notification.objects.filter(user=liaison)}
+    assert addresses >= {f"/failures/{group.pk}/", f"/services/incidents/{incident.pk}/"}
+
+
+def test_only_the_opg_sends_and_only_to_someone(job, nova, dune, liaison, shifter):
+    message = {"subject": job, "at": AT}
+    with pytest.raises(NotAllowed):
+        notify_experiment(experiment=nova, text="x", by=liaison, **message)
+    with pytest.raises(InvalidFields):
+        notify_experiment(experiment=nova, text=" ", by=shifter, **message)
+    with pytest.raises(InvalidFields):
+        notify_experiment(experiment=dune, text="x", by=shifter, **message)
+
+
+def test_form_is_filled_with_the_facts(client, job, nova, liaison, shifter):
+    address = f"/notify/job/{job.pk}/"
+    page = page_of(client, shifter, address)
+    assert f"Job {job.job_id}" in page
+    assert liaison.username in page
+    answer = client.post(address, {"experiment": nova.pk, "text": "Please look."})
+    assert answer.status_code == 302
+    assert events_of(job).last().reason == "Please look."
+    assert client.post(address, {"experiment": nova.pk, "text": ""}).status_code == 400
