@@ -1,9 +1,16 @@
 """The page of a job."""
 
+import re
+from datetime import timedelta
+
+from django.urls import reverse
+
 from apps.archive.models import Blob
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from tests.factories.jobs import failed, record, store
-from tests.pages import count_queries, page_of
+from tests.factories.verdicts import verdict
+from tests.pages import count_queries, page_of, text_of
 from tests.portal.shared_world import approver, dune, liaison, nova, shared_world, shifter, world
 
 __all__ = ["approver", "dune", "liaison", "nova", "shared_world", "shifter", "world"]
@@ -13,7 +20,7 @@ def test_job_page_says_the_verdict_before_the_evidence(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
     places = [
         page.index(text)
-        for text in ("Service problem: retry", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
+        for text in ("Service problem:", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
     ]
     assert places == sorted(places)
     assert "failed · exit 65" in page
@@ -24,6 +31,61 @@ def test_job_page_escapes_everything_a_job_can_say(world, client, shifter):
     for text in ('<script>alert("log")', "<script>alert(1)", "<b>reco", "<img src=x>"):
         assert text not in page
     assert "&lt;img src=x&gt;" in page
+
+
+def test_job_page_quotes_the_line_that_decides_and_counts_the_same_failure(world, client, shifter):
+    page = text_of(client_page(client, shifter, world.job))
+    verdict = page[page.index('id="verdict"') : page.index('class="act"')]
+    deciding = verdict[verdict.index("Decides") : verdict.index("</li>")]
+    assert "HTTP error: 503 Service Unavailable: samweb.declareFile" in deciding
+    assert 'href="/failures/known-errors/SAMWEB-5XX/"' in deciding
+    assert "samweb had an outage while the job ran" in deciding
+    assert "1 job with the same failure" in verdict
+    assert f"1 in stage {world.job.stage}" in verdict
+
+
+def test_numbers_of_the_same_failure_equal_the_lists_behind_them(world, client, shifter):
+    page = client_page(client, shifter, world.job).content.decode()
+    stage = re.search(r'href="(/failures/jobs/\?group=[^"]+)"', page)[1].replace("&amp;", "&")
+    listed = page_of(client, shifter, stage)
+    assert listed.count(f'href="/jobs/{world.job.pk}/"') == 1
+    assert "No matching jobs" in page_of(client, shifter, f"{stage}x")
+
+
+def test_job_page_leads_to_the_next_jobs_with_the_same_failure(world, client, shifter):
+    earlier, later = store(
+        world.job.cluster,
+        failed(801, ended_at=world.job.ended_at - timedelta(minutes=2)),
+        failed(802, ended_at=world.job.ended_at + timedelta(minutes=2)),
+    )
+    group = FailureGroup.objects.get()
+    for job in (earlier, later):
+        verdict(job, at=job.ended_at, group=group)
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    assert f'href="/jobs/{later.pk}/" rel="prev"' in page
+    assert f'href="/jobs/{earlier.pk}/" rel="next"' in page
+    assert f'href="/jobs/{world.job.pk}/" rel="prev"' in page_of(
+        client, shifter, f"/jobs/{earlier.pk}/"
+    )
+
+
+def test_first_action_is_what_the_verdict_advises(world, client, shifter):
+    page = text_of(client_page(client, shifter, world.job))
+    assert re.search(r'class="button main" href="[^"]+" >Retry once samweb is up…', page)
+    Verdict.objects.update(verdict="code")
+    page = text_of(client_page(client, shifter, world.job))
+    assert re.search(r'class="button main" href="[^"]+">Debug re-run…', page)
+
+
+def test_request_is_watched_from_the_job_page(world, client, shifter):
+    assert "Watch request" in page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    client.post(reverse("notifications:request", args=[world.request.key]), {"level": "watching"})
+    assert "Stop watching" in page_of(client, shifter, f"/jobs/{world.job.pk}/")
+
+
+def client_page(client, user, job):
+    client.force_login(user)
+    return client.get(f"/jobs/{job.pk}/")
 
 
 def test_job_page_without_script_log_or_verdict(world, client, shifter):
@@ -42,8 +104,8 @@ def test_job_page_with_damaged_contents(world, client, shifter):
 
 def test_job_page_tells_whether_its_services_were_out(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
-    outages = page[page.index('id="outages"') : page.index('id="timeline"')]
-    assert '<span class="state down">yes</span>' in outages
+    outages = page[page.index('id="outages"') : page.index('id="log"')]
+    assert '<span class="state down">down</span>' in outages
     assert f"/services/incidents/{world.incident.pk}/" in outages
 
 

@@ -16,7 +16,7 @@ from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
-from apps.diagnosis.domain.reading.log_windows import LINE_CHOICES, default_stream, log_view
+from apps.diagnosis.domain.reading.log_windows import MOST_LINES, default_stream, log_view
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Stream
@@ -99,7 +99,7 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     view = log_view(
         job,
         stream=_STREAMS.get(request.GET.get("stream", "")),
-        lines=lines if lines in LINE_CHOICES else 50,
+        lines=min(lines, MOST_LINES) if lines else 50,
         before=before,
         at=at,
     )

@@ -15,6 +15,7 @@ from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
 from apps.diagnosis.domain.verdicts.experience import experience_of
+from apps.diagnosis.domain.verdicts.quotes import quote_evidence
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
@@ -31,12 +32,15 @@ def _verdict_context(
     diagnosis = job_diagnosis(job, timezone.now())
     initial = {}
     experience = None
+    quotes = None
     if verdict := diagnosis.verdict:
         initial = {"verdict": verdict.verdict}
         experience = experience_of(verdict, user=request.user, at=timezone.now())
+        quotes = quote_evidence(job, verdict)
     return {
         "job": job,
         "diagnosis": diagnosis,
+        "quotes": quotes,
         "experience": experience,
         "may_correct_verdict": may_correct_verdict(request.user, job.experiment_id),
         "correction": form or CorrectionForm(initial=initial),

@@ -13,6 +13,7 @@ from apps.core.domain.quantities import format_duration, round_duration
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
+from apps.portal.pages.time_axis import Axis, Mark, ticks_of
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim
 from apps.statusboard.enums import NoteKind
@@ -20,24 +21,8 @@ from apps.statusboard.models import Incident, IncidentNote, StateInterval
 from apps.statusboard.permissions import may_run_board
 from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 
-#: Distances between the ticks of a time axis.
-_TICKS = tuple(
-    timedelta(minutes=minutes)
-    for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
-)
 #: Height of the plot of failed jobs in pixels.
 _HEIGHT = 96
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A mark on the axis: position and width in percent. `width` is 0 for a point in time."""
-
-    x: float
-    width: float = 0
-    label: str = ""
-    title: str = ""
-    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,20 +56,6 @@ class Course:
     wash: Mark
     highest: int
     bin: str
-
-
-@dataclass(frozen=True)
-class _Axis:
-    start: datetime
-    end: datetime
-
-    def place(self, at: datetime) -> float:
-        share = (at - self.start) / (self.end - self.start)
-        return round(100 * min(1.0, max(0.0, share)), 2)
-
-    def span(self, start: datetime, end: datetime | None, **more: str) -> Mark:
-        first = self.place(start)
-        return Mark(first, round(max(self.place(end or self.end) - first, 0.3), 2), **more)
 
 
 @dataclass(frozen=True)
@@ -158,9 +129,9 @@ def _course(
     bins = figures.bins
     length = max((ended_at or at) - started_at, timedelta(minutes=10))
     start = bins.start if bins else started_at - length / 2
-    axis = _Axis(start, min((ended_at or at) + length / 4, at) if ended_at else at)
+    axis = Axis(start, min((ended_at or at) + length / 4, at) if ended_at else at)
     if axis.end <= axis.start:
-        axis = _Axis(start, start + timedelta(minutes=10))
+        axis = Axis(start, start + timedelta(minutes=10))
     rows = StateInterval.objects.filter(service=members[0].service_id).overlapping(
         axis.start, axis.end
     )
@@ -189,14 +160,14 @@ def _course(
         states=states,
         alerts=_alerts(members, axis),
         updates=marks,
-        ticks=_ticks(axis),
+        ticks=ticks_of(axis),
         wash=axis.span(started_at, ended_at),
         highest=highest,
         bin=format_duration(bins.seconds) if bins else "",
     )
 
 
-def _label(row: StateInterval, axis: _Axis) -> str:
+def _label(row: StateInterval, axis: Axis) -> str:
     """Return the label of a state for its bar, if there is room for it."""
     start = max(row.started_at, axis.start)
     end = min(row.ended_at or axis.end, axis.end)
@@ -209,7 +180,7 @@ def _label(row: StateInterval, axis: _Axis) -> str:
 
 
 def _bars(
-    bins: Bins | None, figures: ImpactFigures, axis: _Axis, started_at: datetime, over: datetime
+    bins: Bins | None, figures: ImpactFigures, axis: Axis, started_at: datetime, over: datetime
 ) -> tuple[list[Bar], int]:
     """Return the failed jobs by time.
 
@@ -242,7 +213,7 @@ def _bars(
     return bars, highest
 
 
-def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
+def _alerts(members: Iterable[Incident], axis: Axis) -> list[Mark]:
     marks = []
     for number, incident in enumerate(members):
         started_at = incident.started_at
@@ -260,23 +231,6 @@ def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
                 f"{incident.get_resolution_display().lower()}"
             )
             marks.append(Mark(axis.place(incident.ended_at), label="✓", title=title, state="up"))
-    return marks
-
-
-def _ticks(axis: _Axis) -> list[Mark]:
-    """Return marks at round times, at most seven."""
-    length = axis.end - axis.start
-    step = next((step for step in _TICKS if length / step <= 7), _TICKS[-1])
-    start = timezone.localtime(axis.start)
-    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
-    first = midnight + ((start - midnight) // step + 1) * step
-    times = [first + number * step for number in range(int((axis.end - first) / step) + 1)]
-    days = step >= timedelta(days=1)
-
-    marks = []
-    for time in times:
-        label = f"{time:%a} {time.day}" if days else f"{time:%H:%M}"
-        marks.append(Mark(axis.place(time), label=label))
     return marks
 
 

@@ -15,16 +15,21 @@ from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
+from apps.diagnosis.domain.groups.same_failure import SameFailure, same_failure
 from apps.diagnosis.domain.reading.job_facts import needed_services
 from apps.diagnosis.domain.reading.log_windows import LogView, log_view
 from apps.diagnosis.domain.verdicts.correction import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.experience import Experience, experience_of
+from apps.diagnosis.domain.verdicts.quotes import Quotes, quote_evidence
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.collection.origin import LogLocation, log_location
 from apps.jobs.domain.phases.reports import ShownPhase, phases_of
 from apps.jobs.domain.records.jobs import array_siblings, other_attempts
 from apps.jobs.models import Job
+from apps.notifications.domain.preferences import level_of
+from apps.notifications.enums import Level
+from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
 from apps.statusboard.domain.board.outages import ServiceOutage, outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
@@ -51,12 +56,15 @@ class JobPage:
 
     job: Job
     job_request: Request | None
+    is_watching: bool
     steps: list[Step]
-    outages: list[ServiceOutage]
     phases: list[ShownPhase]
+    timeline: Timeline | None
 
     diagnosis: JobDiagnosis
+    quotes: Quotes | None
     experience: Experience | None
+    same_failure: SameFailure | None
     may_correct_verdict: bool
     log: LogView
     log_location: LogLocation
@@ -83,16 +91,21 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     requests = Request.objects.visible_to(user).filter(
         key=job.request_key, experiment=job.experiment_id
     )
+    job_request = requests.first()
     may_see_environment = archived is not None and sees_environment(user, archived)
     retry = find_retry(verdict) if verdict else None
+    phases = phases_of(job)
     return JobPage(
         job=job,
-        job_request=requests.first(),
+        job_request=job_request,
+        is_watching=bool(job_request) and level_of(user, job_request) == Level.WATCHING,
         steps=_steps(job, archived, verdict, attempts, retry),
-        outages=_outages(job, at),
-        phases=phases_of(job),
+        phases=phases,
+        timeline=timeline_of(job, phases, _outages(job, at)),
         diagnosis=diagnosis,
+        quotes=quote_evidence(job, verdict) if verdict else None,
         experience=experience_of(verdict, user=user, at=at) if verdict else None,
+        same_failure=same_failure(verdict, stage=job.stage, user=user) if verdict else None,
         may_correct_verdict=may_correct_verdict(user, job.experiment_id),
         log=log_view(job),
         log_location=log_location(job),

@@ -10,6 +10,7 @@ from apps.diagnosis.domain.groups.example_log import list_example_lines
 from apps.diagnosis.domain.reading.pattern_preview import preview_pattern
 from apps.diagnosis.domain.reading.success_samples import baseline_for, sample_successes
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.quotes import quote_evidence
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.novelty import Templates, baseline_of, novel_lines, sample_of
 from apps.diagnosis.models import FailureGroup, LogExcerpt, LogHarvest, SuccessSample, Verdict
@@ -85,6 +86,7 @@ def test_novel_lines_are_evidence_where_no_known_error_matched(
     html = client.get(reverse("diagnosis:log", args=[job.pk])).content.decode()
     assert html.count("<i>novel</i>") == 2
     assert "In 0 of 8 successful logs of reco." in html
+    assert "Novel line" in client.get(reverse("diagnosis:verdict", args=[job.pk])).content.decode()
     preview = preview_pattern(regex="closed, status", experiment="", user=shifter)
     assert (preview.successful.matched, preview.successful.searched) == (8, 8)
 
@@ -119,3 +121,21 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
     client.force_login(shifter)
     html = client.get(FailureGroup.objects.get().get_absolute_url()).content.decode()
     assert "beam spill table" in html.partition('id="log"')[2].partition("</section>")[0]
+
+
+def test_error_that_successful_jobs_write_too_did_not_matter(successes, make_job, at):
+    for number in range(30, 36):
+        log = "WARNING: 32 hits outside the window, ignored\n" + GOOD.format(number)
+        make_job(number, state="completed", exit_code=0, stage="gen", log=log)
+    for _ in range(4):
+        sample_successes(at=at)
+    log = "WARNING: 17 hits outside the window, ignored\n[FATAL] Auth failed\n"
+    job = make_job(40, stage="gen", log=log)
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    quotes = quote_evidence(job, Verdict.objects.get(job=job))
+    assert quotes.decides.line.text == "[FATAL] Auth failed"
+    assert [quote.line.text for quote in quotes.ignored] == [
+        "WARNING: 17 hits outside the window, ignored"
+    ]
+    assert quotes.ignored[0].note == "It is in 6 of 6 successful logs of gen."

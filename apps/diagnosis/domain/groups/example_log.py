@@ -35,21 +35,31 @@ def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
     The lines of the reasons are chosen first, in order of the reasons, then other known errors.
     """
     reasons = {place: rank for rank, place in enumerate(_places(verdict, set(ReasonKind)))}
-    lines = _novel_lines(verdict) | _known_errors(verdict)
+    lines = lines_by_place(verdict)
     chosen = sorted(lines, key=lambda place: (reasons.get(place, len(reasons)), place))[:MOST_LINES]
     return [lines[place] for place in sorted(chosen)]
 
 
+def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
+    """Return the known errors and the novel lines of a job's log by their place."""
+    return _novel_lines(verdict) | _known_errors(verdict)
+
+
+def place_in(target: str) -> Place | None:
+    """Return the line that a reason refers to; None if it refers to something else."""
+    stream, _, offset = target.partition(":")
+    if stream in list(Stream) and offset.isdigit():
+        return stream, int(offset)
+    return None
+
+
 def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
     """Return the lines that reasons of these kinds refer to."""
-    targets = []
-    for reason in verdict.reasons:
-        if reason.get("kind") in kinds:
-            targets.append(reason.get("target", "").partition(":"))
     places = []
-    for stream, _, offset in targets:
-        if stream in list(Stream) and offset.isdigit():
-            places.append((stream, int(offset)))
+    for reason in verdict.reasons:
+        place = place_in(reason.get("target", ""))
+        if place and reason.get("kind") in kinds:
+            places.append(place)
     return places
 
 

@@ -22,7 +22,7 @@ from apps.diagnosis.models import LogExcerpt, Verdict
 from apps.jobs.models import Job
 
 LINE_CHOICES = (10, 50, 500)
-MOST_LINES = LINE_CHOICES[-1]
+MOST_LINES = 5000
 WINDOW_BYTES = 1024 * 1024
 
 
@@ -50,6 +50,7 @@ class LogView:
     at: int | None = None
     problem: str = ""
     choices: tuple[int, ...] = LINE_CHOICES
+    most: int = MOST_LINES
 
 
 def log_view(

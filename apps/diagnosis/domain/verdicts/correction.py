@@ -66,6 +66,8 @@ class JobDiagnosis:
     headline: str
     reasons: tuple[ReasonView, ...] = ()
     ending: Explanation | None = None
+    #: What to do first: while the service of the verdict is down, to wait for it.
+    wait: str = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -80,7 +82,7 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
 
     With `at`, the headline reports whether a retry has to wait for the service.
     """
-    verdict = Verdict.objects.filter(job=job).first()
+    verdict = Verdict.objects.filter(job=job).select_related("group").first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
@@ -89,8 +91,9 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
         waits = waits_by_service(at)
     else:
         waits = {}
-    headline = headline_of(verdict, wait=waits.get(verdict.service.lower(), ""))
-    return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job))
+    wait = waits.get(verdict.service.lower(), "")
+    headline = headline_of(verdict, wait=wait)
+    return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job), wait)
 
 
 def _ending_of(job: Job) -> Explanation | None:

@@ -87,10 +87,16 @@ class Baseline:
 
     def knows(self, template: int) -> bool:
         """Return whether any of the logs contains a template; lines without words always count."""
+        return template == 0 or self.count_of(template) > 0
+
+    def count_of(self, template: int) -> int:
+        """Return how many of the logs contain a template."""
         import numpy as np
 
         at = int(np.searchsorted(self.hashes, np.uint64(template)))
-        return template == 0 or (at < len(self.hashes) and int(self.hashes[at]) == template)
+        if at < len(self.hashes) and int(self.hashes[at]) == template:
+            return int(self.counts[at])
+        return 0
 
 
 def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:

@@ -1,0 +1,112 @@
+"""The time axis of a job: queue time, phases, and outages of the services that it needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apps.core.domain.quantities import round_duration
+from apps.jobs.domain.phases.reports import ShownPhase
+from apps.jobs.models import Job
+from apps.portal.pages.time_axis import Axis, Mark, ticks_of
+from apps.statusboard.domain.board.board import StateSpan
+from apps.statusboard.domain.board.outages import OUTAGES, ServiceOutage
+
+#: A longer queue time is cut, so that it takes at most about a third of the axis.
+LONGEST_QUEUE = 0.5
+#: Narrowest bar with a label, in percent.
+LABELLED = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An outage: its bar on the axis, its state, and the phases of the job that it met."""
+
+    mark: Mark
+    state: StateSpan
+    phases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A service that had an outage while the job ran, or whose state is unknown."""
+
+    outage: ServiceOutage
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The bars of a job, and the lanes of its services; `up` are services without an outage."""
+
+    bars: tuple[Mark, ...]
+    lanes: tuple[Lane, ...]
+    up: tuple[ServiceOutage, ...]
+    ticks: tuple[Mark, ...]
+
+
+def timeline_of(
+    job: Job, phases: Sequence[ShownPhase], outages: Sequence[ServiceOutage]
+) -> Timeline | None:
+    """Return the time axis of a job; None if it never started."""
+    if job.started_at is None:
+        return None
+    ran = max(job.ended_at - job.started_at, timedelta(seconds=1))
+    start = max(job.submitted_at, job.started_at - LONGEST_QUEUE * ran)
+    end = job.ended_at + ran / 20
+    axis = Axis(min(start, job.started_at), end)
+
+    lanes = []
+    up = []
+    for outage in outages:
+        if outage.overlap == "no":
+            up.append(outage)
+        else:
+            lanes.append(Lane(outage, _spans(outage, axis, job, phases)))
+    return Timeline(tuple(_bars(job, phases, axis)), tuple(lanes), tuple(up), tuple(ticks_of(axis)))
+
+
+def _bars(job: Job, phases: Sequence[ShownPhase], axis: Axis) -> list[Mark]:
+    bars = []
+    for name, started_at, ended_at, kind in _parts(job, phases):
+        mark = axis.span(max(started_at, axis.start), ended_at)
+        seconds = (ended_at - started_at).total_seconds()
+        title = f"{name} {round_duration(seconds)}"
+        label = title if mark.width >= LABELLED else ""
+        bars.append(Mark(mark.x, mark.width, label, title, kind))
+    return bars
+
+
+def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[tuple[str, datetime, datetime, str]]:
+    """Return name, start, end and kind of queue time and phases; without phases, of the run."""
+    if phases:
+        parts = []
+        for phase in phases:
+            started_at = job.submitted_at + phase.left / 100 * (job.ended_at - job.submitted_at)
+            ended_at = started_at + timedelta(seconds=phase.seconds)
+            parts.append((phase.name, started_at, ended_at, phase.kind))
+        return parts
+    started_at = job.started_at or job.ended_at
+    parts = [("ran", started_at, job.ended_at, "p2")]
+    if started_at > job.submitted_at:
+        parts.insert(0, ("queued", job.submitted_at, started_at, "q"))
+    return parts
+
+
+def _spans(
+    outage: ServiceOutage, axis: Axis, job: Job, phases: Sequence[ShownPhase]
+) -> tuple[Span, ...]:
+    spans = []
+    for interval in outage.intervals:
+        if interval.state not in OUTAGES and outage.overlap != "unknown":
+            continue
+        start = max(interval.started_at, axis.start)
+        end = min(interval.ended_at or axis.end, axis.end)
+        if end <= start:
+            continue
+        names = []
+        for name, started_at, ended_at, kind in _parts(job, phases):
+            if phases and kind != "q" and started_at < end and ended_at > start:
+                names.append(name)
+        mark = axis.span(start, end, state=str(interval.state))
+        spans.append(Span(mark, interval, tuple(names)))
+    return tuple(spans)
