@@ -538,3 +538,19 @@ def test_the_example_log_shows_the_deciding_line_below_many_others(client, fail,
     html = client.get(job.verdict.group.get_absolute_url()).content.decode()
 
     assert "Auth failed" in html.partition('id="log"')[2].partition("</section>")[0]
+
+
+def test_list_is_sorted_within_its_sections(client, fail, shifter):
+    for _ in range(2):
+        fail(AUTH, wall_seconds=60, cpus=1)
+    fail(KEY.format(1), wall_seconds=600, cpus=4)
+    client.force_login(shifter)
+
+    def jobs_of(sort):
+        [section] = client.get(f"/failures/?sort={sort}").context["divided"]
+        return [row.jobs for row in section.rows]
+
+    assert jobs_of("-open") == [2, 1]
+    assert jobs_of("-core") == [1, 2]
+    assert jobs_of("core") == [2, 1]
+    assert jobs_of("nothing") == [2, 1]

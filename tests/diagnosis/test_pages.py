@@ -204,3 +204,14 @@ def test_reason_about_a_service_leads_to_its_page(client, job, shifter):
     Verdict.objects.update(reasons=reasons)
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert '<a href="/services/samweb/">samweb</a>' in html
+
+
+def test_failed_jobs_are_sorted_by_what_they_wasted(client, make_job, shifter, at):
+    for number, (seconds, cpus) in enumerate([(60, 8), (300, 1), (120, 1)], start=1):
+        made = make_job(number, log=HOSTILE, wall_seconds=seconds, cpus=cpus)
+        queue_harvests(job_ids=[made.pk], at=at)
+        harvest_log(harvest=LogHarvest.objects.get(job=made), at=at)
+    for sort, expected in {"-core": [480, 300, 120], "-wall": [60 * 5, 120, 60]}.items():
+        rows = get(client, shifter, "failed-jobs", sort=sort).context["page"].rows
+        shown = [row.core_seconds if sort == "-core" else row.wall_seconds for row in rows]
+        assert shown == expected

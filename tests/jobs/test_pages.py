@@ -367,3 +367,35 @@ def test_api_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, api, li
         store(alps, *[record(number) for number in range(total)])
         counts.append(queries_of(api(liaison), "/api/v1/jobs/"))
     assert counts[0] == counts[1] < 10
+
+
+def test_list_is_sorted_by_wall_time_and_core_hours(alps, nova, as_liaison):
+    store(
+        alps,
+        record(1, wall_seconds=60, cpus=8),
+        record(2, wall_seconds=300, cpus=1),
+        record(3, wall_seconds=120, cpus=1),
+    )
+    for sort, expected in {
+        "-wall": ["2", "3", "1"],
+        "wall": ["1", "3", "2"],
+        "-core": ["1", "2", "3"],
+        "core": ["3", "2", "1"],
+    }.items():
+        assert listed(as_liaison, sort=sort) == expected, sort
+    page = as_liaison.get(reverse("jobs:list"), {"sort": "-core"}).text
+    assert '<th class="n wide sorted" aria-sort="descending">' in page
+
+
+def test_sorted_list_goes_from_page_to_page_and_says_how_many_jobs_it_sorts(
+    alps, nova, as_liaison, monkeypatch
+):
+    store(alps, *[record(n, wall_seconds=60 * (n % 7)) for n in range(1, 61)])
+    first = as_liaison.get(reverse("jobs:list"), {"sort": "-wall"})
+    second = as_liaison.get(reverse("jobs:list") + first.context["page"].next_query)
+    jobs = [*first.context["page"].rows, *second.context["page"].rows]
+    assert len({job.pk for job in jobs}) == 60
+    walls = [job.wall_seconds for job in jobs]
+    assert walls == sorted(walls, reverse=True)
+    monkeypatch.setattr("apps.jobs.domain.records.jobs.MOST_SORTED", 5)
+    assert len(listed(as_liaison, sort="-wall")) == 5

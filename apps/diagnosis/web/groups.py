@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,6 +25,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.causes.totals import last_decided_at, totals_between
 from apps.diagnosis.domain.groups import group_list
 from apps.diagnosis.domain.groups import triage as groups
@@ -46,6 +48,14 @@ VIEWS = {
     "mine": "Mine",
     "muted": "Muted",
 }
+#: The columns by which groups can be sorted within their sections.
+COLUMNS = {
+    "open": attrgetter("open"),
+    "jobs": attrgetter("jobs"),
+    "core": attrgetter("core_seconds"),
+    "first": attrgetter("first_seen_at"),
+}
+MOST_OPEN_FIRST = "-open"
 PAGE_SIZE = 25
 JOBS_SHOWN = 20
 EVENTS_SHOWN = 50
@@ -106,9 +116,12 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     views = {}
     for name in VIEWS:
         views[name] = group_list.in_view(everything, name, request.user, since=midnight)
+    sort = read_sort(request, COLUMNS, default=MOST_OPEN_FIRST)
     rows = views[view]
     if period.chosen.is_valid() and period.chosen.form.cleaned_data.get("status"):
         rows = everything
+    if sort != MOST_OPEN_FIRST:
+        rows = group_list.by_section(sort_rows(rows, COLUMNS, sort))
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     group_list.add_waits(page.object_list, timezone.now())
@@ -122,6 +135,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "facets": group_list.facets_of(period.totals, everything),
         "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
         "view": view,
+        "sort": sort,
         "divided": group_list.sections_of(rows, page.object_list),
         "page": page,
         "jobs": sum(row.jobs for row in everything),

@@ -17,6 +17,7 @@ from apps.core import charts
 from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
     checked_row,
@@ -47,13 +48,16 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment", "omission"))
     by_id = figures.figures_of(request.user, at=timezone.now())
 
-    def most_jobs_first(known_error: KnownError) -> tuple[int, str]:
-        jobs = by_id.get(known_error.pk)
-        return (-jobs.jobs if jobs else 0, known_error.pk)
-
-    page = Paginator(sorted(chosen.qs, key=most_jobs_first), PAGE_SIZE).get_page(
-        request.GET.get("page")
-    )
+    columns = {
+        "title": lambda known_error: known_error.title.casefold(),
+        "category": lambda known_error: known_error.get_category_display(),
+        "service": lambda known_error: known_error.service or None,
+        "jobs": lambda known_error: getattr(by_id.get(known_error.pk), "jobs", None),
+        "seen": lambda known_error: getattr(by_id.get(known_error.pk), "last", None),
+    }
+    sort = read_sort(request, columns, default="-jobs")
+    listed = sort_rows(chosen.qs.order_by("pk"), columns, sort)
+    page = Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = []
     for row in page.object_list:
         jobs = by_id.get(row.pk)
@@ -68,6 +72,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         "filter": chosen,
         "page": page,
         "rows": rows,
+        "sort": sort,
         "proposals": _proposals(),
         "omissions": KnownErrorOmission.objects.select_related("known_error").order_by("-last_at"),
         "may_propose": may_propose_known_errors(request.user),

@@ -3,14 +3,16 @@
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.domain.pagination import newest_first
+from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
+from apps.core.web.sorting import read_sort
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
@@ -22,8 +24,12 @@ from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records.calendar_months import unlisted_months
+from apps.jobs.domain.records.jobs import MOST_SORTED
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
+
+#: The columns by which failed jobs can be sorted, with their fields.
+FAILED_ORDERS = {"finished": "ended_at", "wall": "wall_seconds", "core": "core_seconds"}
 
 
 def _verdict_context(
@@ -85,14 +91,27 @@ def harvest_again(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 @require_safe
 def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
-    """List the jobs behind a number on the failures page, newest end first."""
-    rows = Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
-    chosen = FailedJobs(request.GET, rows)
-    page = newest_first(chosen.qs, by="ended_at", query=request.GET)
+    """List the jobs behind a number on the failures page, newest end first unless sorted."""
+    chosen = FailedJobs(request.GET, Verdict.objects.visible_to(request.user))
+    sort = read_sort(request, FAILED_ORDERS, default="-finished")
+    column = sort.removeprefix("-")
+    rows = chosen.qs
+    if column != "finished":
+        # No index has this order: only the newest jobs are sorted.
+        newest = rows.order_by("-ended_at", "-pk").values("pk")[:MOST_SORTED]
+        rows = Verdict.objects.filter(pk__in=newest)
+    rows = rows.select_related("job__cluster", "experiment").annotate(
+        wall_seconds=F("job__wall_seconds"),
+        core_seconds=F("job__wall_seconds") * F("job__cpus"),
+    )
+    by = sort.replace(column, FAILED_ORDERS[column])
+    page = in_order(rows, by=by, query=request.GET)
     asked = chosen.form.cleaned_data if chosen.is_valid() else {}
     context = {
         "filter": chosen,
         "page": page,
+        "sort": sort,
+        "most_sorted": None if column == "finished" else MOST_SORTED,
         "at": timezone.now(),
         "unlisted": unlisted_months(since=asked.get("start"), until=asked.get("end")),
     }

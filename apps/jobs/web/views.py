@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import messages
@@ -19,9 +20,10 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.charts import spans_powers
-from apps.core.domain.pagination import newest_first
+from apps.core.domain.pagination import in_order, newest_first
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.jobs.domain.collection import claims as domain
 from apps.jobs.domain.collection.flagged import KEPT, flagged_reasons, flagged_records
 from apps.jobs.domain.live.live import live_counts, live_reasons
@@ -30,7 +32,14 @@ from apps.jobs.domain.phases.stuck import stuck_phases
 from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
 from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.conversion import hour_of
-from apps.jobs.domain.records.jobs import collections, jobs_for_list, totals_as_of, with_columns
+from apps.jobs.domain.records.jobs import (
+    MOST_SORTED,
+    collections,
+    jobs_for_list,
+    newest_to_sort,
+    totals_as_of,
+    with_columns,
+)
 from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
 from apps.jobs.domain.totals import totals
 from apps.jobs.filters import JobFilter
@@ -42,6 +51,23 @@ from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 
+#: The columns by which finished jobs can be sorted, with their fields.
+JOB_ORDERS = {
+    "finished": "ended_at",
+    "wall": "wall_seconds",
+    "core": "used_core_seconds",
+}
+NEWEST_FIRST = "-finished"
+#: The columns by which the phases of stages can be sorted.
+PHASE_ORDERS = {
+    "request": attrgetter("request_key"),
+    "phase": attrgetter("name"),
+    "wall": attrgetter("wall_seconds"),
+    "mean": attrgetter("mean_seconds"),
+    "longest": attrgetter("longest_seconds"),
+    "phases": attrgetter("phases"),
+    "failed": attrgetter("failed"),
+}
 #: Period of the trend of queue times.
 _TREND = timedelta(days=7)
 #: Maximum stuck phases on their page.
@@ -62,7 +88,12 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         return _live(request, tab)
     jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
-    page = newest_first(shown, by="ended_at", query=request.GET)
+    sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
+    column = sort.removeprefix("-")
+    if column != "finished":
+        shown = newest_to_sort(shown).select_related("cluster", "experiment", "site")
+    by = sort.replace(column, JOB_ORDERS[column])
+    page = in_order(shown, by=by, query=request.GET)
     columns, rows = with_columns(page.rows)
     context = {
         "filter": jobs,
@@ -76,6 +107,8 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
             request.GET.get(name) for name in jobs.filters if name not in JobFilter.FIRST
         ),
         "page": page,
+        "sort": sort,
+        "most_sorted": None if column == "finished" else MOST_SORTED,
         "unlisted": unlisted_months(
             since=_filter_value(jobs, "ended_from"), until=_filter_value(jobs, "ended_to")
         ),
@@ -225,12 +258,14 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         request_key=filters["request"],
         stage=filters["stage"],
     )
+    sort = read_sort(request, PHASE_ORDERS, default="-wall")
     context = {
+        "sort": sort,
         "request_key": filters["request"],
         "stage": filters["stage"],
         "days": days,
         "choices": _PERIODS,
-        "rows": rows,
+        "rows": sort_rows(rows, PHASE_ORDERS, sort),
         "most_rows": MOST_ROWS,
         "longest": max((row.wall_seconds for row in rows), default=1),
         "stuck": stuck_phases(request.user, at=now)[:_MOST_STUCK],

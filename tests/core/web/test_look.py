@@ -129,3 +129,17 @@ def test_hidden_characters_are_shown_by_their_code_points():
     )
     assert look.visible_text("a\r\ud800b") == "a⟨U+000D⟩⟨U+D800⟩b"
     assert look.visible("é – 漢字 😀") == look.visible_text("é – 漢字 😀") == "é – 漢字 😀"
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("Europe/Berlin", "Europe/Berlin, UTC+1"),
+        ("America/St_Johns", "America/St_Johns, UTC-3:30"),
+        ("Asia/Kolkata", "Asia/Kolkata, UTC+5:30"),
+        ("UTC", "UTC"),
+    ],
+)
+def test_page_says_the_zone_of_its_times(zone, text):
+    with time_machine.travel(datetime(2026, 11, 20, 12, tzinfo=UTC)), timezone.override(zone):
+        assert look.page_zone() == text

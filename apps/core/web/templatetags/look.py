@@ -210,6 +210,23 @@ def sign(state: str) -> str:
 
 
 @register.simple_tag
+def page_zone() -> str:
+    """Return the zone of the times on the page, such as `Europe/Berlin, UTC+1`."""
+    minutes = int((timezone.localtime().utcoffset() or timedelta()).total_seconds()) // 60
+    hours, rest = divmod(abs(minutes), 60)
+    offset = "UTC"
+    if minutes:
+        sign = "-" if minutes < 0 else "+"
+        offset += f"{sign}{hours}"
+    if rest:
+        offset += f":{rest:02d}"
+    name = timezone.get_current_timezone_name()
+    if name == offset:
+        return offset
+    return f"{name}, {offset}"
+
+
+@register.simple_tag
 def portal_version() -> str:
     """Return the version of the portal, such as `0.2.0`."""
     return str(settings.PORTAL_VERSION)
@@ -265,18 +282,44 @@ def query(context: template.Context, **changes: object) -> str:
 def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> SafeString:
     """Render the heading of a column by which `?sort=` orders the list.
 
-    Selecting it again reverses the order.
+    Numbers start with the largest. Selecting it again reverses the order.
     """
-    now = context["sort"]
-    order = {name: "ascending", f"-{name}": "descending"}.get(now, "")
-    arrow = {"ascending": " ▲", "descending": " ▼"}.get(order, "")
+    order = _order_by(context, name)
     return format_html(
-        '<th class="{}"{}><a href="{}">{}</a><span aria-hidden="true">{}</span></th>',
+        '<th class="{}"{}>{}</th>',
         f"{kind} sorted" if order else kind,
         format_html(' aria-sort="{}"', order) if order else "",
-        query(context, sort=f"-{name}" if now == name else name),
+        _sort_link(context, name, label, is_number="n" in kind.split()),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def sort_link(context: template.Context, name: str, label: str) -> SafeString:
+    """Render a link that orders a list without table headings, the largest first."""
+    order = _order_by(context, name)
+    note = format_html('<span class="vh">, {}</span>', order) if order else ""
+    return format_html("{}{}", _sort_link(context, name, label, is_number=True), note)
+
+
+def _order_by(context: template.Context, name: str) -> str:
+    """Return whether a column orders the list now: `ascending`, `descending` or ""."""
+    return {name: "ascending", f"-{name}": "descending"}.get(context["sort"], "")
+
+
+def _sort_link(context: template.Context, name: str, label: str, *, is_number: bool) -> SafeString:
+    now = context["sort"]
+    first = name
+    if is_number:
+        first = f"-{name}"
+    reverse = {name: f"-{name}", f"-{name}": name}
+    target = first
+    if now == first:
+        target = reverse[first]
+    return format_html(
+        '<a href="{}">{}</a><span aria-hidden="true">{}</span>',
+        query(context, sort=target, page=None),
         label,
-        arrow,
+        {name: " ▲", f"-{name}": " ▼"}.get(now, ""),
     )
 
 

@@ -99,9 +99,12 @@ def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
 
     groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
     rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
-    return sorted(
-        rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk)
-    )
+    return by_section(sorted(rows, key=lambda row: (-row.open, -row.jobs, row.pk)))
+
+
+def by_section(rows: Iterable[GroupRow]) -> list[GroupRow]:
+    """Return the rows section by section; their order within a section stays."""
+    return sorted(rows, key=lambda row: _SECTIONS.index(row.section))
 
 
 def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:

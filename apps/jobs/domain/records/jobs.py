@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.lookups import Exact
 
 from apps.accounts.models import User
@@ -23,6 +23,8 @@ BEHIND = timedelta(minutes=10)
 
 #: Maximum related jobs on a page.
 RELATED = 20
+#: How many of the newest jobs are sorted by a column without an index: 10,000 take 60 ms.
+MOST_SORTED = 10_000
 
 
 def jobs_for_list(user: User) -> QuerySet[Job]:
@@ -82,6 +84,17 @@ def are_being_counted(at: datetime) -> bool:
 def totals_as_of() -> datetime | None:
     """Return the as-of time of the hourly totals."""
     return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
+
+
+def newest_to_sort(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Return the `MOST_SORTED` newest of these jobs, to be ordered by a column without an index.
+
+    They are annotated with `used_core_seconds`.
+    """
+    newest = jobs.order_by("-ended_at", "-pk").values("pk")[:MOST_SORTED]
+    return Job.objects.filter(pk__in=newest).annotate(
+        used_core_seconds=F("wall_seconds") * F("cpus")
+    )
 
 
 def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:

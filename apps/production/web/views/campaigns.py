@@ -1,5 +1,7 @@
 """The list of campaigns. The request list shows their requests by its campaign filter."""
 
+from operator import attrgetter
+
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -8,12 +10,21 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import Part, share_bar
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.production.domain.campaigns import Campaign, campaigns_for
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
 
 PAGE_SIZE = 50
+#: The columns by which campaigns can be sorted.
+ORDERS = {
+    "name": attrgetter("name"),
+    "requests": attrgetter("requests"),
+    "jobs": attrgetter("jobs"),
+    "deadline": attrgetter("deadline"),
+    "end": attrgetter("expected_end"),
+}
 _COLUMNS = [
     "Campaign",
     "Experiment",
@@ -42,11 +53,15 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv":
         return csv_file("campaigns", _COLUMNS, map(_cells, rows))
 
+    sort = read_sort(request, ORDERS, default="")
+    if sort:
+        rows = sort_rows(rows, ORDERS, sort)
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "experiments": experiments.values(),
         "chosen": chosen,
         "page": page,
+        "sort": sort,
         "rows": [(campaign, _bar(campaign)) for campaign in page.object_list],
     }
     return render(request, "production/catalogue/campaigns.html", context)
