@@ -364,3 +364,58 @@ def test_every_panel_of_the_dashboard_asks_what_the_api_answers(alps, nova, clie
                 value = row
                 for name in column["selector"].split("."):
                     value = value[name]
+
+
+@pytest.mark.parametrize(
+    ("sort", "hosts"),
+    [
+        ("", ["wn2", "wn1"]),
+        ("value", ["wn1", "wn2"]),
+        ("-jobs", ["wn1", "wn2"]),
+        ("-failed", ["wn2", "wn1"]),
+        ("rate", ["wn1", "wn2"]),
+        ("-ratio", ["wn2", "wn1"]),
+    ],
+)
+def test_table_is_sorted_by_each_column(client, counted_jobs, liaison, sort, hosts):
+    client.force_login(liaison)
+    query = f"?measure=failures&by=host&sort={sort}"
+    assert [row["row"].label[0] for row in ask(client, query).context["rows"]] == hosts
+    compared = ask(client, query + "&compare=previous").context["rows"]
+    assert [row["row"].label[0] for row in compared] == hosts
+
+
+def test_period_is_compared_with_the_one_before(client, alps, nova, liaison):
+    now = timezone.now()
+    yesterday = {"ended_at": now - timedelta(hours=30)}
+    today = {"ended_at": now - timedelta(hours=2)}
+    store(
+        alps,
+        *[failed(n, host="wn1", **yesterday) for n in (1, 2, 3)],
+        failed(4, host="wn2", **yesterday),
+        failed(5, host="wn1", **today),
+        *[failed(n, host="wn3", **today) for n in (6, 7)],
+        at=now,
+    )
+    recompute_dirty_hours(at=now)
+    client.force_login(liaison)
+    query = "?measure=failures&by=host&period=24h&compare=previous"
+    page = ask(client, query + "&sort=-change")
+    changes = {row["row"].label[0]: row["change"] for row in page.context["rows"]}
+    shown = [(host, one["before"], one["difference"]) for host, one in changes.items()]
+    assert shown == [("wn3", "0", "+2"), ("wn2", "1", "−1"), ("wn1", "3", "−2")]
+    assert page.context["change_of_all"]["difference"] == "−1"
+    assert page.context["change_of_all"]["before"] == "4"
+    rows = client.get(f"/statistics/{query}&format=csv").content.decode().splitlines()
+    assert rows[0].endswith("failures_before,failures_change")
+    assert "Before" not in ask(client, query.replace("&compare=previous", "")).text
+
+
+def test_comparison_takes_as_many_queries_for_many_rows(client, counted_jobs, liaison):
+    client.force_login(liaison)
+    counts = []
+    for by in ("experiment", "host,user"):
+        with CaptureQueriesContext(connection) as queries:
+            ask(client, f"?measure=failures&by={by}&compare=previous")
+        counts.append(len(queries))
+    assert counts[0] == counts[1]

@@ -11,7 +11,14 @@ from django.utils.safestring import SafeString
 
 from apps.core.charts import Bin, Cell, Series, Tick, bars, heat_map
 from apps.core.web.templatetags.look import duration, number
-from apps.jobs.domain.statistics.questions import Answer, Measure, Question, Row, job_list_query
+from apps.jobs.domain.statistics.questions import (
+    NO_VALUE,
+    Answer,
+    Measure,
+    Question,
+    Row,
+    job_list_query,
+)
 from apps.jobs.domain.statistics.windows import WEEKDAYS, portal_zone
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ def over_time(
             totals[_name(row)] = totals.get(_name(row), 0) + (row.value(measure) or 0)
     names = sorted(totals, key=lambda name: (-totals[name], name))[:_MOST_SERIES]
     if dimension == "verdict":
-        names = [name for name in (*_VERDICTS, "none") if name in totals]
+        names = [name for name in (*_VERDICTS, NO_VALUE["verdict"]) if name in totals]
     series = [Series(name, _kind(dimension, name, at)) for at, name in enumerate(names)]
     if len(totals) > len(names):
         series.append(Series("other", "none"))

@@ -1,6 +1,6 @@
 """The statistics explorer: one question per URL, with chart, table, heat maps, ledger and CSV."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import interval
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.records.jobs import totals_as_of
@@ -17,8 +18,11 @@ from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
     MOST_BY,
+    NO_DATA,
+    NO_VALUE,
     PERIOD_LABELS,
     Answer,
+    Measure,
     Question,
     Row,
     job_list_query,
@@ -27,13 +31,17 @@ from apps.jobs.domain.statistics.questions import (
 from apps.jobs.domain.statistics.windows import portal_zone
 from apps.jobs.domain.statistics.words import words_of
 from apps.jobs.domain.totals.totals import accounted_core_seconds
+from apps.jobs.enums import NONE
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.questions import read_question
 
 if TYPE_CHECKING:
+    from apps.jobs.domain.statistics.comparison import Change
     from apps.jobs.domain.statistics.explorer import Explorer
 
 SHOWN = 50
+#: The value of `?compare=` for the period before.
+PREVIOUS = "previous"
 EXPORTED = 10_000
 #: Rows from which the cells of a matrix are taken.
 _MATRIX_ROWS = 500
@@ -60,16 +68,27 @@ PRESETS = (
 @require_safe
 @one_at_a_time
 def explorer(request: AuthenticatedRequest) -> HttpResponse:
-    from apps.jobs.domain.statistics.explorer import Explorer
+    from apps.jobs.domain.statistics.comparison import MOST_COMPARED, compare_periods
+    from apps.jobs.domain.statistics.explorer import LARGEST, ORDERS, Explorer
 
     if request.GET.get("filter") in DIMENSIONS:
         return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
     parsed = read_question(request.GET, at=timezone.now())
     question = parsed.question
     source = Explorer(request.user)
+    is_compared = request.GET.get("compare") == PREVIOUS
+    columns = [*ORDERS, "before", "change"] if is_compared else ORDERS
+    sort = read_sort(request, columns, default=LARGEST)
     if request.GET.get("format") == "csv" and not parsed.problems:
-        return _csv(source.answer(question, limit=EXPORTED))
-    answer = source.answer(question, limit=_MATRIX_ROWS)
+        return _csv(source.answer(question, limit=EXPORTED), source if is_compared else None)
+    comparison = None
+    if is_compared:
+        answer = source.answer(question, limit=MOST_COMPARED)
+        comparison = compare_periods(source, question, answer)
+        shown = sort_rows(zip(comparison.rows, comparison.changes, strict=True), _sort_keys(), sort)
+    else:
+        answer = source.answer(question, limit=_MATRIX_ROWS, sort=sort)
+        shown = [(row, None) for row in answer.rows]
     if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]):
         top = 0.5
     else:
@@ -82,9 +101,12 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "parsed": parsed,
         "question": question,
         "answer": answer,
-        "rows": _rows(question, answer, top),
+        "rows": _rows(question, answer, shown[:SHOWN], top),
+        "sort": sort,
+        "comparison": comparison,
+        "change_of_all": _change_text(comparison.all, question.measure) if comparison else None,
         "top": top,
-        "more": answer.groups - min(len(answer.rows), SHOWN),
+        "more": max(answer.groups, len(shown)) - min(len(shown), SHOWN),
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
         "all_query": job_list_query(question),
         "as_of": totals_as_of(),
@@ -146,7 +168,7 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     for name, rows in verdicts.items():
         entry = {
             "name": name,
-            "kind": name if name != "none" else "unknown",
+            "kind": "unknown" if name == NO_VALUE["verdict"] else name,
             "seconds": sum(row.wasted_core_seconds for row in rows),
             "failed": sum(row.failed for row in rows),
             "rows": [(row, job_list_query(by_cause, row, failed=True)) for row in rows],
@@ -166,13 +188,46 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     }
 
 
-def _rows(question: Question, answer: Answer, top: float) -> list[dict[str, Any]]:
-    rows = answer.rows[:SHOWN]
+def _sort_keys() -> "dict[str, Callable[[tuple[Row, Change]], float | None]]":
+    """Return what compared rows are ordered by, by name of the column."""
+    return {
+        "value": lambda pair: pair[1].now,
+        "before": lambda pair: pair[1].before,
+        "change": lambda pair: pair[1].difference,
+        "jobs": lambda pair: pair[0].jobs,
+        "failed": lambda pair: pair[0].failed,
+        "rate": lambda pair: pair[0].rate,
+        "ratio": lambda pair: pair[0].ratio,
+    }
+
+
+def _rows(
+    question: Question, answer: Answer, shown: "Sequence[tuple[Row, Change | None]]", top: float
+) -> list[dict[str, Any]]:
     values = {}
     for name in question.by:
-        values[name] = {row.key[name] for row in rows}
+        values[name] = {row.key[name] for row, _ in shown}
     meanings = words_of(values)
-    return [_shown(question, row, answer, top, meanings) for row in rows]
+    rows = []
+    for row, change in shown:
+        entry = _shown(question, row, answer, top, meanings)
+        entry["change"] = _change_text(change, question.measure) if change else None
+        rows.append(entry)
+    return rows
+
+
+def _change_text(change: "Change", measure: Measure) -> dict[str, str]:
+    """Return the value before and the difference with its sign, such as `+134` or `−2.5 %`."""
+    texts = {"before": charts.value_text(change.before, measure), "difference": "–"}
+    difference = change.difference
+    if difference is not None:
+        sign = "±"
+        if difference > 0:
+            sign = "+"
+        elif difference < 0:
+            sign = "−"
+        texts["difference"] = sign + charts.value_text(abs(difference), measure)
+    return texts
 
 
 def _shown(
@@ -205,9 +260,10 @@ def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, st
     for name, texts in question.filters.items():
         rest = values.copy()
         rest.pop(name)
+        shown = [NO_VALUE.get(name, NO_DATA) if text == NONE else text for text in texts]
         yield (
             DIMENSIONS[name],
-            ", ".join("none" if text == "-" else text for text in texts),
+            ", ".join(shown),
             "?" + rest.urlencode(),
         )
 
@@ -222,7 +278,8 @@ def _with_filter(values: QueryDict) -> QueryDict:
     return changed
 
 
-def _csv(answer: Answer) -> HttpResponse:
+def _csv(answer: Answer, source: "Explorer | None") -> HttpResponse:
+    """Return the rows as a file; with a source, also the measure in the period before."""
     figures = (
         "jobs",
         "failed",
@@ -247,4 +304,12 @@ def _csv(answer: Answer) -> HttpResponse:
             extra = ["" if value is None else f"{value:.6g}"]
         rows.append([*row.label, row.jobs, row.failed, *rates, *hours, *extra])
     columns = [*answer.question.by, *figures, *([] if name in figures else [name])]
+    if source:
+        from apps.jobs.domain.statistics.comparison import compare_periods
+
+        comparison = compare_periods(source, answer.question, answer)
+        columns += [f"{name}_before", f"{name}_change"]
+        for cells, change in zip(rows, comparison.changes, strict=False):
+            for value in (change.before, change.difference):
+                cells.append("" if value is None else f"{value:.6g}")
     return csv_file("statistics", columns, rows)

@@ -12,7 +12,15 @@ from apps.jobs.domain.statistics.columns import Columns, grouped
 from apps.jobs.domain.statistics.cube import ALIKE, TIME, Kinds, Query, count, figures, outcome_ids
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.levels import OF_HOUR, STORED, SUMS
-from apps.jobs.domain.statistics.questions import Answer, Measure, Question, Row, texts_of_hour
+from apps.jobs.domain.statistics.questions import (
+    NO_DATA,
+    NO_VALUE,
+    Answer,
+    Measure,
+    Question,
+    Row,
+    texts_of_hour,
+)
 from apps.jobs.enums import (
     ANY_FAILURE,
     FAILED_STATES,
@@ -23,14 +31,15 @@ from apps.jobs.enums import (
 )
 from apps.jobs.models import StatisticsValue
 
-#: Dimensions in which an empty value means "none" rather than "unknown".
-_ABSENT = {"verdict", "cause", "reason"}
 _STATE_GROUPS = {
     ANY_FAILURE: FAILED_STATES,
     INTERRUPTED: INTERRUPTED_STATES,
     NOT_COMPLETED: FAILED_STATES | INTERRUPTED_STATES,
 }
-NO_DATA = "no data"
+#: The columns by which rows can be ordered.
+ORDERS = ("value", "jobs", "failed", "rate", "ratio")
+#: The order of rows, unless the user chooses another.
+LARGEST = "-value"
 
 
 @dataclass(frozen=True)
@@ -39,10 +48,13 @@ class Explorer:
 
     user: User
 
-    def answer(self, question: Question, *, limit: int, compare: bool = True) -> Answer:
-        """Return the rows with the largest values; rates count by the lower end of the interval.
+    def answer(
+        self, question: Question, *, limit: int, compare: bool = True, sort: str = LARGEST
+    ) -> Answer:
+        """Return the first rows in an order: a column of `ORDERS`, or `-` and a column.
 
-        With `compare`, rows have the rate expected from similar jobs.
+        The largest values come first unless the order says otherwise; rates count by the lower end
+        of the interval then. With `compare`, rows have the rate expected from similar jobs.
         """
         by = question.by
         if compare:
@@ -50,7 +62,7 @@ class Explorer:
         else:
             rows = count(self._query(question, by))
         sums = [name for name in rows if name not in (*by, "expected")]
-        order = _largest_first(question.measure, rows)[:limit]
+        order = _in_order(question.measure, rows, sort)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
         largest = []
@@ -221,7 +233,7 @@ class Explorer:
                     text = self._experiments.get(text, "")
                 labels[name][number] = (
                     text or NONE,
-                    text or ("none" if name in _ABSENT else NO_DATA),
+                    text or NO_VALUE.get(name, NO_DATA),
                 )
         return labels
 
@@ -261,12 +273,23 @@ def _rates(cells: Columns) -> dict[tuple[int, ...], float]:
     return dict(zip(_keys(sums), (sums["failed"] / sums["jobs"]).tolist(), strict=True))
 
 
-def _largest_first(measure: Measure, rows: Columns) -> list[int]:
+def _in_order(measure: Measure, rows: Columns, sort: str) -> list[int]:
+    """Return the positions of the rows in an order; rows without a value come last."""
+    name = sort.removeprefix("-")
     # Order by the lower end of the interval, so that one failed job alone does not come first.
-    if measure.name == "failure_rate":
+    if name == "value" and measure.name == "failure_rate":
         values = np.array(
             [wilson(int(f), int(n))[0] for f, n in zip(rows["failed"], rows["jobs"], strict=True)]
         )
-    else:
+    elif name == "value":
         values = rows[measure.part] / (np.maximum(rows[measure.whole], 1) if measure.whole else 1)
-    return [int(at) for at in np.lexsort((-rows["jobs"], -values))]
+    elif name in ("jobs", "failed"):
+        values = rows[name].astype(float)
+    else:
+        values = rows["failed"] / rows["jobs"]
+        if name == "ratio":
+            expected = rows["expected"] / rows["jobs"]
+            no_value = np.full(len(values), np.nan)
+            values = np.divide(values, expected, out=no_value, where=expected > 0)
+    ranks = -values if sort.startswith("-") else values
+    return [int(at) for at in np.lexsort((-rows["jobs"], ranks))]

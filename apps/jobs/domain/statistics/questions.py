@@ -21,6 +21,9 @@ PERIOD_LABELS = {
     "30d": "last 30 days",
     "90d": "last 90 days",
 }
+#: The labels of jobs without a value, by dimension. Without a label, the value is unknown.
+NO_VALUE = {"verdict": "no verdict", "cause": "no known error", "reason": "no reason"}
+NO_DATA = "no data"
 MOST_BY = 3
 MOST_HOURS = 5 * 366 * 24
 
