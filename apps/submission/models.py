@@ -104,6 +104,9 @@ class Submission(models.Model):
     script = models.TextField()
     script_sha256 = models.CharField(max_length=64)
     asked = models.JSONField(default=dict, help_text="Limits and options for the scheduler.")
+    changes = models.JSONField(
+        default=dict, blank=True, help_text="Resources that differ from those of the stage."
+    )
     attempts = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(help_text="Earliest time of the next attempt.")
     sending_at = models.DateTimeField(null=True, blank=True, help_text="Start of the last attempt.")
@@ -351,6 +354,9 @@ class RetryJob(models.Model):
     tries = models.PositiveSmallIntegerField(default=0, help_text="Tries to submit it.")
     spool_id = models.CharField(
         max_length=64, blank=True, help_text="ID of the retry in the scheduler."
+    )
+    changes = models.JSONField(
+        default=dict, blank=True, help_text="Resources that differ from those of the failed job."
     )
 
     class Meta:

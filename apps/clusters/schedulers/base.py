@@ -414,7 +414,7 @@ class BatchJob:
     `name` consists of letters, digits, `.`, `_` and `-`; it is unique, because submitted jobs are
     looked up by name. `output` is the output path in the scheduler's own patterns; empty for its
     default. `most_at_once` limits concurrent tasks; 0 for no limit. `host` is the only host to run
-    on, `avoided_host` a host not to run on. Empty values are not requested.
+    on, `avoided_hosts` are hosts not to run on. Empty values are not requested.
     """
 
     name: str
@@ -431,7 +431,7 @@ class BatchJob:
     partition: str = ""
     qos: str = ""
     host: str = ""
-    avoided_host: str = ""
+    avoided_hosts: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -477,6 +477,7 @@ class OwnedJob:
     account: str = ""
     partition: str = ""
     directory: str = ""
+    avoided_hosts: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.schedulers.slurm.submission import options_of
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.models import FailureGroup, Verdict
@@ -20,7 +21,9 @@ from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.advice import ignore_advice
 from apps.submission.domain.arrays.assignment import assign_request
-from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries import release
 from apps.submission.domain.retries.automatic import retry_by_verdict
@@ -511,3 +514,36 @@ def test_batch_that_fails_is_recorded_and_keeps_no_other_waiting(
     assert advance_batch(batch=batch, at=batch.due_at) == 1
     batch.refresh_from_db()
     assert (batch.attempts, batch.last_error) == (0, "")
+
+
+def test_retries_ask_for_changed_resources_and_keep_them(running, end, group, shifter):
+    end({0, 1, 2})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    jobs = list(batch.jobs.order_by("job__job_id"))
+    more_memory = {"memory_bytes": 7 * 1024**3}
+    RetryJob.objects.filter(pk__in=[jobs[0].pk, jobs[2].pk]).update(changes=more_memory)
+    RetryJob.objects.filter(pk=jobs[1].pk).update(changes={"avoided_hosts": ["wn-1", "wn-2"]})
+    advance_batch(batch=batch, at=LATER)
+
+    retries = list(Submission.objects.exclude(retry_of=None).order_by("indices"))
+    stage = running.request.stages.get(position=0)
+    assert [retry.indices for retry in retries] == ["0,2", "1"]
+    assert [retry.changes for retry in retries] == [
+        more_memory,
+        {"avoided_hosts": ["wn-1", "wn-2"]},
+    ]
+    assert retries[0].asked["memory_bytes"] == 7 * 1024**3
+    assert retries[1].asked["memory_bytes"] == stage.memory_bytes
+    assert batch_job(retries[1]).avoided_hosts == ("wn-1", "wn-2")
+
+    again = plan_retry(
+        submission=retries[0],
+        request=locked(running.request),
+        indices=[2],
+        by=shifter,
+        at=LATER,
+        reason="Again.",
+        changes=Changes(memory_bytes=1, avoided_hosts=("wn-3",)),
+    )
+    assert again.changes == {"memory_bytes": 7 * 1024**3, "avoided_hosts": ["wn-3"]}
+    assert options_of(batch_job(again))[-1] == "--exclude=wn-3"

@@ -77,7 +77,7 @@ def options_of(job: BatchJob) -> list[str]:
         "partition": job.partition,
         "qos": job.qos,
         "nodelist": job.host,
-        "exclude": job.avoided_host,
+        "exclude": ",".join(job.avoided_hosts),
     }
     return options + [f"--{name}={value}" for name, value in more.items() if value]
 
@@ -137,6 +137,7 @@ def _owned_options(job: OwnedJob) -> list[str]:
         "account": job.account,
         "partition": job.partition,
         "chdir": job.directory,
+        "exclude": ",".join(job.avoided_hosts),
     }
     return [
         f"--job-name={job.name}",

@@ -15,6 +15,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
+from apps.submission.domain.arrays.changes import Changes
 from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
 from apps.submission.domain.arrays.scripts import StagePlan
@@ -163,8 +164,12 @@ def plan_retry(
     by: Principal,
     at: datetime,
     reason: str,
+    changes: Changes | None = None,
 ) -> Submission:
-    """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
+    """Plan these jobs of a submission again, with changed resources if there are any.
+
+    Raises `InvalidFields` if the stage cannot run.
+    """
     return plan_jobs(
         request=request,
         cluster=submission.cluster,
@@ -174,6 +179,7 @@ def plan_retry(
         reason=reason,
         indices=indices,
         retry_of=submission,
+        changes=changes,
     )
 
 
@@ -205,6 +211,7 @@ def plan_jobs(
         "test": submission.is_test,
         "retry_of": submission.retry_of.number if submission.retry_of else None,
         "script_sha256": submission.script_sha256,
+        "changes": submission.changes,
     }
     publish_event(
         "submission.planned", submission, at, by=submission.created_by, reason=reason, **data

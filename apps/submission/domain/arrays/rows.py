@@ -16,6 +16,7 @@ from apps.clusters.schedulers.options import SubmissionOptions, read_options
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
+from apps.submission.domain.arrays.changes import Changes
 from apps.submission.domain.arrays.keepup import files_of_jobs
 from apps.submission.domain.arrays.scripts import (
     Overlay,
@@ -80,9 +81,13 @@ def new_submission(
     retry_of: Submission | None = None,
     files: Mapping[int, Sequence[str]] | None = None,
     overlay: Overlay | None = None,
+    changes: Changes | None = None,
 ) -> Submission:
     """Return an unsaved row with its script, for `tasks` jobs from `first` on,
     or for those of `indices`.
+
+    `changes` are resources that differ from those of the stage; a retry keeps the changes of the
+    array that it retries.
     """
     token = uuid.uuid4()
     if plan.takes_files and files is None:
@@ -91,6 +96,9 @@ def new_submission(
         plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay
     )
     options = options_of(cluster)
+    changes = changes or Changes()
+    if retry_of is not None:
+        changes = changes.on_top_of(Changes.read(retry_of.changes))
     return Submission(
         request=request,
         cluster=cluster,
@@ -99,6 +107,7 @@ def new_submission(
         stage_name=plan.name,
         purpose=plan.purpose,
         retry_of=retry_of,
+        changes=changes.as_stored(),
         first=indices[0] if indices else first,
         tasks=len(indices) or tasks,
         indices=write_ranges(indices),
@@ -112,6 +121,7 @@ def new_submission(
             **options.model_dump(
                 include={"most_at_once", "partition", "qos", "directory", "output"}
             ),
+            **changes.as_stored(),
         },
         due_at=at,
         created_at=at,
@@ -121,6 +131,10 @@ def new_submission(
 
 def batch_job(submission: Submission) -> BatchJob:
     """Return the batch job of a row, with the options from when it was planned."""
+    options = dict(submission.asked)
+    avoided_hosts = tuple(options.pop("avoided_hosts", ()))
+    if "avoided_host" in options:  # planned by version 0.2.0 or earlier
+        avoided_hosts = (options.pop("avoided_host"),)
     return BatchJob(
         name=submission.name,
         script=submission.script,
@@ -140,5 +154,6 @@ def batch_job(submission: Submission) -> BatchJob:
             ),
         },
         comment=f"opsportal:{submission.token}",
-        **cast("dict[str, int]", submission.asked),  # type: ignore[arg-type]
+        avoided_hosts=avoided_hosts,
+        **cast("dict[str, int]", options),  # type: ignore[arg-type]
     )

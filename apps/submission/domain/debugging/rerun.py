@@ -192,10 +192,10 @@ def _debug_run(
     run.asked["memory_bytes"] = round(memory_bytes * profile.memory_factor)
     time_limit_seconds = job.time_limit_seconds or run.asked["time_limit_seconds"]
     run.asked["time_limit_seconds"] = round(time_limit_seconds * profile.time_factor)
-    host_options = {HostChoice.SAME: "host", HostChoice.OTHER: "avoided_host"}
-    host_option = host_options.get(HostChoice(profile.host))
-    if host_option and job.host:
-        run.asked[host_option] = job.host
+    if job.host and profile.host == HostChoice.SAME:
+        run.asked["host"] = job.host
+    if job.host and profile.host == HostChoice.OTHER:
+        run.asked["avoided_hosts"] = [job.host]
     return run
 
 
@@ -215,7 +215,7 @@ def _changed_options(origin: Submission, run: Submission) -> list[tuple[str, str
         "memory_bytes": ("Memory", round_size),
         "time_limit_seconds": ("Time limit", round_duration),
         "host": ("Only on host", str),
-        "avoided_host": ("Not on host", str),
+        "avoided_hosts": ("Not on host", ", ".join),
     }
     changed_options = []
     for name, (label, format_value) in options.items():

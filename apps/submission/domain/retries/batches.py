@@ -1,8 +1,9 @@
 """Batches of retries: plan a batch, cancel jobs that are not released yet, resume after a stop."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import ceil
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Count, QuerySet
@@ -18,6 +19,7 @@ from apps.production.domain.reasons import checked_reason
 from apps.statusboard.models import Incident
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
 from apps.submission.domain.retries.eligibility import (
+    Candidate,
     DryRun,
     Limits,
     Source,
@@ -109,6 +111,45 @@ def plan_batch(
 
     publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
     enqueue("submission.release_retries")
+    return batch
+
+
+@transaction.atomic
+def retry_in_batch(
+    *,
+    candidates: Sequence[Candidate],
+    changes: Mapping[int, Mapping[str, Any]],
+    title: str,
+    reason: str,
+    by: str,
+    at: datetime,
+) -> RetryBatch:
+    """Retry these jobs at once, each with its changed resources by primary key of the job.
+
+    The caller decides who may retry, how many, and when to stop.
+    """
+    batch = RetryBatch.objects.create(
+        title=title,
+        step=max(1, min(len(candidates), MOST_STEP)),
+        pause_minutes=0,
+        stops=False,
+        reason=reason,
+        created_at=at,
+        created_by=by,
+        due_at=at,
+    )
+    retry_jobs = []
+    for candidate in candidates:
+        retry_job = RetryJob(
+            batch=batch,
+            job_id=candidate.verdict.job_id,
+            as_owner=candidate.submission is None,
+            attempt=candidate.attempt,
+            changes=changes[candidate.verdict.job_id],
+        )
+        retry_jobs.append(retry_job)
+    RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
+    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(candidates))
     return batch
 
 

@@ -37,6 +37,7 @@ from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Request
+from apps.submission.domain.arrays.changes import Changes
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch.dispatch import grace_of
 from apps.submission.enums import LeftOut, RetryState
@@ -226,6 +227,7 @@ def owned_job(row: RetryJob) -> OwnedJob:
     if masked:
         raise InvalidTransition(f"secrets are not archived: {', '.join(masked)}")
     _, _, task = job.job_id.partition("_")
+    changes = Changes.read(row.changes)
     return OwnedJob(
         name=row.name,
         owner=job.user,
@@ -234,8 +236,9 @@ def owned_job(row: RetryJob) -> OwnedJob:
         environment=b"".join(name + b"=" + value + b"\0" for name, value in variables),
         arguments=tuple(captured.arguments.split()),  # as accounting has them: words without quotes
         task=int(task) if task.isdigit() else None,
-        time_limit_seconds=job.time_limit_seconds or 0,
-        memory_bytes=job.requested_memory_bytes or 0,
+        time_limit_seconds=changes.time_limit_seconds or job.time_limit_seconds or 0,
+        memory_bytes=changes.memory_bytes or job.requested_memory_bytes or 0,
+        avoided_hosts=changes.avoided_hosts,
         account=job.account,
         partition=job.partition,
         directory=job.work_dir,

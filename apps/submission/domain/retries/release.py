@@ -19,6 +19,7 @@ from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
+from apps.submission.domain.arrays.changes import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.retries.batches import counts_of, publish_of
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
@@ -185,16 +186,18 @@ def _release_of(
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
-    by_array: dict[Submission, list[Candidate]] = defaultdict(list)
+    changes_of_job = _changes_by_job(batch, dry_run.eligible)
+    by_array: dict[tuple[Submission, Changes], list[Candidate]] = defaultdict(list)
     for candidate in dry_run.eligible:
         if candidate.submission:
-            by_array[candidate.submission].append(candidate)
+            changes = changes_of_job[candidate.verdict.job_id]
+            by_array[candidate.submission, changes].append(candidate)
 
     released = 0
-    for submission, members in by_array.items():
+    for (submission, changes), members in by_array.items():
         job_ids = [candidate.verdict.job_id for candidate in members]
         try:
-            retry = _plan(batch, submission, request, members, at)
+            retry = _plan(batch, submission, request, members, changes, at)
         except InvalidFields as error:
             _leave_out(batch, job_ids, str(error))
             continue
@@ -208,6 +211,7 @@ def _plan(
     submission: Submission,
     request: Request,
     members: list[Candidate],
+    changes: Changes,
     at: datetime,
 ) -> Submission:
     indices = sorted(candidate.index for candidate in members)
@@ -219,7 +223,15 @@ def _plan(
         by=batch.created_by,
         at=at,
         reason=why,
+        changes=changes,
     )
+
+
+def _changes_by_job(batch: RetryBatch, candidates: list[Candidate]) -> dict[int, Changes]:
+    """Return the changes of the retries of these jobs, by primary key of the job."""
+    jobs = [candidate.verdict.job_id for candidate in candidates]
+    rows = batch.jobs.filter(job__in=jobs).values_list("job__pk", "changes")
+    return {job: Changes.read(stored) for job, stored in rows}
 
 
 def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:

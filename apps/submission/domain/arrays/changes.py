@@ -1,0 +1,41 @@
+"""What a retry asks for other than the failed attempt: memory, time, hosts to avoid."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changed resources of a retry. Zero and empty mean: as the stage asks for.
+
+    `memory_bytes` and `time_limit_seconds` replace the values of the stage; the retry does not
+    start on `avoided_hosts`.
+    """
+
+    memory_bytes: int = 0
+    time_limit_seconds: int = 0
+    avoided_hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "Changes":
+        """Return the changes that `as_stored` returned."""
+        return cls(
+            memory_bytes=stored.get("memory_bytes", 0),
+            time_limit_seconds=stored.get("time_limit_seconds", 0),
+            avoided_hosts=tuple(stored.get("avoided_hosts", ())),
+        )
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return the changed values by name, for a JSON field."""
+        values = asdict(self)
+        values["avoided_hosts"] = list(self.avoided_hosts)
+        return {name: value for name, value in values.items() if value}
+
+    def on_top_of(self, earlier: "Changes") -> "Changes":
+        """Return the changes of a retry of a retry: it never gets less than before."""
+        return Changes(
+            memory_bytes=max(self.memory_bytes, earlier.memory_bytes),
+            time_limit_seconds=max(self.time_limit_seconds, earlier.time_limit_seconds),
+            avoided_hosts=tuple(sorted({*self.avoided_hosts, *earlier.avoided_hosts})),
+        )
