@@ -23,6 +23,7 @@ urlpatterns = [
     path("", include("apps.quality.web.urls")),
     path("", include("apps.notifications.web.urls")),
     path("", include("apps.submission.web.urls")),
+    path("", include("apps.recovery.web.urls")),
     path("accounts/", include("apps.accounts.web.urls")),
     path("api/v1/", include("apps.api.urls")),
     path("admin/", admin.site.urls),

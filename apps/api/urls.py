@@ -35,6 +35,7 @@ from apps.production.api.templates import TemplateViewSet
 from apps.production.api.types import WorkflowViewSet
 from apps.progress.api import ProgressViewSet, RequestReportViewSet, WeeklyReportViewSet
 from apps.quality.api.views import QualityViewSet
+from apps.recovery.api.views import RecoveryDecisionViewSet, RecoveryRuleViewSet
 from apps.statusboard.api.views import (
     AnnouncementViewSet,
     IncidentViewSet,
@@ -77,6 +78,8 @@ router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("known-errors", KnownErrorViewSet, basename="known-error")
 router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-pack")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
+router.register("recovery-rules", RecoveryRuleViewSet, basename="recovery-rule")
+router.register("recovery-decisions", RecoveryDecisionViewSet, basename="recovery-decision")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 router.register("retry-batches", RetryBatchViewSet, basename="retry-batch")
 router.register("debug-runs", DebugRunViewSet, basename="debug-run")

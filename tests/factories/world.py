@@ -21,6 +21,8 @@ from apps.production.domain.holds import place_hold
 from apps.production.models import Hold, Request
 from apps.progress.domain.weekly_report import freeze_weekly_reports
 from apps.progress.models import WeeklyReport
+from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.models import Decision, RecoveryRule
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.domain.maintenance.windows import schedule_window
@@ -94,6 +96,9 @@ class World:
             },
             "job": {"*": self.job.pk},
             "pk": {
+                "api:recovery-decision": Decision.objects.get().pk,
+                "recovery:job": self.job.pk,
+                "recovery": RecoveryRule.objects.earliest("position").pk,
                 "api:known-error": "DNS",
                 "change-of-known-error": change.pk,
                 "known-error-change": change.pk,
@@ -155,6 +160,8 @@ def build(
     request = requests.draft(liaison, nova, stages=stages)
     place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
+    enrol_failures(at=at)
+    decide_due(at=at)
     propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))
     return World(

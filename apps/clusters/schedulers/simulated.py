@@ -197,6 +197,7 @@ class Simulated:
             directory=job.directory,
             account=job.account,
             partition=job.partition,
+            avoided_hosts=job.avoided_hosts,
         )
         return self._queue(retry, owner=job.owner, first_task=job.task)
 

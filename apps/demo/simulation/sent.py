@@ -268,6 +268,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
         request=request,
         memory_mb=max(1, values["memory_bytes"] // 1024**2),
         limit_seconds=max(60, values["time_limit_seconds"]),
+        avoided_hosts=tuple(values.get("avoided_hosts", ())),
     )
 
 

@@ -99,7 +99,7 @@ class Runs:
         if number == 1 and not campaign.request and not self.calm and random.random() < 0.01:
             cause = Cause(Kind.NEVER_STARTED, campaign.user)
             return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
-        started, host = self._place(random, queued)
+        started, host = self._place(random, queued, campaign)
         scaled = []
         for phase in STAGES[campaign.kind]:
             scaled.append(
@@ -123,15 +123,22 @@ class Runs:
             raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases
         )
 
-    def _place(self, random: Random, queued: int) -> tuple[int, str]:
+    def _place(self, random: Random, queued: int, campaign: Campaign) -> tuple[int, str]:
         """Choose when and where a job starts.
 
-        Lost nodes are avoided; a host that fails everything is chosen often.
+        Lost nodes are avoided; a host that fails everything is chosen often, unless the job avoids
+        it.
         """
         bad = self.trouble.bad_host_at(queued)
         host = random.choice(HOSTS)
-        if bad is not None and random.random() < _DRAWN:
+        is_drawn = bad is not None and random.random() < _DRAWN
+        if bad is not None and is_drawn:
             host = bad.host
+        if host.partition(".")[0] in campaign.avoided_hosts:
+            others = [
+                name for name in HOSTS if name.partition(".")[0] not in campaign.avoided_hosts
+            ]
+            host = random.choice(others)
         lost = next(
             (o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None
         )

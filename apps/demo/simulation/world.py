@@ -41,6 +41,7 @@ class Campaign:
     weight: float
     request: str = ""
     memory_mb: int = 2_000
+    avoided_hosts: tuple[str, ...] = ()
     limit_seconds: int = 4 * HOUR
     array: int = 20
     flaw: str = ""

@@ -11,6 +11,7 @@ from apps.diagnosis.domain.causes.common.causes import ANALYSES
 from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.notifications.domain.delivery import CALLS, MAIL
+from apps.recovery.domain.deciding import DECISIONS
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES
 
@@ -20,6 +21,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     PAYLOADS,
     *(HARVESTS, RUNS, ANALYSES),
     BATCHES,
+    DECISIONS,
 )
 
 

@@ -22,7 +22,7 @@ PLACES = [
     ("Operations", "portal:home", ("/services/",)),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
     ("Jobs", "jobs:list", ("/jobs/", "/hosts/", "/sites/", "/users/")),
-    ("Failures", "diagnosis:failures", ("/failures/", "/retries/")),
+    ("Failures", "diagnosis:failures", ("/failures/", "/retries/", "/recovery/")),
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
 ]
@@ -63,6 +63,7 @@ ACTIONS = [
     ("Request templates", "production:templates"),
     ("Workflow types", "production:workflows"),
     ("Holds", "production:holds"),
+    ("Recovery rules", "recovery:rules"),
     ("Shares of experiments", "production:shares"),
     ("Status board", "statusboard:board"),
     ("Maintenance calendar", "statusboard:calendar"),
@@ -87,6 +88,7 @@ HELP = [
     ("/quality/", "data-quality"),
     ("/submissions/", "submission"),
     ("/retries/", "submission"),
+    ("/recovery/", "recovery"),
     ("/debug-runs/", "submission"),
     ("/reports/frozen/", "progress"),
     ("/reports/weekly/", "progress"),
@@ -113,7 +115,7 @@ PAGE_LINKS = {
     "group_actions": [("Notify experiment…", "portal:notify-experiment")],
     "running": [("Follow log", "diagnosis:open-running-log")],
     "slice": [("Failure groups", "diagnosis:slice-groups")],
-    "failures": [("Retries", "submission:retry-batches")],
+    "failures": [("Recovery", "recovery:rules"), ("Retries", "submission:retry-batches")],
     "account": [
         ("Notifications", "notifications:settings"),
         ("API reference", "api:reference"),

@@ -22,6 +22,7 @@ from apps.demo.data.board import load_board
 from apps.demo.data.debugging import load_debug_profiles
 from apps.demo.data.history import store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
+from apps.demo.data.recovery import activate_rules
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.catalogue import write_catalogue
 from apps.demo.simulation.world import write_campaigns
@@ -99,6 +100,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     experiments, users = load_people(begin)
     load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
     load_debug_profiles(experiments)
+    activate_rules(by=users["approver"], at=begin)
     cluster = _load_cluster(directory, since, at)
     write_catalogue(directory / "datasets.json", at.timestamp())
     campaigns = load_requests(experiments=experiments, users=users, cluster=cluster, at=at)

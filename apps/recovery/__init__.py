@@ -1,0 +1,1 @@
+"""Recovery rules: what is done about failed jobs without a person, and whether it helps."""

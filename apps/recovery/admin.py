@@ -1,0 +1,16 @@
+"""Recovery rules and decisions in the admin, read-only: rules are written on their pages."""
+
+from apps.core.admin import register_read_only
+from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
+
+register_read_only(
+    RecoveryRule, "name position experiment mode version stopped_itself owner", filters=["mode"]
+)
+register_read_only(RecoveryRuleVersion, "rule number at by reason")
+register_read_only(
+    Decision,
+    "job rule version arm outcome attempt why decided_at outcome_at",
+    search="job__job_id",
+    filters=["arm", "outcome"],
+)
+register_read_only(DailyEffect, "day rule version experiment arm outcome jobs", filters=["arm"])

@@ -1,0 +1,95 @@
+"""Retry the jobs that rules act on: in batches of retries, few at first, more as they succeed."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Count
+
+from apps.core.domain.background import enqueue
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.diagnosis.models import Verdict
+from apps.production.enums import PORTAL
+from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
+from apps.recovery.models import Decision, RecoveryRule
+from apps.submission.domain.retries.batches import retry_in_batch
+from apps.submission.domain.retries.eligibility import Limits, examine
+
+#: Retries of a version of a rule that may be unfinished before any of them completed.
+FIRST_STEP = 20
+#: Jobs retried in one transaction.
+MOST_AT_ONCE = 500
+
+
+def act_on_due(*, at: datetime) -> int:
+    """Plan the retries that rules decided on and that may start now; return how many."""
+    due = Decision.objects.filter(
+        arm__in=RETRIED_ARMS, outcome=Outcome.WAITING, batch=None, act_at__lte=at
+    )
+    rules = due.order_by().values_list("rule", "version").distinct()
+    retried = 0
+    for rule, version in list(rules):
+        retried += _act(rule, version, at)
+    return retried
+
+
+@transaction.atomic
+def _act(rule: int, version: int, at: datetime) -> int:
+    """Plan retries of one version of a rule, in one batch."""
+    lock_for_this_transaction("recovery.decisions")
+    room = _room(rule, version)
+    due = Decision.objects.filter(
+        rule=rule,
+        version=version,
+        arm__in=RETRIED_ARMS,
+        outcome=Outcome.WAITING,
+        batch=None,
+        act_at__lte=at,
+    )
+    decisions = {row.job_id: row for row in due.order_by("act_at", "pk")[:room]}
+    verdicts = Verdict.objects.filter(job__in=decisions).select_related(
+        "job__cluster", "experiment"
+    )
+    # A person may have retried some of them since the decision.
+    dry_run = examine(list(verdicts), limits=Limits(), at=at)
+    days = set()
+    for reason, left_out in dry_run.left_out.items():
+        for verdict in left_out:
+            decision = decisions[verdict.job_id]
+            decision.arm = Arm.HANDLED
+            decision.why = reason.label
+            decision.save(update_fields=["arm", "why"])
+            days.add(decision.decided_at.date())
+    recount_days(days)
+    if not dry_run.eligible:
+        return 0
+
+    changes = {}
+    for candidate in dry_run.eligible:
+        changes[candidate.verdict.job_id] = decisions[candidate.verdict.job_id].changes
+    named = RecoveryRule.objects.get(pk=rule)
+    batch = retry_in_batch(
+        candidates=dry_run.eligible,
+        changes=changes,
+        title=f"Recovery: {named.name}",
+        reason=f"Recovery rule “{named.name}”, version {version}.",
+        by=PORTAL,
+        at=at,
+    )
+    Decision.objects.filter(job__in=changes).update(batch=batch)
+    enqueue("submission.release_retries")
+    return len(changes)
+
+
+def _room(rule: int, version: int) -> int:
+    """Return how many more retries of a version of a rule may start.
+
+    As many as have completed may be unfinished, and `FIRST_STEP` at least.
+    """
+    retried = Decision.objects.filter(
+        rule=rule, version=version, arm__in=RETRIED_ARMS, batch__isnull=False
+    )
+    counts = dict(retried.order_by().values_list("outcome").annotate(Count("pk")))
+    may_be_unfinished = max(FIRST_STEP, counts.get(Outcome.COMPLETED, 0))
+    room = may_be_unfinished - counts.get(Outcome.WAITING, 0)
+    return max(0, min(room, MOST_AT_ONCE))

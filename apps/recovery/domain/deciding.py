@@ -1,0 +1,337 @@
+"""Decide about failed jobs: the first matching rule, its control group, bounds and budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, Sum
+
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.domain.work import BackOff, Queue
+from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
+from apps.production.enums import RequestState
+from apps.recovery.domain.control_group import is_control
+from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
+from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, rules_in_order
+from apps.recovery.domain.remedies import Asked, remedy_for
+from apps.recovery.enums import ActionKind, Arm, Mode
+from apps.recovery.models import Decision
+from apps.submission.domain.retries.eligibility import (
+    Candidate,
+    DryRun,
+    Limits,
+    array_of,
+    arrays_with_ids_of,
+    examine,
+)
+from apps.submission.enums import LeftOut
+
+#: Failures whose verdict is older are not decided about.
+VERDICT_WITHIN = timedelta(days=1)
+#: Jobs decided about in one transaction, and added to the queue in one statement.
+BATCH = 500
+#: How long a decision waits for accounting to count the job, and for a request on hold.
+UNSETTLED_WAIT = timedelta(seconds=60)
+ON_HOLD_WAIT = timedelta(minutes=5)
+_HANDLED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
+#: These are no failures of production, or nobody wants them retried.
+_NOT_PRODUCTION = (LeftOut.TEST, LeftOut.DEBUG, LeftOut.NOT_RUNNING, LeftOut.ACCEPTED)
+
+#: The failed jobs to decide about.
+DECISIONS = Queue(
+    name="recovery_decisions",
+    title="Recovery decisions",
+    model=Decision,
+    unfinished_rows=Q(arm=Arm.PENDING),
+    back_off=BackOff((15, 60, 300, 900)),
+    lease=timedelta(seconds=60),
+)
+
+
+def enrol_failures(*, at: datetime) -> int:
+    """Add failed jobs with a new verdict to the queue of decisions; return how many."""
+    verdicts = Verdict.objects.filter(decided_at__gte=at - VERDICT_WITHIN, job__recovery=None)
+    new = []
+    rows = verdicts.order_by("decided_at", "pk").values_list("job__pk", "experiment_id")
+    for job, experiment in rows[: 10 * BATCH]:
+        new.append(Decision(job_id=job, experiment_id=experiment, due_at=at))
+    Decision.objects.bulk_create(new, batch_size=BATCH, ignore_conflicts=True)
+    return len(new)
+
+
+def decide_due(*, at: datetime) -> int:
+    """Decide about the next failed jobs of the queue, once each; return how many were looked at.
+
+    A batch is one transaction with a fixed number of queries.
+    """
+    claimed = DECISIONS.claim(DECISIONS.due(at)[:BATCH], at=at)
+    if not claimed:
+        return 0
+    with transaction.atomic():
+        # Two processes would both spend what is left of a budget.
+        lock_for_this_transaction("recovery.decisions")
+        held = DECISIONS.hold(claimed)
+        _decide(held, at)
+    return len(claimed)
+
+
+@dataclass
+class Budget:
+    """Core-seconds that each rule may still use today, by its primary key."""
+
+    left: dict[int, float]
+
+    def spend(self, rule: int, core_seconds: int) -> bool:
+        """Take the expected cost of a retry; False if too little is left."""
+        if self.left[rule] < core_seconds:
+            return False
+        self.left[rule] -= core_seconds
+        return True
+
+
+def _decide(decisions: Sequence[Decision], at: datetime) -> None:
+    verdict_of = _verdicts_of(decisions)
+    dry_run = examine(list(verdict_of.values()), limits=Limits(), at=at)
+    reason_of = _reasons(dry_run)
+    candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
+    context = _Context(list(candidate_of.values()), at)
+    on_hold = _jobs_on_hold(dry_run.left_out.get(LeftOut.NOT_RUNNING, []))
+
+    decided = []
+    for decision in decisions:
+        verdict = verdict_of.get(decision.job_id)
+        if verdict is None:
+            _settle(decision, Arm.PERSON, "It has no verdict any more.", at)
+        elif decision.job_id in candidate_of:
+            context.decide(decision, candidate_of[decision.job_id])
+        elif reason_of[decision.job_id] == LeftOut.UNSETTLED:
+            _postpone(decision, at + UNSETTLED_WAIT)
+        elif decision.job_id in on_hold:
+            _postpone(decision, at + ON_HOLD_WAIT)
+        else:
+            context.leave(decision, verdict, reason_of[decision.job_id])
+        decided.append(decision)
+    fields = [
+        "arm",
+        "rule",
+        "version",
+        "why",
+        "changes",
+        "attempt",
+        "first_asked",
+        "decided_at",
+        "act_at",
+        "failed_core_seconds",
+        "due_at",
+        "attempts",
+    ]
+    Decision.objects.bulk_update(decided, fields, batch_size=BATCH)
+    recount_days({at.date()})
+
+
+def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:
+    jobs = [decision.job_id for decision in decisions]
+    verdicts = Verdict.objects.filter(job__in=jobs).select_related(
+        "job__cluster", "job__site", "experiment"
+    )
+    return {verdict.job_id: verdict for verdict in verdicts}
+
+
+def _jobs_on_hold(verdicts: Sequence[Verdict]) -> set[int]:
+    """Return the primary keys of the jobs whose request is on hold."""
+    arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
+    on_hold = set()
+    for verdict in verdicts:
+        submission = array_of(verdict.job, arrays)
+        if submission is not None and submission.request.state == RequestState.ON_HOLD:
+            on_hold.add(verdict.job_id)
+    return on_hold
+
+
+def _reasons(dry_run: DryRun) -> dict[int, LeftOut]:
+    """Return why each job that cannot be retried is left out."""
+    reasons = {}
+    for reason, verdicts in dry_run.left_out.items():
+        for verdict in verdicts:
+            reasons[verdict.job_id] = reason
+    return reasons
+
+
+def _postpone(decision: Decision, until: datetime) -> None:
+    decision.due_at = until
+    decision.attempts = 0
+
+
+def _settle(decision: Decision, arm: Arm, why: str, at: datetime) -> None:
+    decision.arm = arm
+    decision.why = why[:500]
+    decision.decided_at = at
+
+
+class _Context:
+    """What decides about jobs, read for all jobs of a batch at once."""
+
+    def __init__(self, candidates: Sequence[Candidate], at: datetime) -> None:
+        self.at = at
+        self.rules = rules_in_order()
+        self.budget = Budget(_left_today(self.rules, at))
+        submissions = []
+        places = {}
+        others = []
+        for candidate in candidates:
+            job = candidate.verdict.job
+            if candidate.submission is None:
+                others.append(job)
+            else:
+                submissions.append(candidate.submission)
+                places[job.pk] = (candidate.submission.pk, candidate.index)
+        self.asked_of_stage = asked_by_stages(submissions)
+        self.workflow_type_of_request = workflow_types(submissions)
+        self.earlier = earlier_decisions(places, others)
+
+    def leave(self, decision: Decision, verdict: Verdict, reason: LeftOut) -> None:
+        """Note that a job cannot be retried now, and which rule matched it."""
+        decision.failed_core_seconds = verdict.job.core_seconds
+        if reason in _HANDLED:
+            _settle(decision, Arm.HANDLED, reason.label, self.at)
+            return
+        if reason in _NOT_PRODUCTION:
+            _settle(decision, Arm.PERSON, reason.label, self.at)
+            return
+        match = deciding_rule(self.rules, Failure(verdict))
+        if match is not None:
+            _note_rule(decision, match)
+            _settle(decision, Arm.OWNER, reason.label, self.at)
+            return
+        _settle(decision, Arm.NO_RULE, "", self.at)
+
+    def decide(self, decision: Decision, candidate: Candidate) -> None:
+        """Decide about a job that can be retried."""
+        verdict = candidate.verdict
+        decision.failed_core_seconds = verdict.job.core_seconds
+        earlier = self.earlier.get(verdict.job_id)
+        decision.attempt = _attempt(candidate, earlier)
+        asked = self._asked(candidate, earlier)
+        decision.first_asked = {
+            "memory_bytes": asked.memory_bytes,
+            "time_limit_seconds": asked.time_limit_seconds,
+        }
+
+        match = deciding_rule(self.rules, Failure(verdict, self._workflow_type_of(candidate)))
+        if match is None:
+            _settle(decision, Arm.NO_RULE, "", self.at)
+            return
+        _note_rule(decision, match)
+        arm, why = self._apply(decision, match, candidate, asked, earlier)
+        _settle(decision, arm, why, self.at)
+        wait = timedelta(minutes=match.definition.action.wait_minutes)
+        # The control group gets what would happen without the rule, which does not wait.
+        decision.act_at = self.at if arm == Arm.CONTROL else self.at + wait
+
+    def _apply(
+        self,
+        decision: Decision,
+        match: ReadRule,
+        candidate: Candidate,
+        asked: Asked,
+        earlier: Decision | None,
+    ) -> tuple[Arm, str]:
+        """Return the arm of a matched job and why; set the changes of its retry."""
+        definition = match.definition
+        job = candidate.verdict.job
+        if definition.action.kind == ActionKind.NOTHING:
+            return Arm.PERSON, "The rule leaves it to a person."
+        remedy = remedy_for(definition.action, job, asked)
+        if decision.attempt >= definition.limits.attempts:
+            return Arm.QUESTION, f"It failed {decision.attempt} times, which is the limit."
+        if remedy.question:
+            return Arm.QUESTION, remedy.question
+        decision.changes = remedy.changes.as_stored()
+        if match.rule.mode == Mode.PASSIVE:
+            return Arm.PASSIVE, ""
+        return self._arm_of_active(decision, match, candidate, earlier)
+
+    def _arm_of_active(
+        self,
+        decision: Decision,
+        match: ReadRule,
+        candidate: Candidate,
+        earlier: Decision | None,
+    ) -> tuple[Arm, str]:
+        """Return the arm of a job that an active rule may retry, and why."""
+        is_first_attempt = earlier is None
+        if is_first_attempt and is_control(
+            rule=match.rule.pk,
+            job=_name_in_all_attempts(candidate),
+            percent=match.definition.limits.control_percent,
+        ):
+            decision.changes = {}
+            return Arm.CONTROL, ""
+        if not self.budget.spend(match.rule.pk, candidate.verdict.job.core_seconds):
+            return Arm.BUDGET, "The core-hours of the rule for today are used."
+        if earlier is not None and earlier.arm == Arm.CONTROL:
+            return Arm.AFTER_CONTROL, "An earlier attempt was in the control group."
+        return Arm.ACTED, ""
+
+    def _workflow_type_of(self, candidate: Candidate) -> str:
+        if candidate.submission is None:
+            return ""
+        return self.workflow_type_of_request[candidate.submission.request_id]
+
+    def _asked(self, candidate: Candidate, earlier: Decision | None) -> Asked:
+        job = candidate.verdict.job
+        if candidate.submission is not None:
+            return self.asked_of_stage[candidate.submission.pk]
+        if earlier is not None and earlier.first_asked:
+            return Asked(**earlier.first_asked)
+        return _own_request(job)
+
+
+def _attempt(candidate: Candidate, earlier: Decision | None) -> int:
+    """Return which attempt failed; at least the second if it retried a job without a decision."""
+    if earlier is not None:
+        return earlier.attempt + 1
+    if candidate.submission is None:
+        return candidate.attempt - 1
+    return 1 if candidate.submission.retry_of_id is None else 2
+
+
+def _note_rule(decision: Decision, match: ReadRule) -> None:
+    decision.rule = match.rule
+    decision.version = match.rule.version
+
+
+def _own_request(job: Job) -> Asked:
+    return Asked(
+        memory_bytes=job.requested_memory_bytes or 0,
+        time_limit_seconds=job.time_limit_seconds or 0,
+    )
+
+
+def _name_in_all_attempts(candidate: Candidate) -> str:
+    """Return a name that all attempts of a job share, also retries with IDs of their own."""
+    submission = candidate.submission
+    if submission is not None:
+        return f"{submission.request.key}/{submission.position}/{candidate.index}"
+    job = candidate.verdict.job
+    return f"{job.cluster_id}/{job.job_id}/{job.submitted_at.isoformat()}"
+
+
+def _left_today(rules: Sequence[ReadRule], at: datetime) -> dict[int, float]:
+    """Return the core-seconds that each rule may still use on this day, UTC."""
+    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    spent = Decision.objects.filter(
+        decided_at__gte=midnight,
+        arm__in=[Arm.ACTED, Arm.AFTER_CONTROL],
+        rule__in=[rule.rule.pk for rule in rules],
+    )
+    sums = spent.order_by().values_list("rule_id").annotate(Sum("failed_core_seconds"))
+    used = dict(sums)
+    left = {}
+    for rule in rules:
+        budget = rule.definition.limits.core_hours_a_day * 3600
+        left[rule.rule.pk] = budget - used.get(rule.rule.pk, 0)
+    return left

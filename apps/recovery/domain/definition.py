@@ -1,0 +1,178 @@
+"""The definition of a recovery rule: scope, condition, action and limits, and its sentence."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.quantities import round_duration
+from apps.core.errors import InvalidFields
+from apps.diagnosis.enums import Category, VerdictKind
+from apps.recovery.enums import ActionKind
+
+#: Largest factor by which a retry may get more than the failed attempt.
+MOST_FACTOR = 4.0
+MOST_ATTEMPTS = 10
+_GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
+
+
+class _Part(BaseModel):
+    """A part of a definition. Unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Scope(_Part):
+    """Which jobs a rule is for; empty texts stand for all. Clusters, sites and stages by name."""
+
+    workflow_type: str = Field("", max_length=64)
+    stage: str = Field("", max_length=64)
+    cluster: str = Field("", max_length=64)
+    site: str = Field("", max_length=64)
+
+
+class Condition(_Part):
+    """What the failure must be. An empty list matches anything; the others must hold one value."""
+
+    verdicts: tuple[VerdictKind, ...] = ()
+    categories: tuple[Category, ...] = ()
+    known_errors: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    signals: tuple[int, ...] = ()
+    end_states: tuple[JobState, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.model_dump().values())
+
+
+class Action(_Part):
+    """What the next attempt gets.
+
+    `factor` multiplies the memory or the wall time of the failed attempt, at most up to
+    `most_factor` times what its stage asks for. The retry waits `wait_minutes`, and while a service
+    that the job needs is down.
+    """
+
+    kind: ActionKind
+    factor: float = Field(1.5, gt=1, le=MOST_FACTOR)
+    most_factor: float = Field(2.0, gt=1, le=MOST_FACTOR)
+    wait_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
+
+
+class Limits(_Part):
+    """How far a rule goes.
+
+    `attempts` counts the first one. `control_percent` of the matching jobs are the control group:
+    they get one unchanged retry at once.
+    A rule stops itself if less than `least_success_percent` of its retries complete.
+    """
+
+    attempts: int = Field(3, ge=2, le=MOST_ATTEMPTS)
+    core_hours_a_day: float = Field(1000, gt=0, le=10_000_000)
+    control_percent: float = Field(5, ge=0, le=50)
+    least_success_percent: float = Field(30, ge=0, le=99)
+
+
+class Definition(_Part):
+    """A whole rule without its name and experiment."""
+
+    scope: Scope = Scope()
+    condition: Condition
+    action: Action
+    limits: Limits = Limits()
+
+    @property
+    def sentence(self) -> str:
+        """Return the rule in words, such as “When a job …, run it again with …”."""
+        return f"When a job {self._subject} {self._failure}, {self._remedy}."
+
+    @property
+    def _subject(self) -> str:
+        parts = []
+        if self.scope.stage:
+            parts.append(f"of stage {self.scope.stage}")
+        else:
+            parts.append("of any stage")
+        if self.scope.workflow_type:
+            parts.append(f"of {self.scope.workflow_type} requests")
+        if self.scope.cluster:
+            parts.append(f"on {self.scope.cluster}")
+        if self.scope.site:
+            parts.append(f"at {self.scope.site}")
+        return " ".join(parts)
+
+    @property
+    def _failure(self) -> str:
+        condition = self.condition
+        parts = []
+        if condition.end_states:
+            states = [state.value.replace("_", " ") for state in condition.end_states]
+            parts.append(f"ends as {_either(states)}")
+        if condition.verdicts:
+            labels = [verdict.label.lower() for verdict in condition.verdicts]
+            parts.append(f"fails by a {_either(labels)}")
+        if condition.categories:
+            labels = [category.label.lower() for category in condition.categories]
+            parts.append(f"fails in the category {_either(labels)}")
+        if condition.known_errors:
+            parts.append(f"fails by {_either(condition.known_errors)}")
+        if condition.services:
+            parts.append(f"fails because of {_either(condition.services)}")
+        if condition.exit_codes:
+            parts.append(f"exits with {_either(map(str, condition.exit_codes))}")
+        if condition.signals:
+            parts.append(f"is killed by signal {_either(map(str, condition.signals))}")
+        return " and ".join(parts) or "fails"
+
+    @property
+    def _remedy(self) -> str:
+        action = self.action
+        if action.kind == ActionKind.NOTHING:
+            return "leave it to a person"
+        after = ""
+        if action.wait_minutes:
+            after = f" after {round_duration(action.wait_minutes * 60)}"
+        how = ""
+        if action.kind in _GROWS:
+            how = (
+                f" with {action.factor:g} × {_GROWS[action.kind]}, up to "
+                f"{action.most_factor:g} × what its stage asks for"
+            )
+        if action.kind == ActionKind.AVOID_HOST:
+            how = " on another host"
+        retries = self.limits.attempts - 1
+        times = {1: "once", 2: "twice"}.get(retries, f"{retries} times")
+        return f"run it again{after}{how}, {times} at most"
+
+
+def read_definition(values: Mapping[str, Any]) -> Definition:
+    """Read a definition. Raises `InvalidFields` that names each wrong field."""
+    try:
+        definition = Definition.model_validate(values)
+    except ValidationError as error:
+        raise InvalidFields(_problems(error)) from error
+    if definition.condition.is_empty:
+        raise InvalidFields({"condition": ["Choose at least one: a rule must not match anything."]})
+    if (
+        definition.action.kind in _GROWS
+        and definition.action.most_factor < definition.action.factor
+    ):
+        raise InvalidFields(
+            {"action.most_factor": ["The bound is smaller than the factor of one retry."]}
+        )
+    return definition
+
+
+def _problems(error: ValidationError) -> dict[str, list[str]]:
+    problems: dict[str, list[str]] = {}
+    for detail in error.errors():
+        field = ".".join(map(str, detail["loc"])) or "definition"
+        problems.setdefault(field, []).append(f"{detail['msg']}.")
+    return problems
+
+
+def _either(texts: Any) -> str:
+    return " or ".join(texts)

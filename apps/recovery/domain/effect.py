@@ -1,0 +1,172 @@
+"""Whether a rule helps: success of its retries beside its control group, with intervals."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import sqrt
+
+from apps.jobs.domain.statistics.intervals import wilson
+from apps.recovery.enums import Arm, Outcome
+from apps.recovery.models import DailyEffect
+
+#: The difference to the control group is not shown before so many of its jobs have ended.
+LEAST_CONTROLS = 30
+
+
+@dataclass
+class ArmFigures:
+    """The jobs of one arm. Cost in core-seconds."""
+
+    jobs: int = 0
+    completed: int = 0
+    failed: int = 0
+    not_retried: int = 0
+    failed_core_seconds: int = 0
+    wasted_core_seconds: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Jobs whose next attempt has ended."""
+        return self.completed + self.failed
+
+    @property
+    def waiting(self) -> int:
+        return self.jobs - self.ended - self.not_retried
+
+    @property
+    def success(self) -> float:
+        return self.completed / self.ended if self.ended else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % Wilson interval of the share that completed."""
+        return wilson(self.completed, self.ended)
+
+    @property
+    def low_percent(self) -> int:
+        return round(self.interval[0] * 100)
+
+    @property
+    def high_percent(self) -> int:
+        return round(self.interval[1] * 100)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Success of the action minus that of the control group, with its 95 % interval.
+
+    By Newcombe's method 10 (Statistics in Medicine 17, 1998, 873-890), from the Wilson intervals of
+    both shares.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def points(self) -> str:
+        """The difference in percentage points, with its sign."""
+        return _points(self.value)
+
+    @property
+    def low_points(self) -> str:
+        return _points(self.low)
+
+    @property
+    def high_points(self) -> str:
+        return _points(self.high)
+
+
+def _points(share: float) -> str:
+    """Return a share as percentage points: `+31`, `−3`, `0`."""
+    points = round(share * 100)
+    if points == 0:
+        return "0"
+    return f"{'+' if points > 0 else '−'}{abs(points)}"
+
+
+@dataclass
+class Effect:
+    """The figures of a rule, or of one of its versions, by arm."""
+
+    arms: dict[str, ArmFigures] = field(default_factory=dict)
+
+    def arm(self, arm: Arm) -> ArmFigures:
+        return self.arms.get(arm, ArmFigures())
+
+    @property
+    def matched(self) -> int:
+        return sum(figures.jobs for figures in self.arms.values())
+
+    @property
+    def acted(self) -> ArmFigures:
+        return self.arm(Arm.ACTED)
+
+    @property
+    def control(self) -> ArmFigures:
+        return self.arm(Arm.CONTROL)
+
+    @property
+    def needs_a_person(self) -> int:
+        return self.arm(Arm.QUESTION).jobs + self.arm(Arm.BUDGET).jobs
+
+    @property
+    def difference(self) -> Difference | None:
+        """The difference to the control group; None while too few of it have ended."""
+        if self.control.ended < LEAST_CONTROLS or not self.acted.ended:
+            return None
+        return difference(self.acted, self.control)
+
+    @property
+    def used_core_seconds(self) -> int:
+        """Core-seconds of the rule's retries that failed again."""
+        return self.acted.wasted_core_seconds
+
+    @property
+    def saved_core_seconds(self) -> float | None:
+        """Core-seconds of attempts that the control's way would have wasted; None: not known."""
+        effect = self.difference
+        if effect is None or not self.acted.jobs:
+            return None
+        mean = self.acted.failed_core_seconds / self.acted.jobs
+        return max(0.0, effect.value) * self.acted.ended * mean
+
+
+def difference(acted: ArmFigures, control: ArmFigures) -> Difference:
+    """Return the difference of two shares with its interval."""
+    value = acted.success - control.success
+    acted_low, acted_high = acted.interval
+    control_low, control_high = control.interval
+    below = sqrt((acted.success - acted_low) ** 2 + (control_high - control.success) ** 2)
+    above = sqrt((acted_high - acted.success) ** 2 + (control.success - control_low) ** 2)
+    return Difference(value, max(-1.0, value - below), min(1.0, value + above))
+
+
+def effects_by_rule(totals: Iterable[DailyEffect]) -> dict[int, Effect]:
+    """Return the figures of daily totals, by primary key of the rule."""
+    effects: dict[int, Effect] = {}
+    for total in totals:
+        if total.rule_id is not None:
+            _add(effects.setdefault(total.rule_id, Effect()), total)
+    return effects
+
+
+def effects_by_version(totals: Iterable[DailyEffect]) -> dict[int, Effect]:
+    """Return the figures of the daily totals of one rule, by the number of its version."""
+    effects: dict[int, Effect] = {}
+    for total in totals:
+        _add(effects.setdefault(total.version, Effect()), total)
+    return effects
+
+
+def _add(effect: Effect, total: DailyEffect) -> None:
+    figures = effect.arms.setdefault(total.arm, ArmFigures())
+    figures.jobs += total.jobs
+    figures.failed_core_seconds += total.failed_core_seconds
+    match total.outcome:
+        case Outcome.COMPLETED:
+            figures.completed += total.jobs
+        case Outcome.FAILED:
+            figures.failed += total.jobs
+            figures.wasted_core_seconds += total.retry_core_seconds
+        case Outcome.NOT_RETRIED:
+            figures.not_retried += total.jobs

@@ -1,0 +1,36 @@
+"""Why a failed job is, or is not, recovered by a rule."""
+
+from dataclasses import dataclass
+
+from apps.diagnosis.models import Verdict
+from apps.production.models import Request
+from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
+from apps.recovery.enums import Mode
+from apps.recovery.models import Decision
+
+
+@dataclass(frozen=True)
+class JobExplanation:
+    """What was decided about a failed job, and what each rule says about it now."""
+
+    decision: Decision | None
+    rules: list[Explanation]
+
+
+def explanation_of(verdict: Verdict) -> JobExplanation:
+    """Return which rules match a failed job, which of them decides, and why the others do not."""
+    decision = Decision.objects.filter(job=verdict.job_id).select_related("rule", "batch").first()
+    failure = Failure(verdict, _workflow_type_of(verdict))
+    return JobExplanation(decision, explain(rules_in_order(tuple(Mode)), failure))
+
+
+def _workflow_type_of(verdict: Verdict) -> str:
+    """Return the workflow type of the request of a job.
+
+    The owner of a job chooses the request that it names, so only requests of its experiment count.
+    """
+    request = Request.objects.filter(
+        key=verdict.job.request_key, experiment=verdict.experiment_id
+    ).select_related("workflow__type")
+    named = request.first()
+    return named.workflow.type.key if named else ""

@@ -1,0 +1,83 @@
+"""Earlier attempts of failed jobs: what was decided about them, and what they were to have."""
+
+from collections.abc import Mapping, Sequence
+
+from apps.jobs.models import Job
+from apps.production.models import Request, Stage
+from apps.recovery.domain.remedies import Asked
+from apps.recovery.models import Decision
+from apps.submission.domain.arrays.submissions import index_of
+from apps.submission.models import RetryJob, Submission
+
+#: A job of an array: primary key of the submission, and number of the job.
+Place = tuple[int, int]
+
+
+def earlier_decisions(places: Mapping[int, Place], others: Sequence[Job]) -> dict[int, Decision]:
+    """Return what was decided about the attempt before each failed job, by its primary key.
+
+    `places` has the place of each job that the portal submitted; `others` are the jobs that it did
+    not submit. Only attempts that a batch retried have one. Two queries.
+    """
+    decision_at = _decisions_by_place({submission for submission, _ in places.values()})
+    earlier = {}
+    for job, place in places.items():
+        if place in decision_at:
+            earlier[job] = decision_at[place]
+
+    decision_of_id = _decisions_by_spool_id(others)
+    for other in others:
+        decision = decision_of_id.get((other.cluster_id, other.spool_id))
+        if decision is not None:
+            earlier[other.pk] = decision
+    return earlier
+
+
+def _decisions_by_place(submissions: set[int]) -> dict[Place, Decision]:
+    """Return the decisions on the jobs that these submissions retry, by the place of the retry."""
+    rows = RetryJob.objects.filter(submission__in=submissions, job__recovery__isnull=False)
+    rows = rows.select_related("job__recovery", "submission__retry_of").defer(
+        "submission__script", "submission__retry_of__script"
+    )
+    decisions = {}
+    for row in rows:
+        retry = row.submission
+        retried = retry.retry_of if retry else None
+        if retry is None or retried is None:
+            continue
+        index = index_of(retried, row.job.job_id)
+        if index is not None:
+            decisions[retry.pk, index] = row.job.recovery
+    return decisions
+
+
+def _decisions_by_spool_id(jobs: Sequence[Job]) -> dict[tuple[int, str], Decision]:
+    """Return the decisions on the jobs that these jobs retry as their owners, by cluster and ID."""
+    spool_ids = {job.spool_id for job in jobs}
+    rows = RetryJob.objects.exclude(spool_id="").filter(
+        spool_id__in=spool_ids, job__recovery__isnull=False
+    )
+    decisions = {}
+    for row in rows.select_related("job__recovery"):
+        decisions[row.job.cluster_id, row.spool_id] = row.job.recovery
+    return decisions
+
+
+def asked_by_stages(submissions: Sequence[Submission]) -> dict[int, Asked]:
+    """Return what the stage of each submission asks for, by its primary key, in one query."""
+    requests = {submission.request_id for submission in submissions}
+    stages = {}
+    for stage in Stage.objects.filter(request__in=requests):
+        stages[stage.request_id, stage.position] = Asked(
+            memory_bytes=stage.memory_bytes or 0, time_limit_seconds=stage.wall_seconds or 0
+        )
+    asked = {}
+    for submission in submissions:
+        asked[submission.pk] = stages.get((submission.request_id, submission.position), Asked())
+    return asked
+
+
+def workflow_types(submissions: Sequence[Submission]) -> dict[int, str]:
+    """Return the keys of the workflow types of the requests of submissions, in one query."""
+    requests = Request.objects.filter(pk__in={submission.request_id for submission in submissions})
+    return dict(requests.values_list("pk", "workflow__type__key"))

@@ -1,0 +1,108 @@
+"""Which rule decides about a failed job, and why the others do not."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from apps.diagnosis.models import Verdict
+from apps.recovery.domain.definition import Definition, read_definition
+from apps.recovery.enums import Mode
+from apps.recovery.models import RecoveryRule
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What rules look at: the verdict with its job, and the workflow type of its request."""
+
+    verdict: Verdict
+    workflow_type: str = ""
+
+
+@dataclass(frozen=True)
+class ReadRule:
+    """A rule with its definition, read once for many jobs."""
+
+    rule: RecoveryRule
+    definition: Definition
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Whether a rule matches a failed job; `why_not` is empty if it does."""
+
+    rule: ReadRule
+    why_not: str
+    decides: bool
+
+
+def rules_in_order(modes: Iterable[Mode] = (Mode.PASSIVE, Mode.ACTIVE)) -> list[ReadRule]:
+    """Return the rules in these modes, in the order in which they are tried."""
+    rules = RecoveryRule.objects.filter(mode__in=list(modes)).select_related("experiment")
+    return [ReadRule(rule, read_definition(rule.definition)) for rule in rules]
+
+
+def deciding_rule(rules: Sequence[ReadRule], failure: Failure) -> ReadRule | None:
+    """Return the rule that decides about a failed job; None if no rule matches.
+
+    It is the first active rule that matches, or else the first passive one: a rule that is tried
+    out never keeps another from acting.
+    """
+    passive = None
+    for rule in rules:
+        if rule.rule.mode == Mode.OFF or mismatch(rule, failure):
+            continue
+        if rule.rule.mode == Mode.ACTIVE:
+            return rule
+        if passive is None:
+            passive = rule
+    return passive
+
+
+def explain(rules: Sequence[ReadRule], failure: Failure) -> list[Explanation]:
+    """Return for each rule whether it matches and decides, or why not."""
+    decides = deciding_rule(rules, failure)
+    explanations = []
+    for rule in rules:
+        explanations.append(Explanation(rule, mismatch(rule, failure), decides=rule is decides))
+    return explanations
+
+
+def mismatch(rule: ReadRule, failure: Failure) -> str:
+    """Return the first reason why a rule does not match a failed job; empty if it matches."""
+    return _outside_scope(rule, failure) or _unmet_condition(rule.definition, failure.verdict)
+
+
+def _outside_scope(rule: ReadRule, failure: Failure) -> str:
+    job = failure.verdict.job
+    scope = rule.definition.scope
+    experiment = rule.rule.experiment
+    if experiment is not None and experiment.pk != failure.verdict.experiment_id:
+        return f"it is for {experiment.key} only"
+    if scope.workflow_type and scope.workflow_type != failure.workflow_type:
+        return f"it is for {scope.workflow_type} requests only"
+    if scope.stage and scope.stage != job.stage:
+        return f"it is for stage {scope.stage} only"
+    if scope.cluster and scope.cluster != job.cluster.name:
+        return f"it is for cluster {scope.cluster} only"
+    site = job.site.name if job.site else ""
+    if scope.site and scope.site != site:
+        return f"it is for site {scope.site} only"
+    return ""
+
+
+def _unmet_condition(definition: Definition, verdict: Verdict) -> str:
+    condition = definition.condition
+    job = verdict.job
+    compared = (
+        ("the verdict", verdict.verdict, condition.verdicts),
+        ("the category", verdict.category, condition.categories),
+        ("the known error", verdict.cause or "none", condition.known_errors),
+        ("the service", verdict.service or "none", condition.services),
+        ("the exit code", job.exit_code, condition.exit_codes),
+        ("the signal", job.signal, condition.signals),
+        ("the end state", job.state, condition.end_states),
+    )
+    for name, actual, allowed in compared:
+        if allowed and actual not in allowed:
+            expected = " or ".join(str(value) for value in allowed)
+            return f"{name} is {actual}, not {expected}"
+    return ""

@@ -1,0 +1,80 @@
+"""What the next attempt of a failed job gets, and the bounds that it must keep."""
+
+from dataclasses import dataclass
+
+from apps.core.domain.quantities import round_duration, round_size
+from apps.jobs.models import Job
+from apps.recovery.domain.definition import Action
+from apps.recovery.enums import ActionKind
+from apps.submission.domain.arrays.changes import Changes
+
+_UNCHANGED = Changes()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job is meant to have: the values of its stage, or of its first attempt; 0: unknown."""
+
+    memory_bytes: int = 0
+    time_limit_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The changes of the next attempt; or, if they would exceed a bound, the question about it."""
+
+    changes: Changes = _UNCHANGED
+    question: str = ""
+
+
+def remedy_for(action: Action, job: Job, asked: Asked) -> Remedy:
+    """Return what an action gives the next attempt of a failed job.
+
+    The bound of memory and wall time is `most_factor` times what was asked for, or the limit of the
+    cluster if that is lower. An attempt that already had as much is a question.
+    """
+    match action.kind:
+        case ActionKind.AVOID_HOST:
+            return _avoid_host(job)
+        case ActionKind.MORE_MEMORY:
+            return _more_memory(action, job, asked)
+        case ActionKind.MORE_TIME:
+            return _more_time(action, job, asked)
+    return Remedy()
+
+
+def _avoid_host(job: Job) -> Remedy:
+    if not job.host:
+        return Remedy(question="The host of the failed attempt is not known.")
+    return Remedy(Changes(avoided_hosts=(job.host.partition(".")[0],)))
+
+
+def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:
+    had = job.requested_memory_bytes
+    if not had:
+        return Remedy(question="The memory of the failed attempt is not known.")
+    bound = _bound(action, asked.memory_bytes or had, job.cluster.max_memory_bytes)
+    more = min(round(had * action.factor), bound)
+    if more <= had:
+        return Remedy(question=f"It had {round_size(had)}; the bound is {round_size(bound)}.")
+    return Remedy(Changes(memory_bytes=more))
+
+
+def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
+    had = job.time_limit_seconds
+    if not had:
+        return Remedy(question="The time limit of the failed attempt is not known.")
+    bound = _bound(action, asked.time_limit_seconds or had, job.cluster.max_wall_seconds)
+    more = min(round(had * action.factor), bound)
+    if more <= had:
+        return Remedy(
+            question=f"It had {round_duration(had)}; the bound is {round_duration(bound)}."
+        )
+    return Remedy(Changes(time_limit_seconds=more))
+
+
+def _bound(action: Action, asked: int, limit_of_cluster: int | None) -> int:
+    bound = round(asked * action.most_factor)
+    if limit_of_cluster:
+        bound = min(bound, limit_of_cluster)
+    return bound

@@ -1,0 +1,132 @@
+"""What the pages of recovery rules show: figures by rule, by version and by day."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.db.models import Max, Q, QuerySet, Sum
+
+from apps.accounts.models import User
+from apps.recovery.domain.definition import Definition
+from apps.recovery.domain.effect import Effect, effects_by_rule, effects_by_version
+from apps.recovery.domain.rules import definition_of, visible_rules
+from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
+from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
+
+#: Days of the chart of decisions.
+DAYS = 14
+#: Decisions shown on the page of a rule.
+LATEST = 10
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """A rule in the list, with the figures of its current version."""
+
+    rule: RecoveryRule
+    definition: Definition
+    effect: Effect
+    last_at: datetime | None
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """A version of a rule with its figures."""
+
+    version: RecoveryRuleVersion
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class DayRow:
+    """The decisions of a day (UTC) by what became of them."""
+
+    day: date
+    completed: int
+    failed: int
+    control: int
+    people: int
+    other: int
+
+
+def rule_rows(user: User) -> list[RuleRow]:
+    """Return the rules that a user sees, with the figures of jobs that the user sees."""
+    rules = list(visible_rules(user))
+    current = Q(pk__in=[])
+    for rule in rules:
+        current |= Q(rule=rule, version=rule.version)
+    effects = effects_by_rule(DailyEffect.objects.visible_to(user).filter(current))
+    last = Decision.objects.visible_to(user).filter(rule__in=rules, arm__in=RETRIED_ARMS)
+    last_at = dict(last.order_by().values_list("rule").annotate(Max("decided_at")))
+    rows = []
+    for rule in rules:
+        row = RuleRow(
+            rule, definition_of(rule), effects.get(rule.pk, Effect()), last_at.get(rule.pk)
+        )
+        rows.append(row)
+    return rows
+
+
+def version_rows(rule: RecoveryRule, user: User) -> list[VersionRow]:
+    """Return the versions of a rule, newest first, with the figures of jobs that the user sees."""
+    totals = DailyEffect.objects.visible_to(user).filter(rule=rule)
+    effects = effects_by_version(totals)
+    rows = []
+    for version in rule.versions.all():
+        rows.append(VersionRow(version, effects.get(version.number, Effect())))
+    return rows
+
+
+def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
+    """Return the decisions of all versions of a rule for the last days, oldest first."""
+    since = today - timedelta(days=DAYS - 1)
+    totals = DailyEffect.objects.visible_to(user).filter(rule=rule, day__gte=since)
+    counts = {}
+    sums = totals.order_by().values_list("day", "arm", "outcome").annotate(Sum("jobs"))
+    for day, arm, outcome, jobs in sums:
+        part = _part(Arm(arm), Outcome(outcome))
+        counts[day, part] = counts.get((day, part), 0) + jobs
+    rows = []
+    for number in range(DAYS):
+        day = since + timedelta(days=number)
+        parts = {}
+        for part in ("completed", "failed", "control", "people", "other"):
+            parts[part] = counts.get((day, part), 0)
+        rows.append(DayRow(day, **parts))
+    return rows
+
+
+def _part(arm: Arm, outcome: Outcome) -> str:
+    """Return the part of a bar that counts decisions of an arm with an outcome."""
+    if arm == Arm.CONTROL:
+        return "control"
+    if arm in (Arm.QUESTION, Arm.BUDGET, Arm.OWNER):
+        return "people"
+    if arm in RETRIED_ARMS and outcome == Outcome.COMPLETED:
+        return "completed"
+    if arm in RETRIED_ARMS and outcome == Outcome.FAILED:
+        return "failed"
+    return "other"
+
+
+def decisions_of(
+    rule: RecoveryRule, user: User, *, arm: str = "", outcome: str = "", version: int | None = None
+) -> QuerySet[Decision]:
+    """Return the decisions of a rule on jobs that the user sees, newest first."""
+    decisions = Decision.objects.visible_to(user).filter(rule=rule)
+    if version is not None:
+        decisions = decisions.filter(version=version)
+    if arm:
+        decisions = decisions.filter(arm=arm)
+    if outcome:
+        decisions = decisions.filter(outcome=outcome)
+    return decisions.select_related("job__cluster", "batch").order_by("-decided_at", "-pk")
+
+
+def questions_for(user: User) -> QuerySet[Decision]:
+    """Return the decisions on jobs that the user sees which need a person, newest first.
+
+    A job that was retried or completed since needs nobody any more.
+    """
+    needs_person = Q(arm__in=[Arm.QUESTION, Arm.BUDGET]) & Q(outcome=Outcome.WAITING)
+    questions = Decision.objects.visible_to(user).filter(needs_person)
+    return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")

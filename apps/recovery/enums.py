@@ -1,0 +1,52 @@
+"""Modes and actions of recovery rules, and what was decided about failed jobs."""
+
+from django.db import models
+
+
+class Mode(models.TextChoices):
+    """What a rule does with the jobs that it matches."""
+
+    OFF = "off", "Off"
+    PASSIVE = "passive", "Passive"
+    ACTIVE = "active", "Active"
+
+
+class ActionKind(models.TextChoices):
+    """What a rule changes about the next attempt."""
+
+    RETRY = "retry", "Retry unchanged"
+    MORE_MEMORY = "more-memory", "Retry with more memory"
+    MORE_TIME = "more-time", "Retry with more wall time"
+    AVOID_HOST = "avoid-host", "Retry on another host"
+    NOTHING = "nothing", "Leave to a person"
+
+
+class Arm(models.TextChoices):
+    """What was decided about a failed job."""
+
+    PENDING = "pending", "Not decided yet"
+    ACTED = "acted", "Acted"
+    CONTROL = "control", "Control group"
+    AFTER_CONTROL = "after-control", "Acted after control"
+    PASSIVE = "passive", "Would have acted"
+    QUESTION = "question", "Needs a person: beyond a bound"
+    BUDGET = "budget", "Needs a person: over budget"
+    PERSON = "person", "Left to a person"
+    OWNER = "owner", "Left to its owner"
+    NO_RULE = "no-rule", "No rule matches"
+    HANDLED = "handled", "Retried by a person first"
+
+
+class Outcome(models.TextChoices):
+    """How the job ended after the decision."""
+
+    WAITING = "waiting", "Not known yet"
+    COMPLETED = "completed", "Completed"
+    FAILED = "failed", "Failed again"
+    NOT_RETRIED = "not-retried", "Not retried"
+
+
+#: Arms whose jobs the rule retries, with its action or without.
+RETRIED_ARMS = (Arm.ACTED, Arm.CONTROL, Arm.AFTER_CONTROL)
+#: Outcomes that do not change any more.
+FINAL = (Outcome.COMPLETED, Outcome.FAILED, Outcome.NOT_RETRIED)

@@ -1,0 +1,188 @@
+"""Recovery rules with their versions, what they decided about failed jobs, and daily totals."""
+
+from django.db import models
+from django.db.models import Q
+from django.urls import reverse
+
+from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.core.models import Work
+from apps.jobs.models import Job
+from apps.recovery.enums import Arm, Mode, Outcome
+from apps.submission.models import RetryBatch
+
+
+class RecoveryRule(models.Model):
+    """What is done about failed jobs that meet a condition: a name for a series of versions.
+
+    `definition` is that of the current version, as `apps.recovery.domain.definition` reads it. The
+    first rule by `position` that matches a job decides about it.
+    """
+
+    name = models.CharField(max_length=64, unique=True)
+    position = models.PositiveIntegerField(help_text="Rules are tried in this order.")
+    experiment = models.ForeignKey(
+        Experiment,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="recovery_rules",
+        help_text="Applies to its jobs only; empty: to all.",
+    )
+    definition = models.JSONField(help_text="Scope, condition, action and limits.")
+    version = models.PositiveIntegerField(default=1)
+    mode = models.CharField(max_length=8, choices=Mode, default=Mode.PASSIVE.value)
+    mode_at = models.DateTimeField(help_text="Time of the last change of the mode.")
+    mode_by = models.CharField(max_length=150)
+    mode_reason = models.TextField(blank=True)
+    stopped_itself = models.BooleanField(
+        default=False, help_text="It went back to passive because it did not help."
+    )
+    owner = models.CharField(
+        max_length=150, blank=True, help_text="Person or team that looks after it."
+    )
+    shipped = models.BooleanField(default=False, help_text="It comes with the portal.")
+
+    class Meta:
+        ordering = ["position", "pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(mode__in=Mode.values), name="recovery_rule_mode"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("recovery:rule", args=[self.pk])
+
+
+class RecoveryRuleVersion(models.Model):
+    """One version of a rule. Versions never change."""
+
+    rule = models.ForeignKey(RecoveryRule, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    definition = models.JSONField()
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["rule", "number"], name="recovery_version_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule}, version {self.number}"
+
+
+class Decision(Work):
+    """What the rules decided about one failed job, and how the job ended after that.
+
+    It is made once. `rule` and `version` say what decided; `why` says it in words; `changes` are
+    the resources of the retry that differ.
+    """
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="recovery")
+    experiment = models.ForeignKey(
+        Experiment,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+    )
+    rule = models.ForeignKey(
+        RecoveryRule,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="decisions",
+        db_index=False,
+    )
+    version = models.PositiveIntegerField(default=0)
+    arm = models.CharField(max_length=16, choices=Arm, default=Arm.PENDING.value)
+    outcome = models.CharField(max_length=16, choices=Outcome, default=Outcome.WAITING.value)
+    why = models.CharField(max_length=500, blank=True)
+    changes = models.JSONField(
+        default=dict, blank=True, help_text="Resources that differ from those of the failed job."
+    )
+    attempt = models.PositiveSmallIntegerField(
+        default=1, help_text="Which attempt failed; the first is 1."
+    )
+    first_asked = models.JSONField(
+        default=dict, blank=True, help_text="Memory and time limit of the first attempt."
+    )
+    decided_at = models.DateTimeField(null=True, blank=True)
+    act_at = models.DateTimeField(null=True, blank=True, help_text="Earliest time of the retry.")
+    batch = models.ForeignKey(
+        RetryBatch, on_delete=models.SET_NULL, null=True, blank=True, related_name="decisions"
+    )
+    outcome_at = models.DateTimeField(null=True, blank=True)
+    failed_core_seconds = models.BigIntegerField(
+        default=0, help_text="Wall time × cores of the failed attempt."
+    )
+    retry_core_seconds = models.BigIntegerField(
+        default=0, help_text="Wall time × cores of the retry."
+    )
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(arm__in=Arm.values), name="decision_arm"),
+            models.CheckConstraint(
+                condition=Q(outcome__in=Outcome.values), name="decision_outcome"
+            ),
+            models.CheckConstraint(
+                condition=Q(arm=Arm.PENDING) ^ Q(decided_at__isnull=False), name="decision_decided"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"], condition=Q(arm=Arm.PENDING.value), name="decision_pending"
+            ),
+            models.Index(
+                fields=["arm", "act_at"],
+                condition=Q(outcome=Outcome.WAITING.value),
+                name="decision_waiting",
+            ),
+            models.Index(fields=["rule", "version", "-decided_at", "-id"], name="decision_of_rule"),
+            models.Index(fields=["decided_at"], name="decision_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.arm} for {self.job}"
+
+
+class DailyEffect(models.Model):
+    """Decisions of a day (UTC, by `decided_at`) that have all this in common, as last counted."""
+
+    rule = models.ForeignKey(
+        RecoveryRule, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    version = models.PositiveIntegerField()
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    day = models.DateField()
+    arm = models.CharField(max_length=16, choices=Arm)
+    outcome = models.CharField(max_length=16, choices=Outcome)
+    jobs = models.PositiveIntegerField()
+    failed_core_seconds = models.BigIntegerField()
+    retry_core_seconds = models.BigIntegerField()
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "daily effects"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "rule", "version", "experiment", "arm", "outcome"],
+                nulls_distinct=False,
+                name="daily_effect_once",
+            ),
+        ]
+        indexes = [models.Index(fields=["rule", "version"], name="daily_effect_of_rule")]
+
+    def __str__(self) -> str:
+        return f"{self.rule} on {self.day}: {self.arm}, {self.outcome}"

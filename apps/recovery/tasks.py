@@ -1,0 +1,24 @@
+"""Celery tasks of recovery. Each may be lost, killed or run twice."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.recovery.domain.acting import act_on_due
+from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.stopping import stop_useless_rules
+
+#: Batches of decisions per run; the next run continues.
+MOST_A_RUN = 20
+
+
+@shared_task(name="recovery.run")
+def run() -> None:
+    """Decide about new failures, follow earlier decisions, stop rules, and plan retries."""
+    enrol_failures(at=timezone.now())
+    for _ in range(MOST_A_RUN):
+        if not decide_due(at=timezone.now()):
+            break
+    follow_decisions(at=timezone.now())
+    stop_useless_rules(at=timezone.now())
+    act_on_due(at=timezone.now())

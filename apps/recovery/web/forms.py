@@ -1,0 +1,183 @@
+"""Forms to write recovery rules and to switch them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+
+from apps.accounts.models import Experiment
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.enums import Category, VerdictKind
+from apps.recovery.domain.definition import MOST_ATTEMPTS, MOST_FACTOR
+from apps.recovery.enums import ActionKind, Mode
+
+#: States in which failed jobs end.
+_END_STATES = [
+    (state.value, state.value.replace("_", " "))
+    for state in JobState
+    if state not in (JobState.COMPLETED, JobState.REQUEUED)
+]
+#: Fields of the form by part of the definition.
+_PARTS = {
+    "scope": ("workflow_type", "stage", "cluster", "site"),
+    "condition": (
+        "end_states",
+        "verdicts",
+        "categories",
+        "known_errors",
+        "services",
+        "exit_codes",
+        "signals",
+    ),
+    "action": ("kind", "factor", "most_factor", "wait_minutes"),
+    "limits": ("attempts", "core_hours_a_day", "control_percent", "least_success_percent"),
+}
+_LISTS = ("known_errors", "services")
+_NUMBERS = ("exit_codes", "signals")
+
+
+class _Numbers(forms.CharField):
+    """Whole numbers, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        numbers = []
+        for part in str(text or "").replace(",", " ").split():
+            try:
+                numbers.append(int(part))
+            except ValueError:
+                raise forms.ValidationError(f"“{part[:20]}” is no whole number.") from None
+        return numbers
+
+
+class _Names(forms.CharField):
+    """Names, separated by commas or blanks."""
+
+    def to_python(self, value: Any) -> Any:
+        return str(super().to_python(value) or "").replace(",", " ").split()
+
+
+class RuleForm(forms.Form):
+    """A recovery rule; empty conditions match anything."""
+
+    name = forms.CharField(max_length=64)
+    experiment = forms.ModelChoiceField(
+        Experiment.objects.none(), required=False, empty_label="All experiments"
+    )
+    workflow_type = forms.CharField(max_length=64, required=False, help_text="Empty: all types.")
+    stage = forms.CharField(max_length=64, required=False, help_text="Empty: all stages.")
+    cluster = forms.CharField(max_length=64, required=False, help_text="Empty: all clusters.")
+    site = forms.CharField(max_length=64, required=False, help_text="Empty: all sites.")
+    end_states = forms.MultipleChoiceField(
+        choices=_END_STATES, required=False, label="The job ended as"
+    )
+    verdicts = forms.MultipleChoiceField(
+        choices=VerdictKind.choices, required=False, label="Verdict"
+    )
+    categories = forms.MultipleChoiceField(
+        choices=Category.choices, required=False, label="Category"
+    )
+    known_errors = _Names(
+        required=False, max_length=2000, help_text="IDs, such as NOSPACE, CHECKSUM."
+    )
+    services = _Names(required=False, max_length=1000, help_text="Such as samweb, dcache.")
+    exit_codes = _Numbers(required=False, max_length=500, help_text="Such as 65, 66.")
+    signals = _Numbers(required=False, max_length=200, help_text="Such as 9.")
+    kind = forms.ChoiceField(choices=ActionKind.choices, label="Action")
+    factor = forms.FloatField(
+        min_value=1,
+        max_value=MOST_FACTOR,
+        initial=1.5,
+        help_text="The next attempt gets so many times the memory or wall time.",
+    )
+    most_factor = forms.FloatField(
+        min_value=1,
+        max_value=MOST_FACTOR,
+        initial=2,
+        label="Bound",
+        help_text="At most so many times what the stage asks for.",
+    )
+    wait_minutes = forms.IntegerField(
+        min_value=0,
+        max_value=10_080,
+        initial=0,
+        label="Wait (minutes)",
+        help_text="Retries also wait while a service that the job needs is down.",
+    )
+    attempts = forms.IntegerField(
+        min_value=2,
+        max_value=MOST_ATTEMPTS,
+        initial=3,
+        label="Attempts of a job",
+        help_text="With the first one. Then a person is asked.",
+    )
+    core_hours_a_day = forms.FloatField(
+        min_value=0.1, max_value=10_000_000, initial=1000, label="Core-hours a day"
+    )
+    control_percent = forms.FloatField(
+        min_value=0,
+        max_value=50,
+        initial=5,
+        label="Control group (%)",
+        help_text="Gets one unchanged retry. With 0 nothing proves that the rule helps.",
+    )
+    least_success_percent = forms.FloatField(
+        min_value=0,
+        max_value=99,
+        initial=50,
+        label="Least success (%)",
+        help_text="The rule stops itself once it is clear that fewer of its retries complete.",
+    )
+    reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}))
+    base = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(
+        self, *args: Any, experiments: Any, is_new: bool, needs_experiment: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        experiment = self.fields["experiment"]
+        experiment.queryset = experiments  # type: ignore[attr-defined]
+        experiment.required = needs_experiment
+        if not is_new:
+            del self.fields["name"], self.fields["experiment"]
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition that was entered, part by part."""
+        definition: dict[str, Any] = {}
+        for part, names in _PARTS.items():
+            values = {}
+            for name in names:
+                values[name] = self.cleaned_data[name]
+            definition[part] = values
+        return definition
+
+    def add_problems(self, problems: Mapping[str, Sequence[str]]) -> None:
+        """Show problems of a definition beside their fields."""
+        for path, messages in problems.items():
+            field = None
+            for name in path.split("."):
+                if name in self.fields:
+                    field = name
+            for message in messages:
+                self.add_error(field, message)
+
+
+def initial_of(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the form's fields for a stored definition."""
+    initial: dict[str, Any] = {}
+    for part, names in _PARTS.items():
+        values = definition.get(part, {})
+        for name in names:
+            if name in values:
+                initial[name] = values[name]
+    for name in (*_LISTS, *_NUMBERS):
+        initial[name] = ", ".join(map(str, initial.get(name, ())))
+    return initial
+
+
+class ModeForm(forms.Form):
+    """The mode of a rule, and why."""
+
+    mode = forms.ChoiceField(choices=Mode.choices)
+    reason = forms.CharField(max_length=2000, required=False)

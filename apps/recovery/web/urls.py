@@ -1,0 +1,16 @@
+from django.urls import path
+
+from apps.recovery.web import views
+
+app_name = "recovery"
+urlpatterns = [
+    path("recovery/", views.rules, name="rules"),
+    path("recovery/new/", views.new_rule, name="new"),
+    path("recovery/rules/<int:pk>/", views.rule, name="rule"),
+    path("recovery/rules/<int:pk>/edit/", views.edit_rule, name="edit"),
+    path("recovery/rules/<int:pk>/mode/", views.switch_rule, name="mode"),
+    path("recovery/rules/<int:pk>/move/", views.move, name="move"),
+    path("recovery/rules/<int:pk>/decisions/", views.decisions, name="decisions"),
+    path("recovery/questions/", views.questions, name="questions"),
+    path("recovery/jobs/<int:pk>/", views.explain_job, name="job"),
+]

@@ -1,0 +1,255 @@
+"""Pages of recovery: rules with their effect, one rule, its decisions, questions, one job."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import TextChoices
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import scope_of
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.events import events_of
+from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in, read_query
+from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
+from apps.recovery.domain.effect import LEAST_CONTROLS
+from apps.recovery.domain.explaining import explanation_of
+from apps.recovery.domain.rule_page import (
+    LATEST,
+    day_rows,
+    decisions_of,
+    questions_for,
+    rule_rows,
+    version_rows,
+)
+from apps.recovery.domain.rules import (
+    LEAST_EVIDENCE,
+    change_rule,
+    create_rule,
+    definition_of,
+    evidence_of,
+    move_rule,
+    set_mode,
+    visible_rules,
+)
+from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.models import RecoveryRule
+from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
+from apps.recovery.web.forms import ModeForm, RuleForm, initial_of
+
+PAGE_SIZE = 50
+QUESTIONS_SHOWN = 5
+
+
+@require_safe
+def rules(request: AuthenticatedRequest) -> HttpResponse:
+    """List the rules with the effect of their current versions, and questions to people."""
+    rows = rule_rows(request.user)
+    waiting = questions_for(request.user)
+    context = {
+        "rows": rows,
+        "questions": waiting[:QUESTIONS_SHOWN],
+        "questions_in_all": waiting.count(),
+        "may_write": may_write_any_rule(request.user),
+        "as_of": timezone.now(),
+        "active": sum(row.rule.mode == Mode.ACTIVE for row in rows),
+        "least_controls": LEAST_CONTROLS,
+    }
+    return render(request, "recovery/rules.html", context)
+
+
+@require_safe
+def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show one rule: its sentence, whether it helps, its decisions, versions and mode."""
+    shown = get_object_or_404(visible_rules(request.user), pk=pk)
+    versions = version_rows(shown, request.user)
+    current = next(row for row in versions if row.version.number == shown.version)
+    context = {
+        "rule": shown,
+        "definition": definition_of(shown),
+        "effect": current.effect,
+        "arms": [
+            ("Acted", Arm.ACTED.value, current.effect.acted),
+            ("Control: retried unchanged", Arm.CONTROL.value, current.effect.control),
+            (
+                "Acted after control",
+                Arm.AFTER_CONTROL.value,
+                current.effect.arm(Arm.AFTER_CONTROL),
+            ),
+        ],
+        "least_controls": LEAST_CONTROLS,
+        "versions": versions,
+        "days": day_rows(shown, request.user, today=timezone.now().date()),
+        "latest": decisions_of(shown, request.user, version=shown.version)[:LATEST],
+        "evidence": evidence_of(shown),
+        "least_evidence": LEAST_EVIDENCE,
+        "modes": Mode.choices,
+        "may_write": may_write_rule(request.user, shown.experiment_id),
+        "may_activate": may_activate_rule(request.user, shown.experiment_id),
+        "events": events_of(shown).reverse()[:20],
+    }
+    return render(request, "recovery/rule.html", context)
+
+
+@require_safe
+def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?page=`."""
+    shown = get_object_or_404(visible_rules(request.user), pk=pk)
+    arm = read_query(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
+    outcome = read_query(request, "outcome", _value_of(Outcome), expected=", ".join(Outcome.values))
+    version = number_in(request.GET, "version")
+    listed = decisions_of(
+        shown, request.user, arm=arm or "", outcome=outcome or "", version=version
+    )
+    context = {
+        "rule": shown,
+        "page": Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page")),
+        "arms": Arm.choices,
+        "outcomes": Outcome.choices,
+        "arm": arm or "",
+        "outcome": outcome or "",
+        "version": version,
+    }
+    return render(request, "recovery/decisions.html", context)
+
+
+def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
+    """Return a function that returns a text if it is one of these choices, or else None."""
+    return {value: value for value in choices.values}.get
+
+
+@require_safe
+def questions(request: AuthenticatedRequest) -> HttpResponse:
+    """List the failed jobs that a rule leaves to a person."""
+    listed = Paginator(questions_for(request.user), PAGE_SIZE)
+    context = {"page": listed.get_page(request.GET.get("page"))}
+    return render(request, "recovery/questions.html", context)
+
+
+@require_safe
+def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show which rules match a failed job, which decides, and why the others do not."""
+    job = get_object_or_404(
+        Job.objects.visible_to(request.user).select_related("cluster", "site"), pk=pk
+    )
+    verdict = get_object_or_404(Verdict.objects.select_related("experiment"), job=job)
+    context = {"job": job, "verdict": verdict, "explanation": explanation_of(verdict)}
+    return render(request, "recovery/job.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_rule(request: AuthenticatedRequest) -> HttpResponse:
+    """Write a new rule. It is passive at first."""
+    if not may_write_any_rule(request.user):
+        raise NotAllowed("Only approvers, shifters and admins can write recovery rules.")
+    form = RuleForm(request.POST or None, is_new=True, **_experiments_for(request.user))
+    if request.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            written = create_rule(
+                name=values["name"],
+                experiment=values["experiment"],
+                definition=form.definition,
+                by=request.user,
+                at=timezone.now(),
+                reason=values["reason"],
+            )
+        except InvalidFields as error:
+            form.add_problems(error.problems)
+        else:
+            messages.success(request, "Rule saved. It is passive: it stores what it would do.")
+            return redirect(written)
+    return _form_page(request, form, None)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit_rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Write the next version of a rule."""
+    changed = get_object_or_404(visible_rules(request.user), pk=pk)
+    if not may_write_rule(request.user, changed.experiment_id):
+        raise NotAllowed("Only approvers, shifters and admins can write recovery rules.")
+    initial = {**initial_of(changed.definition), "base": changed.version}
+    form = RuleForm(
+        request.POST or None, initial=initial, is_new=False, **_experiments_for(request.user)
+    )
+    if request.method == "POST" and form.is_valid():
+        try:
+            change_rule(
+                rule=changed,
+                definition=form.definition,
+                by=request.user,
+                at=timezone.now(),
+                reason=form.cleaned_data["reason"],
+                base=form.cleaned_data["base"] or 0,
+            )
+        except InvalidFields as error:
+            form.add_problems(error.problems)
+        except StaleState as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, "New version saved.")
+            return redirect(changed)
+    return _form_page(request, form, changed)
+
+
+@require_POST
+def switch_rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Switch a rule between off, passive and active."""
+    switched = get_object_or_404(visible_rules(request.user), pk=pk)
+    experiment = switched.experiment_id
+    if not (
+        may_write_rule(request.user, experiment) or may_activate_rule(request.user, experiment)
+    ):
+        raise NotAllowed("Only approvers, shifters and admins can switch recovery rules.")
+    form = ModeForm(request.POST)
+    with show_errors(request):
+        if not form.is_valid():
+            raise InvalidFields({"mode": ["Choose off, passive or active."]})
+        mode = Mode(form.cleaned_data["mode"])
+        set_mode(
+            rule=switched,
+            mode=mode,
+            by=request.user,
+            at=timezone.now(),
+            reason=form.cleaned_data["reason"],
+        )
+        messages.success(request, f"“{switched}” is {mode.label.lower()} now.")
+    return redirect(switched)
+
+
+@require_POST
+def move(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Try a rule before the one of the primary key `before`, or last."""
+    moved = get_object_or_404(visible_rules(request.user), pk=pk)
+    number = number_in(request.POST, "before")
+    before = RecoveryRule.objects.filter(pk=number).first()
+    with show_errors(request):
+        move_rule(rule=moved, before=before, by=request.user)
+        messages.success(request, "Order changed.")
+    return redirect("recovery:rules")
+
+
+def _experiments_for(user: User) -> dict[str, Any]:
+    """Return the experiments that a user may write rules for, as arguments of the form."""
+    scope = scope_of(user)
+    roles = (Role.APPROVER, Role.SHIFTER, Role.ADMIN)
+    if any(scope.has(role) for role in roles):
+        return {"experiments": Experiment.objects.all(), "needs_experiment": False}
+    mine = {pk for role, pk in scope.roles if role in roles}
+    return {"experiments": Experiment.objects.filter(pk__in=mine), "needs_experiment": True}
+
+
+def _form_page(
+    request: AuthenticatedRequest, form: RuleForm, changed: RecoveryRule | None
+) -> HttpResponse:
+    context = {"form": form, "rule": changed}
+    return render(request, "recovery/form.html", context, status=422 if form.errors else 200)

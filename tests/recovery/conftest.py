@@ -1,0 +1,63 @@
+from datetime import timedelta
+
+import pytest
+
+from apps.production.enums import Verb
+from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.release import advance_batch
+from apps.submission.models import RetryBatch
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
+from tests.submission.conftest import cluster, end_jobs, fake, make, printing, today  # noqa: F401
+
+LATER = AT + timedelta(minutes=10)
+GB = 1000**3
+
+
+@pytest.fixture
+def assignment(make, cluster, approver):  # noqa: F811
+    """A running request on a cluster."""
+    return assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
+
+
+@pytest.fixture
+def send(assignment):
+    """Return a function that submits what is due to the cluster."""
+
+    def sending(*, at=LATER):
+        plan_next(assignment=assignment, at=at)
+        claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
+        return dispatch.send(submission=claimed, at=at)
+
+    return sending
+
+
+@pytest.fixture
+def fail(assignment, end_jobs):  # noqa: F811
+    """Return a function that ends an array whose tasks failed with a verdict of some kind."""
+
+    def ending(submission, failed, kind="service", *, at=LATER, service="", **facts):
+        jobs = end_jobs(submission, failed=set(failed), at=at)
+        for job in jobs:
+            for name, value in facts.items():
+                setattr(job, name, value)
+            job.save()
+        dispatch.refresh_progress(cluster=assignment.cluster, at=at)
+        judge(submission, dict.fromkeys(failed, kind), at=at, service=service)
+
+    return ending
+
+
+@pytest.fixture
+def release():
+    """Return a function that plans the arrays of all batches of retries."""
+
+    def releasing(*, at):
+        for batch in RetryBatch.objects.order_by("pk"):
+            advance_batch(batch=batch, at=at)
+
+    return releasing

@@ -1,0 +1,285 @@
+"""What recovery rules decide about failed jobs, what they retry, and how that is counted."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from apps.recovery.domain import acting
+from apps.recovery.domain.acting import act_on_due
+from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
+from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.enums import Mode
+from apps.recovery.models import DailyEffect, Decision, RecoveryRule
+from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.models import RetryJob, Submission
+from tests.factories.verdicts import judge
+from tests.recovery.conftest import GB, LATER
+
+MINUTE = timedelta(minutes=1)
+OUT_OF_MEMORY = {"state": "out_of_memory", "requested_memory_bytes": 2 * GB}
+
+
+@pytest.fixture
+def rule(db, approver):
+    """Return a function that lets the shipped rule of a name act, with changed limits."""
+
+    def acts(name, *, mode=Mode.ACTIVE, **limits):
+        row = RecoveryRule.objects.get(name=name)
+        if limits:
+            changed = {**row.definition, "limits": {**row.definition["limits"], **limits}}
+            row = change_rule(
+                rule=row,
+                definition=changed,
+                by=approver,
+                at=LATER,
+                reason="Test.",
+                base=row.version,
+            )
+        if mode != Mode.PASSIVE:
+            set_mode(rule=row, mode=mode, by=approver, at=LATER, reason="Test.")
+        row.refresh_from_db()
+        return row
+
+    return acts
+
+
+def decide(at=LATER):
+    """Decide about all new failures; return the arms by number of the job."""
+    enrol_failures(at=at)
+    decide_due(at=at)
+    return arms()
+
+
+def arms():
+    decisions = Decision.objects.order_by("job__job_id").select_related("job")
+    return {decision.job.job_id: decision.arm for decision in decisions}
+
+
+def retries():
+    return list(Submission.objects.exclude(retry_of=None).order_by("number"))
+
+
+def check_totals():
+    """The daily totals equal a recount of the decisions."""
+    fields = ["rule", "version", "experiment", "day", "arm", "outcome", "jobs"]
+    fields += ["failed_core_seconds", "retry_core_seconds"]
+    totals = sorted(map(str, DailyEffect.objects.values_list(*fields)))
+    recount_days(set(DailyEffect.objects.values_list("day", flat=True)))
+    assert sorted(map(str, DailyEffect.objects.values_list(*fields))) == totals
+    assert sum(DailyEffect.objects.values_list("jobs", flat=True)) == (
+        Decision.objects.exclude(decided_at=None).count()
+    )
+
+
+def test_shipped_rules_are_passive_and_store_what_they_would_do(send, fail):
+    first = send()
+    fail(first, {0, 2}, "resource", **OUT_OF_MEMORY)
+    assert decide() == {f"{first.spool_id}_0": "passive", f"{first.spool_id}_2": "passive"}
+    decision = Decision.objects.first()
+    assert (decision.rule.name, decision.version, decision.attempt) == ("More memory", 1, 1)
+    assert decision.changes == {"memory_bytes": 3 * GB}
+    assert act_on_due(at=LATER) == 0
+    assert not RetryJob.objects.exists()
+    check_totals()
+
+
+def test_more_memory_up_to_the_bound_then_a_question(assignment, rule, send, fail, release):
+    rule("More memory", control_percent=0, attempts=6)
+    stage = assignment.request.stages.get(position=0)
+    stage.memory_bytes = 2 * GB
+    stage.save()
+
+    first = send()
+    fail(first, {1}, "resource", **OUT_OF_MEMORY)
+    assert decide() == {f"{first.spool_id}_1": "acted"}
+    assert act_on_due(at=LATER) == 1
+    assert act_on_due(at=LATER) == 0, "it is retried once"
+    release(at=LATER)
+    retry = retries()[0]
+    assert (retry.indices, retry.changes) == ("1", {"memory_bytes": 3 * GB})
+
+    second = send(at=LATER + MINUTE)
+    at = LATER + timedelta(hours=1)
+    fail(second, {0}, "resource", at=at, state="out_of_memory", requested_memory_bytes=3 * GB)
+    decide(at)
+    release(at=at)
+    assert follow_decisions(at=at) == 1
+    act_on_due(at=at)
+    release(at=at)
+    assert retries()[1].changes == {"memory_bytes": 4 * GB}, "the bound is twice the stage's"
+
+    third = send(at=at + MINUTE)
+    at += timedelta(hours=1)
+    fail(third, {0}, "resource", at=at, state="out_of_memory", requested_memory_bytes=4 * GB)
+    assert decide(at)[f"{third.spool_id}_0"] == "question"
+    asked = Decision.objects.get(arm="question")
+    assert (asked.attempt, asked.why) == (3, "It had 4 GB; the bound is 4 GB.")
+    assert act_on_due(at=at) == 0
+    check_totals()
+
+
+def test_retry_that_completes_is_a_success(rule, send, fail, release):
+    rule("More memory", control_percent=0)
+    fail(send(), {1}, "resource", **OUT_OF_MEMORY)
+    decide()
+    act_on_due(at=LATER)
+    release(at=LATER)
+    at = LATER + timedelta(hours=1)
+    fail(send(at=LATER + MINUTE), set(), at=at, cpus=4)
+    release(at=at)
+    assert follow_decisions(at=at) == 1
+    decision = Decision.objects.get()
+    assert (decision.outcome, decision.retry_core_seconds) == ("completed", 4 * 1800)
+    total = DailyEffect.objects.get()
+    assert (total.arm, total.outcome, total.jobs) == ("acted", "completed", 1)
+    check_totals()
+
+
+def test_control_group_gets_one_unchanged_retry_and_then_the_action(rule, send, fail, release):
+    rule("More memory", control_percent=50)
+    name = "apps.recovery.domain.deciding.is_control"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name, lambda **_: True)
+        fail(send(), {1}, "resource", **OUT_OF_MEMORY)
+        decide()
+        assert Decision.objects.get().arm == "control"
+        act_on_due(at=LATER)
+        release(at=LATER)
+        assert retries()[0].changes == {}
+
+        second = send(at=LATER + MINUTE)
+        at = LATER + timedelta(hours=1)
+        fail(second, {0}, "resource", at=at, **OUT_OF_MEMORY)
+        assert decide(at)[f"{second.spool_id}_0"] == "after-control"
+        act_on_due(at=at)
+        release(at=at)
+        assert retries()[1].changes == {"memory_bytes": 3 * GB}
+
+
+def test_budget_of_a_day(rule, send, fail):
+    rule("More memory", control_percent=0, core_hours_a_day=1)
+    fail(send(), {0, 1, 2}, "resource", cpus=1, **OUT_OF_MEMORY)
+    assert sorted(decide().values()) == ["acted", "acted", "budget"], "half an hour each"
+
+
+def test_bad_host_is_avoided(assignment, rule, send, fail, release):
+    rule("Node failure", control_percent=0)
+    fail(send(), {3}, "service", state="node_fail", host="wn-0219.example.org")
+    assert list(decide().values()) == ["pending"], "the scheduler may restart it"
+    at = LATER + timedelta(minutes=20)
+    dispatch.refresh_progress(cluster=assignment.cluster, at=at)
+    assert list(decide(at).values()) == ["acted"]
+    act_on_due(at=at)
+    release(at=at)
+    assert retries()[0].changes == {"avoided_hosts": ["wn-0219"]}
+
+
+def test_service_problem_waits_before_its_retry(rule, send, fail):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0})
+    decide()
+    assert act_on_due(at=LATER + timedelta(minutes=9)) == 0
+    assert act_on_due(at=LATER + timedelta(minutes=10)) == 1
+
+
+def test_first_step_is_small_and_grows_with_success(rule, send, fail, release, monkeypatch):
+    monkeypatch.setattr(acting, "FIRST_STEP", 1)
+    rule("More memory", control_percent=0)
+    fail(send(), {0, 1, 2}, "resource", **OUT_OF_MEMORY)
+    decide()
+    assert act_on_due(at=LATER) == 1
+    assert act_on_due(at=LATER) == 0
+    release(at=LATER)
+    at = LATER + timedelta(hours=1)
+    fail(send(at=LATER + MINUTE), set(), at=at)
+    follow_decisions(at=at)
+    assert act_on_due(at=at) == 1
+
+
+def test_a_person_may_be_first(assignment, rule, send, fail, shifter):
+    rule("More memory", control_percent=0)
+    first = send()
+    fail(first, {0, 1}, "resource", **OUT_OF_MEMORY)
+    decide()
+    plan_retry(
+        submission=first,
+        request=locked(assignment.request),
+        indices=[0],
+        by=shifter,
+        at=LATER,
+        reason="By hand.",
+    )
+    assert act_on_due(at=LATER) == 1
+    assert arms() == {f"{first.spool_id}_0": "handled", f"{first.spool_id}_1": "acted"}
+    check_totals()
+
+
+def test_what_no_rule_matches_is_decided_again_after_a_change(rule, send, fail, approver):
+    rule("More memory", mode=Mode.OFF)
+    fail(send(), {0}, "resource", **OUT_OF_MEMORY)
+    assert list(decide().values()) == ["no-rule"]
+    set_mode(
+        rule=RecoveryRule.objects.get(name="More memory"),
+        mode=Mode.PASSIVE,
+        by=approver,
+        at=LATER,
+    )
+    assert list(arms().values()) == ["pending"]
+    decide_due(at=LATER)
+    assert list(arms().values()) == ["passive"]
+    check_totals()
+
+
+def test_jobs_of_a_request_on_hold_wait_and_those_of_another_state_are_left(
+    assignment, rule, send, fail
+):
+    rule("More memory", control_percent=0)
+    fail(send(), {0}, "resource", **OUT_OF_MEMORY)
+    request = Request.objects.filter(pk=assignment.request.pk)
+    request.update(state=RequestState.ON_HOLD, held_from=RequestState.RUNNING)
+    assert list(decide().values()) == ["pending"]
+    request.update(state=RequestState.DATA_QUALITY, held_from="")
+    decide_due(at=LATER + timedelta(minutes=5))
+    assert list(arms().values()) == ["person"]
+
+
+def test_uncounted_jobs_wait(rule, send, fail):
+    rule("More memory", control_percent=0)
+    first = send()
+    fail(first, {0}, "resource", **OUT_OF_MEMORY)
+    Submission.objects.filter(pk=first.pk).update(failed_indices="")
+    assert list(decide().values()) == ["pending"]
+    assert decide_due(at=LATER) == 0
+    Submission.objects.filter(pk=first.pk).update(failed_indices="0")
+    decide_due(at=LATER + timedelta(seconds=61))
+    assert list(arms().values()) == ["acted"]
+
+
+def test_jobs_that_nobody_retries_are_given_up(send, fail):
+    fail(send(), {0}, "resource", **OUT_OF_MEMORY)
+    decide()
+    assert follow_decisions(at=LATER + GIVEN_UP_AFTER) == 0
+    assert follow_decisions(at=LATER + GIVEN_UP_AFTER + MINUTE) == 1
+    assert Decision.objects.get().outcome == "not-retried"
+    check_totals()
+
+
+def test_deciding_costs_the_same_number_of_queries_for_any_number_of_jobs(rule, send, fail):
+    rule("More memory", control_percent=0)
+    first = send()
+    fail(first, {0}, "resource", **OUT_OF_MEMORY)
+    with CaptureQueriesContext(connection) as few:
+        decide()
+    Decision.objects.all().delete()
+    judge(first, {1: "resource", 2: "resource"}, at=LATER)
+    with CaptureQueriesContext(connection) as many:
+        decide()
+    assert len(Decision.objects.all()) == 3
+    assert len(many) == len(few)

@@ -1,0 +1,132 @@
+"""Pages of recovery rules: figures with their lists, the form, the mode, and one job."""
+
+import pytest
+
+from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.rules import create_rule, set_mode
+from apps.recovery.enums import Mode
+from apps.recovery.models import Decision, RecoveryRule
+from tests.factories import people
+from tests.pages import text_of
+from tests.recovery.conftest import GB, LATER
+
+RULE = {
+    "kind": "more-memory",
+    "factor": "1.5",
+    "most_factor": "2",
+    "wait_minutes": "0",
+    "attempts": "3",
+    "core_hours_a_day": "100",
+    "control_percent": "5",
+    "least_success_percent": "50",
+    "end_states": ["out_of_memory"],
+    "reason": "They need more.",
+}
+
+
+@pytest.fixture
+def more_memory(db):
+    return RecoveryRule.objects.get(name="More memory")
+
+
+def page(client, user, path, **data):
+    client.force_login(user)
+    if data:
+        return client.post(path, data, follow=True)
+    return client.get(path)
+
+
+def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memory):
+    fail(send(), {0, 2}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    shown = text_of(page(client, shifter, "/recovery/"))
+    assert "More memory" in shown
+    assert more_memory.get_absolute_url() in page(client, shifter, "/recovery/").content.decode()
+    listed = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?version=1")
+    assert "2 jobs" in text_of(listed)
+    assert "Would have acted" in text_of(listed)
+    assert "memory 3 GB" in text_of(listed)
+    none = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?arm=acted")
+    assert "No decision with these filters." in text_of(none)
+
+
+def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
+    shown = text_of(page(client, approver, more_memory.get_absolute_url()))
+    assert "When a job of any stage ends as out of memory" in shown
+    assert "not yet known" in shown
+    assert "0 of 30 controls" in shown
+
+
+def test_approver_lets_a_rule_act_and_shifter_does_not(client, approver, shifter, more_memory):
+    path = f"/recovery/rules/{more_memory.pk}/mode/"
+    refused = page(client, shifter, path, mode="active", reason="Please.")
+    assert refused.status_code == 403
+    asked = page(client, approver, path, mode="active")
+    assert "Write why: version 1 has matched fewer than 30 jobs" in text_of(asked)
+    acts = page(client, approver, path, mode="active", reason="Agreed in the meeting.")
+    assert "“More memory” is active now." in text_of(acts)
+    stopped = page(client, shifter, path, mode="off")
+    assert "“More memory” is off now." in text_of(stopped)
+
+
+def test_new_rule_is_passive(client, shifter):
+    saved = page(client, shifter, "/recovery/new/", name="Twice", **RULE)
+    assert "Rule saved. It is passive" in text_of(saved)
+    rule = RecoveryRule.objects.get(name="Twice")
+    assert (rule.mode, rule.version) == ("passive", 1)
+    assert rule.definition["condition"]["end_states"] == ["out_of_memory"]
+
+
+def test_wrong_input_is_named_at_its_field(client, shifter):
+    shown = page(client, shifter, "/recovery/new/", **{**RULE, "name": "More memory"})
+    assert shown.status_code == 422
+    assert "Another rule has this name." in text_of(shown)
+    shown = page(client, shifter, "/recovery/new/", **{**RULE, "name": "New", "factor": "3"})
+    assert "The bound is smaller than the factor of one retry." in text_of(shown)
+    shown = page(client, shifter, "/recovery/new/", **{**RULE, "name": "New", "exit_codes": "x"})
+    assert "“x” is no whole number." in text_of(shown)
+    nothing = {**RULE, "name": "New"}
+    del nothing["end_states"]
+    shown = page(client, shifter, "/recovery/new/", **nothing)
+    assert "a rule must not match anything" in text_of(shown)
+
+
+def test_changed_rule_is_a_version_that_nobody_signed(client, approver, shifter, more_memory):
+    set_mode(rule=more_memory, mode=Mode.ACTIVE, by=approver, at=LATER, reason="Yes.")
+    path = f"/recovery/rules/{more_memory.pk}/edit/"
+    form = text_of(page(client, shifter, path))
+    assert "Edit More memory as version 2" in form
+    saved = page(client, shifter, path, base="1", **{**RULE, "factor": "1.8"})
+    assert "New version saved." in text_of(saved)
+    more_memory.refresh_from_db()
+    assert (more_memory.version, more_memory.mode) == (2, "passive")
+    assert more_memory.definition["action"]["factor"] == 1.8
+    stale = page(client, shifter, path, base="1", **{**RULE, "factor": "1.9"})
+    assert "has version 2 by now" in text_of(stale)
+
+
+def test_rule_of_another_experiment_is_hidden(client, liaison, shifter, more_memory):
+    hidden = create_rule(
+        name="Of DUNE",
+        experiment=people.dune(),
+        definition=more_memory.definition,
+        by=shifter,
+        at=LATER,
+        reason="Theirs.",
+    )
+    assert page(client, liaison, hidden.get_absolute_url()).status_code == 404
+    assert "Of DUNE" not in text_of(page(client, liaison, "/recovery/"))
+    assert page(client, liaison, "/recovery/new/").status_code == 403
+
+
+def test_job_is_explained(client, shifter, liaison, send, fail, more_memory):
+    first = send()
+    fail(first, {1}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    decision = Decision.objects.get()
+    shown = text_of(page(client, shifter, f"/recovery/jobs/{decision.job_id}/"))
+    assert "Would have acted: <a" in shown
+    assert "Yes, it decides" in shown
+    assert "No: the end state is out_of_memory, not timeout" in shown
