@@ -1,5 +1,7 @@
 """Recovery rules with their versions, what they decided about failed jobs, and daily totals."""
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import Q
 from django.urls import reverse
@@ -152,6 +154,13 @@ class Decision(Work):
 
     def __str__(self) -> str:
         return f"{self.arm} for {self.job}"
+
+    @property
+    def time(self) -> datetime:
+        """The time of the decision. Raises `ValueError` while it is pending."""
+        if self.decided_at is None:
+            raise ValueError(f"{self} is not decided yet")
+        return self.decided_at
 
 
 class DailyEffect(models.Model):

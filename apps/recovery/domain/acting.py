@@ -59,7 +59,7 @@ def _act(rule: int, version: int, at: datetime) -> int:
             decision.arm = Arm.HANDLED
             decision.why = reason.label
             decision.save(update_fields=["arm", "why"])
-            days.add(decision.decided_at.date())
+            days.add(decision.time.date())
     recount_days(days)
     if not dry_run.eligible:
         return 0
@@ -89,7 +89,7 @@ def _room(rule: int, version: int) -> int:
     retried = Decision.objects.filter(
         rule=rule, version=version, arm__in=RETRIED_ARMS, batch__isnull=False
     )
-    counts = dict(retried.order_by().values_list("outcome").annotate(Count("pk")))
+    counts: dict[str, int] = dict(retried.order_by().values_list("outcome").annotate(Count("pk")))
     may_be_unfinished = max(FIRST_STEP, counts.get(Outcome.COMPLETED, 0))
     room = may_be_unfinished - counts.get(Outcome.WAITING, 0)
     return max(0, min(room, MOST_AT_ONCE))

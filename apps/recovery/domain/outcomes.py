@@ -44,7 +44,7 @@ def follow_decisions(*, at: datetime) -> int:
         retry = retries.get(decision.job_id)
         decision.retry_core_seconds = retry.core_seconds if retry else 0
         ended.append(decision)
-        days.add(decision.decided_at.date())
+        days.add(decision.time.date())
     Decision.objects.bulk_update(
         ended, ["outcome", "outcome_at", "retry_core_seconds"], batch_size=BATCH
     )
@@ -60,7 +60,7 @@ def _outcome_of(decision: Decision, at: datetime) -> Outcome:
     if later_state:
         return Outcome.FAILED
     is_retried = decision.arm in RETRIED_ARMS and decision.batch_id is not None
-    is_given_up = decision.decided_at < at - GIVEN_UP_AFTER
+    is_given_up = decision.time < at - GIVEN_UP_AFTER
     if is_retried or is_given_up:
         return Outcome.NOT_RETRIED
     return Outcome.WAITING
@@ -75,7 +75,7 @@ def _retries_of(decisions: Sequence[Decision]) -> Mapping[int, Job]:
             names[decision.job.cluster_id, verdict.retried_as] = decision
     if not names:
         return {}
-    since = min(decision.decided_at for decision in names.values()) - SKEW
+    since = min(decision.time for decision in names.values()) - SKEW
     jobs = Job.objects.filter(
         cluster__in={cluster for cluster, _ in names},
         job_id__in={job_id for _, job_id in names},
@@ -83,7 +83,7 @@ def _retries_of(decisions: Sequence[Decision]) -> Mapping[int, Job]:
     )
     retries = {}
     for job in jobs.order_by("submitted_at", "attempt"):
-        decision = names.get((job.cluster_id, job.job_id))
-        if decision is not None:
-            retries[decision.job_id] = job
+        retried = names.get((job.cluster_id, job.job_id))
+        if retried is not None:
+            retries[retried.job_id] = job
     return retries

@@ -80,7 +80,7 @@ def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
     """Return the decisions of all versions of a rule for the last days, oldest first."""
     since = today - timedelta(days=DAYS - 1)
     totals = DailyEffect.objects.visible_to(user).filter(rule=rule, day__gte=since)
-    counts = {}
+    counts: dict[tuple[date, str], int] = {}
     sums = totals.order_by().values_list("day", "arm", "outcome").annotate(Sum("jobs"))
     for day, arm, outcome, jobs in sums:
         part = _part(Arm(arm), Outcome(outcome))

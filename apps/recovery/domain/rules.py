@@ -175,11 +175,11 @@ def decide_again(at: datetime) -> None:
     unmatched = Decision.objects.filter(
         arm=Arm.NO_RULE, decided_at__gte=at - DECIDED_WITHIN, job__verdict__later_state=""
     )
-    again = dict(unmatched.values_list("pk", "decided_at"))
-    Decision.objects.filter(pk__in=again).update(
+    again = list(unmatched.only("decided_at"))
+    Decision.objects.filter(pk__in=[decision.pk for decision in again]).update(
         arm=Arm.PENDING, decided_at=None, due_at=at, attempts=0
     )
-    recount_days({decided_at.date() for decided_at in again.values()})
+    recount_days({decision.time.date() for decision in again})
 
 
 def definition_of(rule: RecoveryRule) -> Definition:

@@ -231,7 +231,9 @@ def move(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Try a rule before the one of the primary key `before`, or last."""
     moved = get_object_or_404(visible_rules(request.user), pk=pk)
     number = number_in(request.POST, "before")
-    before = RecoveryRule.objects.filter(pk=number).first()
+    before = None
+    if number is not None:
+        before = RecoveryRule.objects.filter(pk=number).first()
     with show_errors(request):
         move_rule(rule=moved, before=before, by=request.user)
         messages.success(request, "Order changed.")
@@ -244,7 +246,7 @@ def _experiments_for(user: User) -> dict[str, Any]:
     roles = (Role.APPROVER, Role.SHIFTER, Role.ADMIN)
     if any(scope.has(role) for role in roles):
         return {"experiments": Experiment.objects.all(), "needs_experiment": False}
-    mine = {pk for role, pk in scope.roles if role in roles}
+    mine = {pk for role, pk in scope.roles if role in roles and pk is not None}
     return {"experiments": Experiment.objects.filter(pk__in=mine), "needs_experiment": True}
 
 
