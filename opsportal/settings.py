@@ -417,6 +417,7 @@ _EVERY_SECONDS = {
     "submission.send_all": 15,
     "submission.release_retries": 15,
     "recovery.run": 15,
+    "recovery.count_weeks": 60,
     "quality.check_all": 15,
     "jobs.recompute_totals": 5,
     "jobs.recount_phase_totals": 15,

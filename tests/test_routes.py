@@ -389,6 +389,7 @@ EXPECTED = {
     "recovery:questions": ALL,
     "recovery:rule": ALL,
     "recovery:rules": ALL,
+    "recovery:week": ALL,
     "submission:retry": OPERATOR,
     "submission:retry-act": NONE,  # there is no batch
     "submission:retry-batch": NONE,

@@ -1,7 +1,13 @@
 """Recovery rules and decisions in the admin, read-only: rules are written on their pages."""
 
 from apps.core.admin import register_read_only
-from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
+from apps.recovery.models import (
+    DailyEffect,
+    Decision,
+    RecoveryRule,
+    RecoveryRuleVersion,
+    WeeklyRecovery,
+)
 
 register_read_only(
     RecoveryRule, "name position experiment mode version stopped_itself owner", filters=["mode"]
@@ -14,3 +20,4 @@ register_read_only(
     filters=["arm", "outcome"],
 )
 register_read_only(DailyEffect, "day rule version experiment arm outcome jobs", filters=["arm"])
+register_read_only(WeeklyRecovery, "week experiment category recovery jobs")

@@ -46,6 +46,15 @@ class Outcome(models.TextChoices):
     NOT_RETRIED = "not-retried", "Not retried"
 
 
+class Recovery(models.TextChoices):
+    """How a job that failed at its first attempt was recovered, if it was."""
+
+    WAITING = "waiting", "Not known yet"
+    BY_RULE = "by-rule", "Completed without a person"
+    BY_PERSON = "by-person", "Completed after a person retried it"
+    NOT_RECOVERED = "not-recovered", "Did not complete"
+
+
 #: Arms whose jobs the rule retries, with its action or without.
 RETRIED_ARMS = (Arm.ACTED, Arm.CONTROL, Arm.AFTER_CONTROL)
 #: Outcomes that do not change any more.

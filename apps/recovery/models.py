@@ -8,8 +8,9 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.core.models import Work
+from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
-from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.enums import Arm, Mode, Outcome, Recovery
 from apps.submission.models import RetryBatch
 
 
@@ -119,6 +120,12 @@ class Decision(Work):
     batch = models.ForeignKey(
         RetryBatch, on_delete=models.SET_NULL, null=True, blank=True, related_name="decisions"
     )
+    recovery = models.CharField(
+        max_length=16,
+        choices=Recovery,
+        default=Recovery.WAITING.value,
+        help_text="Of a job that failed at its first attempt, after all later attempts.",
+    )
     outcome_at = models.DateTimeField(null=True, blank=True)
     failed_core_seconds = models.BigIntegerField(
         default=0, help_text="Wall time × cores of the failed attempt."
@@ -136,6 +143,9 @@ class Decision(Work):
                 condition=Q(outcome__in=Outcome.values), name="decision_outcome"
             ),
             models.CheckConstraint(
+                condition=Q(recovery__in=Recovery.values), name="decision_recovery"
+            ),
+            models.CheckConstraint(
                 condition=Q(arm=Arm.PENDING) ^ Q(decided_at__isnull=False), name="decision_decided"
             ),
         ]
@@ -150,6 +160,11 @@ class Decision(Work):
             ),
             models.Index(fields=["rule", "version", "-decided_at", "-id"], name="decision_of_rule"),
             models.Index(fields=["decided_at"], name="decision_by_time"),
+            models.Index(
+                fields=["decided_at"],
+                condition=Q(recovery=Recovery.WAITING.value, attempt=1),
+                name="decision_unrecovered",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -195,3 +210,33 @@ class DailyEffect(models.Model):
 
     def __str__(self) -> str:
         return f"{self.rule} on {self.day}: {self.arm}, {self.outcome}"
+
+
+class WeeklyRecovery(models.Model):
+    """Jobs that failed at their first attempt and have all this in common, as last counted.
+
+    `week` is its Monday (UTC), by the end of the failed attempt.
+    """
+
+    week = models.DateField()
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    category = models.CharField(max_length=16, choices=Category)
+    recovery = models.CharField(max_length=16, choices=Recovery)
+    jobs = models.PositiveIntegerField()
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "weekly recoveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["week", "experiment", "category", "recovery"],
+                nulls_distinct=False,
+                name="weekly_recovery_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.week}: {self.jobs} {self.recovery}"

@@ -5,11 +5,18 @@ from django.utils import timezone
 
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.hands_off import follow_recoveries, recent_mondays, recount_weeks
 from apps.recovery.domain.outcomes import follow_decisions
 from apps.recovery.domain.stopping import stop_useless_rules
 
 #: Batches of decisions per run; the next run continues.
 MOST_A_RUN = 20
+
+
+@shared_task(name="recovery.count_weeks")
+def count_weeks() -> None:
+    """Count how many failed jobs of the last weeks ended well without a person."""
+    recount_weeks(recent_mondays(timezone.now()))
 
 
 @shared_task(name="recovery.run")
@@ -20,5 +27,6 @@ def run() -> None:
         if not decide_due(at=timezone.now()):
             break
     follow_decisions(at=timezone.now())
+    follow_recoveries(at=timezone.now())
     stop_useless_rules(at=timezone.now())
     act_on_due(at=timezone.now())

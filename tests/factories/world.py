@@ -1,7 +1,7 @@
 """One of everything, of NOvA, for tests that walk through the whole portal."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -74,6 +74,7 @@ class World:
                 "*": self.request.key,
             },
             "week": {"*": "2026-W47"},
+            "monday": {"*": date(2026, 11, 16)},
             "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
             "kind": {"slice-groups": "host", "*": "job"},
             "document": {"*": "requests"},

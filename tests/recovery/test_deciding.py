@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 
 from apps.production.enums import RequestState
@@ -12,10 +13,17 @@ from apps.recovery.domain import acting
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.hands_off import (
+    failures_of,
+    follow_recoveries,
+    monday_of,
+    recent_mondays,
+    recount_weeks,
+)
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.rules import change_rule, set_mode
 from apps.recovery.enums import Mode
-from apps.recovery.models import DailyEffect, Decision, RecoveryRule
+from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import RetryJob, Submission
@@ -125,6 +133,17 @@ def test_more_memory_up_to_the_bound_then_a_question(assignment, rule, send, fai
     check_totals()
 
 
+def recoveries():
+    """How failed first attempts were recovered; the totals of weeks equal the decisions."""
+    follow_recoveries(at=LATER + timedelta(hours=2))
+    recount_weeks(recent_mondays(LATER))
+    counted = dict(WeeklyRecovery.objects.values_list("recovery").annotate(Sum("jobs")))
+    monday = monday_of(LATER.date())
+    for recovery, jobs in counted.items():
+        assert failures_of(monday).filter(recovery=recovery).count() == jobs
+    return counted
+
+
 def test_retry_that_completes_is_a_success(rule, send, fail, release):
     rule("More memory", control_percent=0)
     fail(send(), {1}, "resource", **OUT_OF_MEMORY)
@@ -140,6 +159,7 @@ def test_retry_that_completes_is_a_success(rule, send, fail, release):
     total = DailyEffect.objects.get()
     assert (total.arm, total.outcome, total.jobs) == ("acted", "completed", 1)
     check_totals()
+    assert recoveries() == {"by-rule": 1}
 
 
 def test_control_group_gets_one_unchanged_retry_and_then_the_action(rule, send, fail, release):
@@ -219,6 +239,10 @@ def test_a_person_may_be_first(assignment, rule, send, fail, shifter):
     assert act_on_due(at=LATER) == 1
     assert arms() == {f"{first.spool_id}_0": "handled", f"{first.spool_id}_1": "acted"}
     check_totals()
+
+    at = LATER + timedelta(hours=1)
+    fail(send(at=LATER + MINUTE), set(), at=at)
+    assert recoveries() == {"by-person": 1, "waiting": 1}
 
 
 def test_what_no_rule_matches_is_decided_again_after_a_change(rule, send, fail, approver):

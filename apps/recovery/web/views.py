@@ -1,6 +1,7 @@
 """Pages of recovery: rules with their effect, one rule, its decisions, questions, one job."""
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 from django.contrib import messages
@@ -23,6 +24,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
+from apps.recovery.domain.hands_off import failures_of, weeks_for
 from apps.recovery.domain.rule_page import (
     LATEST,
     day_rows,
@@ -41,7 +43,7 @@ from apps.recovery.domain.rules import (
     set_mode,
     visible_rules,
 )
-from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.enums import Arm, Mode, Outcome, Recovery
 from apps.recovery.models import RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
 from apps.recovery.web.forms import ModeForm, RuleForm, initial_of
@@ -53,14 +55,18 @@ QUESTIONS_SHOWN = 5
 @require_safe
 def rules(request: AuthenticatedRequest) -> HttpResponse:
     """List the rules with the effect of their current versions, and questions to people."""
+    now = timezone.now()
     rows = rule_rows(request.user)
+    weeks = weeks_for(request.user, at=now)
     waiting = questions_for(request.user)
     context = {
         "rows": rows,
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": waiting.count(),
         "may_write": may_write_any_rule(request.user),
-        "as_of": timezone.now(),
+        "as_of": now,
+        "weeks": weeks,
+        "this_week": weeks[-1],
         "active": sum(row.rule.mode == Mode.ACTIVE for row in rows),
         "least_controls": LEAST_CONTROLS,
     }
@@ -133,6 +139,25 @@ def questions(request: AuthenticatedRequest) -> HttpResponse:
     listed = Paginator(questions_for(request.user), PAGE_SIZE)
     context = {"page": listed.get_page(request.GET.get("page"))}
     return render(request, "recovery/questions.html", context)
+
+
+@require_safe
+def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
+    """List the jobs that failed at their first attempt in a week: `?recovery=`, `?page=`."""
+    recovery = read_query(
+        request, "recovery", _value_of(Recovery), expected=", ".join(Recovery.values)
+    )
+    listed = failures_of(monday).visible_to(request.user)
+    if recovery:
+        listed = listed.filter(recovery=recovery)
+    listed = listed.select_related("job__cluster", "batch", "rule").order_by("-decided_at", "-pk")
+    context = {
+        "monday": monday,
+        "page": Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page")),
+        "recoveries": Recovery.choices,
+        "recovery": recovery or "",
+    }
+    return render(request, "recovery/week.html", context)
 
 
 @require_safe

@@ -1,0 +1,150 @@
+"""How many failed jobs end well without a person: by week, experiment and category."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, Q, Sum
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
+from apps.recovery.enums import Arm, Recovery
+from apps.recovery.models import Decision, WeeklyRecovery
+from apps.submission.models import RetryJob
+
+BATCH = 1000
+#: Weeks that the page of the rules shows.
+WEEKS = 8
+_WEEK = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Week:
+    """The jobs that failed at their first attempt in a week, by how they were recovered."""
+
+    monday: date
+    by_rule: int = 0
+    by_person: int = 0
+    not_recovered: int = 0
+    waiting: int = 0
+
+    @property
+    def jobs(self) -> int:
+        return self.by_rule + self.by_person + self.not_recovered + self.waiting
+
+
+def monday_of(day: date) -> date:
+    return day - timedelta(days=day.weekday())
+
+
+@transaction.atomic
+def follow_recoveries(*, at: datetime) -> int:
+    """Store how jobs were recovered that failed at their first attempt; return how many."""
+    lock_for_this_transaction("recovery.decisions")
+    waiting = Decision.objects.filter(
+        attempt=1, recovery=Recovery.WAITING, decided_at__isnull=False
+    )
+    is_over = Q(job__verdict__later_state=JobState.COMPLETED) | Q(
+        decided_at__lt=at - GIVEN_UP_AFTER
+    )
+    rows = waiting.filter(is_over).select_related("job__verdict").order_by("pk")
+    decisions = list(rows.select_for_update(of=("self",))[:BATCH])
+    by_rule = _retries_of_rules(decisions)
+    for decision in decisions:
+        decision.recovery = _recovery_of(decision, by_rule)
+    Decision.objects.bulk_update(decisions, ["recovery"], batch_size=BATCH)
+    return len(decisions)
+
+
+def _recovery_of(decision: Decision, by_rule: Collection[tuple[int, str]]) -> Recovery:
+    verdict = getattr(decision.job, "verdict", None)
+    if verdict is None or verdict.later_state != JobState.COMPLETED:
+        return Recovery.NOT_RECOVERED
+    is_restart = verdict.later_attempt is not None
+    spool_id = verdict.retried_as.partition("_")[0]
+    if is_restart or (decision.job.cluster_id, spool_id) in by_rule:
+        return Recovery.BY_RULE
+    return Recovery.BY_PERSON
+
+
+def _retries_of_rules(decisions: Sequence[Decision]) -> set[tuple[int, str]]:
+    """Return cluster and spool ID of the retries of these jobs that rules have planned."""
+    spool_ids = set()
+    for decision in decisions:
+        verdict = getattr(decision.job, "verdict", None)
+        if verdict is not None and verdict.retried_as:
+            spool_ids.add(verdict.retried_as.partition("_")[0])
+    of_rules = RetryJob.objects.filter(batch__decisions__isnull=False)
+    owned = of_rules.filter(spool_id__in=spool_ids).values_list("job__cluster", "spool_id")
+    arrays = of_rules.filter(submission__spool_id__in=spool_ids)
+    sent = arrays.values_list("submission__cluster", "submission__spool_id")
+    return {*owned.distinct(), *sent.distinct()}
+
+
+@transaction.atomic
+def recount_weeks(mondays: Iterable[date]) -> None:
+    """Count the failed first attempts of these weeks anew."""
+    lock_for_this_transaction("recovery.weeks")
+    totals = []
+    counted = sorted(set(mondays))
+    for monday in counted:
+        rows = (
+            failures_of(monday)
+            .order_by()
+            .values("experiment_id", "job__verdict__category", "recovery")
+        )
+        for row in rows.annotate(jobs=Count("pk")):
+            total = WeeklyRecovery(
+                week=monday,
+                experiment_id=row["experiment_id"],
+                category=row["job__verdict__category"],
+                recovery=row["recovery"],
+                jobs=row["jobs"],
+            )
+            totals.append(total)
+    WeeklyRecovery.objects.filter(week__in=counted).delete()
+    WeeklyRecovery.objects.bulk_create(totals)
+
+
+def failures_of(monday: date) -> Any:
+    """Return the decisions on production jobs that failed at their first attempt in a week."""
+    start = datetime.combine(monday, time(), tzinfo=UTC)
+    decisions = Decision.objects.filter(
+        attempt=1,
+        job__ended_at__gte=start,
+        job__ended_at__lt=start + _WEEK,
+        job__verdict__isnull=False,
+    )
+    return decisions.exclude(arm__in=[Arm.PENDING, Arm.PERSON])
+
+
+def recent_mondays(at: datetime) -> list[date]:
+    """Return the Mondays of the weeks in which recoveries may still change."""
+    this_week = monday_of(at.astimezone(UTC).date())
+    return [this_week - 2 * _WEEK, this_week - _WEEK, this_week]
+
+
+def weeks_for(user: User, *, at: datetime) -> list[Week]:
+    """Return the last weeks, oldest first, with the jobs that the user sees."""
+    this_week = monday_of(at.astimezone(UTC).date())
+    since = this_week - (WEEKS - 1) * _WEEK
+    totals = WeeklyRecovery.objects.visible_to(user).filter(week__gte=since).order_by()
+    counts = {}
+    for week, recovery, jobs in totals.values_list("week", "recovery").annotate(Sum("jobs")):
+        counts[week, recovery] = jobs
+    weeks = []
+    for number in range(WEEKS):
+        monday = since + number * _WEEK
+        week = Week(
+            monday,
+            by_rule=counts.get((monday, Recovery.BY_RULE), 0),
+            by_person=counts.get((monday, Recovery.BY_PERSON), 0),
+            not_recovered=counts.get((monday, Recovery.NOT_RECOVERED), 0),
+            waiting=counts.get((monday, Recovery.WAITING), 0),
+        )
+        weeks.append(week)
+    return weeks
