@@ -16,7 +16,6 @@ from apps.submission.domain.arrays.trials import end_kept_up, judge_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.start import start_next
-from apps.submission.domain.retries.automatic import retry_by_verdict
 from apps.submission.domain.retries.owned import note_owned, send_owned
 from apps.submission.domain.retries.release import BATCHES, advance_batch
 from apps.submission.enums import SubmissionState
@@ -60,7 +59,6 @@ def send_to(*, cluster_id: int) -> None:
         try:
             end_kept_up(cluster=cluster, at=timezone.now())
             judge_tests(cluster=cluster, at=timezone.now())
-            retry_by_verdict(cluster=cluster, at=timezone.now())
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
         note_owned(cluster=cluster)

@@ -4,6 +4,9 @@ from datetime import timedelta
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
+from apps.production.enums import PORTAL
+from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.submissions import failed_of
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
 
@@ -28,3 +31,16 @@ def end_jobs(
         for task in (range(submission.tasks) if tasks is None else tasks)
     ]
     return store(submission.cluster, *records, at=at)
+
+
+def retry_failed(submission, *, verdict="service", at=AT + timedelta(hours=1)):
+    """Plan the failed jobs of an array again that have this verdict."""
+    submission.refresh_from_db()
+    return plan_retry(
+        submission=submission,
+        request=locked(submission.request),
+        indices=failed_of(submission, verdict=verdict),
+        by=PORTAL,
+        at=at,
+        reason="Service problem.",
+    )

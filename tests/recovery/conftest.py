@@ -3,6 +3,7 @@ from datetime import timedelta
 import pytest
 
 from apps.production.enums import Verb
+from apps.recovery.domain import acting
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
@@ -14,6 +15,12 @@ from tests.submission.conftest import cluster, end_jobs, fake, make, printing, t
 
 LATER = AT + timedelta(minutes=10)
 GB = 1000**3
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Retries of single jobs do not wait for others."""
+    monkeypatch.setattr(acting, "GATHERING", timedelta(0))
 
 
 @pytest.fixture

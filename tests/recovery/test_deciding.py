@@ -24,9 +24,13 @@ from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.rules import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import RetryJob, Submission
+from tests.factories import people, statusboard
+from tests.factories.requests import AT
 from tests.factories.verdicts import judge
 from tests.recovery.conftest import GB, LATER
 
@@ -207,6 +211,44 @@ def test_service_problem_waits_before_its_retry(rule, send, fail):
     decide()
     assert act_on_due(at=LATER + timedelta(minutes=9)) == 0
     assert act_on_due(at=LATER + timedelta(minutes=10)) == 1
+
+
+def test_only_what_a_service_failed_is_retried(rule, send, fail, release):
+    rule("Service problem", control_percent=0)
+    first = send()
+    fail(first, {0})
+    judge(first, {1: "code", 2: "resource"}, at=LATER)
+    Submission.objects.filter(pk=first.pk).update(failed_indices="0-3")
+    assert list(decide().values()) == ["acted", "no-rule", "no-rule"]
+    at = LATER + timedelta(minutes=10)
+    act_on_due(at=at)
+    release(at=at)
+    assert [(retry.indices, retry.created_by) for retry in retries()] == [("0", "opsportal")]
+
+
+def test_not_while_the_service_is_down(rule, send, fail, release, approver):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    rule("Service problem", control_percent=0)
+    fail(send(), {0}, service="samweb")
+    decide()
+    at = LATER + timedelta(minutes=10)
+    act_on_due(at=at)
+    release(at=at)
+    assert retries() == []
+    close_incident(incident=incident, by=approver, at=at, reason="It answers.")
+    release(at=at + MINUTE)
+    assert len(retries()) == 1
+
+
+def test_single_jobs_wait_for_others(rule, send, fail, monkeypatch):
+    monkeypatch.setattr(acting, "GATHERING", 2 * MINUTE)
+    rule("More memory", control_percent=0)
+    fail(send(), {0, 1}, "resource", **OUT_OF_MEMORY)
+    decide()
+    assert act_on_due(at=LATER + MINUTE) == 0
+    monkeypatch.setattr(acting, "WORTH_AN_ARRAY", 2)
+    assert act_on_due(at=LATER + MINUTE) == 2
 
 
 def test_first_step_is_small_and_grows_with_success(rule, send, fail, release, monkeypatch):

@@ -27,7 +27,6 @@ from apps.submission.domain.arrays.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.domain.retries.automatic import retry_by_verdict
 from apps.submission.models import Submission
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
@@ -61,7 +60,7 @@ def accept(running, by, position=0, reason="The bug is in the generator: two of 
     return accept_stage(request=running.request, position=position, by=by, at=AT, reason=reason)
 
 
-def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send, shifter, cluster):
+def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send, shifter):
     send()
     last = send(failed={1})
     judge(last, {1: "code"}, at=AT)
@@ -70,7 +69,6 @@ def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send
     assert (row.jobs_missing, row.by) == (1, "shift-one")
     event = events_of(running.request).filter(kind="request.stage_accepted").get()
     assert (event.actor, event.data["missing"], event.data["name"]) == ("shift-one", 1, "one")
-    assert retry_by_verdict(cluster=cluster, at=AT) == []
     send()
     send()
     recompute_dirty_hours(at=AT)

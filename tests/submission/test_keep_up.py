@@ -22,10 +22,10 @@ from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.trials import end_kept_up
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.domain.retries.automatic import retry_by_verdict
 from apps.submission.models import Submission, TakenFile
 from tests.factories import requests
 from tests.factories.requests import AT
+from tests.factories.submissions import retry_failed
 from tests.factories.verdicts import judge
 
 HOUR = timedelta(hours=1)
@@ -147,7 +147,7 @@ def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(
     judge(first, {1: "service"}, at=AT + HOUR)
     second = step(assignment, AT + HOUR)
     assert (second.stage_name, second.indices, files_of(second)) == ("ana", "0,2", ["a", "c"])
-    (again,) = retry_by_verdict(cluster=assignment.cluster, at=AT + HOUR)
+    again = retry_failed(first, at=AT + HOUR)
     assert files_of(again) == ["b"]
     again = step(assignment, AT + HOUR)
     end(again, end_jobs, AT + HOUR)

@@ -1,9 +1,9 @@
 """Retry the jobs that rules act on: in batches of retries, few at first, more as they succeed."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, Min
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
@@ -19,6 +19,10 @@ from apps.submission.domain.retries.eligibility import Limits, examine
 FIRST_STEP = 20
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
+#: So many jobs are retried at once; fewer wait until the first of them has waited `GATHERING`, so
+#: that jobs that fail one by one do not each become an array of their own.
+WORTH_AN_ARRAY = 50
+GATHERING = timedelta(minutes=2)
 
 
 def act_on_due(*, at: datetime) -> int:
@@ -26,10 +30,11 @@ def act_on_due(*, at: datetime) -> int:
     due = Decision.objects.filter(
         arm__in=RETRIED_ARMS, outcome=Outcome.WAITING, batch=None, act_at__lte=at
     )
-    rules = due.order_by().values_list("rule", "version").distinct()
+    rules = due.order_by().values_list("rule", "version").annotate(Count("pk"), Min("act_at"))
     retried = 0
-    for rule, version in list(rules):
-        retried += _act(rule, version, at)
+    for rule, version, jobs, first_at in list(rules):
+        if jobs >= WORTH_AN_ARRAY or first_at <= at - GATHERING:
+            retried += _act(rule, version, at)
     return retried
 
 

@@ -26,7 +26,6 @@ from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries import release
-from apps.submission.domain.retries.automatic import retry_by_verdict
 from apps.submission.domain.retries.batches import (
     cancel_batch,
     counts_of,
@@ -44,6 +43,7 @@ from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
 from tests.factories.requests import AT, draft
+from tests.factories.submissions import retry_failed
 from tests.factories.verdicts import judge
 from tests.pages import text_of
 
@@ -102,7 +102,6 @@ def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group,
         [(running.request.key, "one", 3)],
     )
     batch = plan_batch(source=group, by=shifter, at=LATER, step=2, pause_minutes=5, attempts=3)
-    assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "its jobs are the batch's"
     assert reasons(dry_run(source=group, user=shifter, limits=ANY, at=LATER)) == {"in-batch": 3}
     assert advance_batch(batch=batch, at=LATER) == 2
     assert advance_batch(batch=batch, at=LATER + timedelta(minutes=4)) == 0
@@ -349,12 +348,10 @@ def test_default_step_leaves_jobs_that_a_stop_can_save(jobs, step):
     assert default_step(jobs) == step
 
 
-def test_what_was_retried_meanwhile_is_left_out(running, end, group, shifter):
-    end({0})
+def test_what_was_retried_meanwhile_is_left_out(end, group, shifter):
+    failed = end({0})
     batch = plan_batch(source=group, by=shifter, at=LATER)
-    RetryJob.objects.update(state="cancelled")
-    retry_by_verdict(cluster=running.cluster, at=LATER)
-    RetryJob.objects.update(state="waiting")
+    retry_failed(failed, at=LATER)
     assert advance_batch(batch=batch, at=LATER) == 0
     assert batch.jobs.get().why == LeftOut.IN_FLIGHT.label
 

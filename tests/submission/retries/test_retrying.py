@@ -1,4 +1,4 @@
-"""What a service failed is sent again by itself; what its code failed is not."""
+"""What becomes of failed jobs that were retried: their verdicts, links and activity."""
 
 from datetime import timedelta
 
@@ -8,14 +8,11 @@ from apps.diagnosis.models import Verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.models import Job
 from apps.production.enums import Verb
-from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
-from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.domain.retries.automatic import retry_by_verdict
-from tests.factories import people, statusboard
 from tests.factories.requests import AT
+from tests.factories.submissions import retry_failed
 from tests.factories.verdicts import judge
 from tests.pages import text_of
 
@@ -43,23 +40,16 @@ def fail(running, end_jobs):
     return failing
 
 
-def test_only_what_a_service_failed_is_sent_again(running, fail, fake):
-    failed = fail({0: "service", 1: "code", 2: "resource", 3: None})
-    (again,) = retry_by_verdict(cluster=running.cluster, at=LATER)
-    assert (again.indices, again.retry_of, again.created_by) == ("0", failed, "opsportal")
-    assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "each once"
-
-
-def test_job_that_succeeded_as_a_retry_needs_nothing(running, fail, end_jobs):
+def test_job_that_succeeded_as_a_retry_needs_nothing(fail):
     failed = fail({0: "service", 1: "code"})
     service, code = Verdict.objects.order_by("job__job_id")
     assert (service.advice, code.advice) == ("retry", "debug")
-    retry_by_verdict(cluster=running.cluster, at=LATER)
+    retry_failed(failed, at=LATER)
     again = fail({0: "service"})
     service.refresh_from_db()
     assert (service.retried_as, service.later_state) == (f"{again.spool_id}_0", "failed")
     assert headline_of(service) == f"Service problem: retry {again.spool_id}_0 failed since"
-    retry_by_verdict(cluster=running.cluster, at=LATER)
+    retry_failed(again, at=LATER)
     last = fail({})
     service.refresh_from_db()
     code.refresh_from_db()
@@ -72,14 +62,14 @@ def test_job_that_succeeded_as_a_retry_needs_nothing(running, fail, end_jobs):
 
 
 @pytest.fixture
-def retried(fail, nova, running):
+def retried(fail, nova):
     """Return three arrays of a request: the failed one, its retry that failed an hour later,
     and the one after it.
     """
     arrays = [fail({1: "service", 2: "service"})]
     for hours, kinds in ((1, {1: "service"}), (2, {})):
         at = LATER + timedelta(hours=hours)
-        retry_by_verdict(cluster=running.cluster, at=at)
+        retry_failed(arrays[-1], at=at)
         arrays.append(fail(kinds, at=at))
     Job.objects.update(experiment=nova)
     return arrays
@@ -112,35 +102,3 @@ def test_activity_dates_the_retry_by_its_own_end(retried, approver, browse):
         (retry.ended_at, f"retry {retry.job_id} completed"),
     ]
     assert retry.ended_at == LATER + timedelta(hours=2)
-
-
-def test_not_more_often_than_the_cluster_says(running, fail, fake):
-    tried = [fail({0: "service"})]
-    while again := retry_by_verdict(cluster=running.cluster, at=LATER):
-        tried += again
-        fail({0: "service"})
-    assert [attempt.retry_of for attempt in tried] == [None, tried[0], tried[1]], (
-        "the first try, and two more"
-    )
-
-
-def test_not_while_the_service_is_down(running, fail, approver):
-    samweb = statusboard.service("samweb", people.LONG_AGO)
-    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
-    fail({0: "service"}, service="samweb")
-    assert retry_by_verdict(cluster=running.cluster, at=LATER) == []
-    close_incident(incident=incident, by=approver, at=LATER, reason="It answers.")
-    assert len(retry_by_verdict(cluster=running.cluster, at=LATER)) == 1
-
-
-def test_not_where_it_is_switched_off_nor_on_an_array_that_was_cancelled(running, fail):
-    cluster = running.cluster
-    sent = fail({0: "service"})
-    sent.cancelled_at = LATER
-    sent.save()
-    assert retry_by_verdict(cluster=cluster, at=LATER) == []
-    sent.cancelled_at = None
-    sent.save()
-    cluster.submission = {**cluster.submission, "retries": 0}
-    cluster.save()
-    assert retry_by_verdict(cluster=cluster, at=LATER) == []
