@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from rest_framework.test import APIClient
 
 from tests.factories import people
+from tests.frames import call_with_large_frame
 
 # Python looks for garbage after each 700 new objects. With memory to spare, less often saves a
 # twentieth of the time.
@@ -39,22 +40,10 @@ def pytest_configure(config):
     settings.WHITENOISE_AUTOREFRESH = True
 
 
-def _call_with_large_frame(function, *arguments):
-    return function(*arguments)
-
-
-# CPython keeps the frames of running functions in pieces of memory of 16 kB. It returns a piece to
-# the kernel when its last function returns, and takes it again for the next call. Where a loop
-# stands at the end of a piece, that happens with each call: 10,000 times a second, a twelfth of the
-# processor's time. The piece of a larger frame is a power of two, here 2 MB, of which the frame
-# needs half, and all that it calls finds room in the rest.
-_call_with_large_frame.__code__ = _call_with_large_frame.__code__.replace(co_stacksize=2**17)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
     """Run each test, with its fixtures, as pytest does, in memory that holds all its frames."""
-    return _call_with_large_frame(runner.pytest_runtest_protocol, item, nextitem)
+    return call_with_large_frame(runner.pytest_runtest_protocol, item, nextitem)
 
 
 @pytest.hookimpl(trylast=True)

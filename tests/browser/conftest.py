@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
+from django.core.servers.basehttp import ThreadedWSGIServer
 from django.test import Client
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from apps.accounts.models import User
 from tests.factories import people
+from tests.frames import call_with_large_frame
 
 # Playwright's sync interface runs an event loop in this thread, which Django would take for async
 # code.
@@ -38,6 +40,19 @@ def pytest_collection_modifyitems(items):
         if str(item.path).startswith(here):  # thousands: `Path.parents` takes half a second
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def large_frames_of_the_server():
+    """Let the threads of the live server answer as tests run, in memory for all their frames."""
+    answer = ThreadedWSGIServer.process_request_thread
+
+    def answer_with_large_frame(*arguments):
+        call_with_large_frame(answer, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThreadedWSGIServer, "process_request_thread", answer_with_large_frame)
+        yield
 
 
 @pytest.fixture(scope="session")
