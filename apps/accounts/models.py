@@ -31,16 +31,16 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
         null=True,
         blank=True,
         help_text=(
-            "Issuer and subject, separated by a space. Empty it to link the account by name at "
-            "its next login."
+            "Issuer and subject, separated by a space. Clear it to link the account by user"
+            " name at the next login."
         ),
     )
     link_by_name = models.BooleanField(
         "link by name",
         default=False,
         help_text=(
-            "The next identity with this user name gets the account, though it has a password. "
-            "Never if staff."
+            "Link the account to the next sign-on with this user name, although it has a "
+            "password. Ignored for staff."
         ),
     )
     is_demo = models.BooleanField(

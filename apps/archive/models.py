@@ -326,8 +326,8 @@ class CaptureHost(models.Model):
     trusted = models.BooleanField(
         default=False,
         help_text=(
-            "Its scripts may run again as their users (owner_command), and logs of its running "
-            "jobs are read."
+            "Scripts captured here may be rerun as their owners (owner_command), and logs "
+            "of running jobs are read."
         ),
     )
     beside_portal = models.BooleanField(
@@ -368,8 +368,8 @@ class IntakeBatch(models.Model):
     host = models.CharField(max_length=128)
     journal = models.UUIDField(null=True, db_index=True)
     jobs = models.IntegerField()
-    size_bytes = models.BigIntegerField(help_text="Unpacked.")
-    captured_at = models.DateTimeField(help_text="Of the oldest job.")
+    size_bytes = models.BigIntegerField(help_text="Size when unpacked.")
+    captured_at = models.DateTimeField(help_text="When the oldest job was captured.")
     received_at = models.DateTimeField(db_default=Now())
     data = models.BinaryField()
     routed = models.BooleanField(db_default=False)
@@ -392,14 +392,14 @@ class SinkState(models.Model):
 
     name = models.CharField(max_length=1000, unique=True)
     url = models.CharField(max_length=2000)
-    failures = models.IntegerField(default=0, help_text="In a row.")
+    failures = models.IntegerField(default=0, help_text="Number of consecutive failures.")
     retry_at = models.DateTimeField(null=True)
     written_at = models.DateTimeField(null=True)
-    written = models.BigIntegerField(default=0, help_text="Jobs.")
+    written = models.BigIntegerField(default=0, help_text="Number of jobs written.")
     last_error = models.CharField(max_length=500, blank=True)
     wants_described = models.BooleanField(
         default=False,
-        help_text="Whether it gets a job again when its user, account and name become known.",
+        help_text="Send a job again when its user, account and name become known.",
     )
 
     class Meta:

@@ -30,7 +30,9 @@ class Host(models.Model):
     address = models.CharField(max_length=64, blank=True)
     cores = models.PositiveIntegerField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True)
-    listed_at = models.DateTimeField(help_text="When the scheduler last listed it so.")
+    listed_at = models.DateTimeField(
+        help_text="When the scheduler last listed it with these values."
+    )
 
     class Meta:
         ordering = ["name"]
@@ -61,29 +63,28 @@ class Cluster(models.Model):
         on_delete=models.SET_NULL,
         null=True,
         blank=True,
-        help_text="The service that stands for this cluster on the board.",
+        help_text="The service that represents this cluster on the status board.",
     )
     max_memory_bytes = models.BigIntegerField(
         null=True,
         blank=True,
         help_text=(
-            "The most that one job may have, such as 4 GB. Empty: not known; requests are not "
-            "checked."
+            "Maximum memory of a job, such as 4 GB. Empty: unknown; requests are not checked."
         ),
     )
     max_wall_seconds = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="The longest that one job may run, such as 48 h. Empty: not known.",
+        help_text="Maximum wall time of a job, such as 48 h. Empty: unknown.",
     )
     submits = models.BooleanField(
-        default=False, help_text="The portal may send jobs of approved requests to it."
+        default=False, help_text="The portal may submit jobs of approved requests to this cluster."
     )
     submission = models.JSONField(
         default=dict,
         blank=True,
         help_text=(
-            "How jobs are sent: partition, qos, account, accounts, directory, …; see "
+            "How jobs are submitted: partition, qos, account, accounts, directory, …; see "
             "docs/submission.md."
         ),
     )

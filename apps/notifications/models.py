@@ -220,7 +220,7 @@ class Notification(models.Model):
     at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
     digest_at = models.DateTimeField(
-        null=True, blank=True, help_text="Waits for the digest at this time."
+        null=True, blank=True, help_text="Sent with the digest at this time."
     )
     message = models.ForeignKey(
         Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications"

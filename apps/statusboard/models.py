@@ -80,7 +80,9 @@ class MonitoringSource(models.Model):
         "such as 1 h.",
     )
     mapping = models.JSONField(
-        default=dict, blank=True, help_text="Where values are in its payloads: feed json only."
+        default=dict,
+        blank=True,
+        help_text="Paths of the values in its payloads. For the feed json only.",
     )
     sends_heartbeats = models.BooleanField(
         default=False,
@@ -94,7 +96,8 @@ class MonitoringSource(models.Model):
     pull_url = models.URLField(
         max_length=500,
         blank=True,
-        help_text="Where its current state is fetched every minute; a host of FEED_HOSTS.",
+        help_text="URL of its current state, which is fetched every minute. The host must be in "
+        "FEED_HOSTS.",
     )
     pulled_at = models.DateTimeField(null=True, blank=True, editable=False)
     pull_error = models.CharField(max_length=300, blank=True, editable=False)
@@ -218,7 +221,7 @@ class Incident(models.Model):
         null=True,
         blank=True,
         related_name="merged",
-        help_text="The incident of the same service that this one is an alert of.",
+        help_text="The incident of the same service that this one was merged into.",
     )
 
     #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the incident page belongs to the app `portal`.
@@ -402,7 +405,7 @@ class Announcement(models.Model):
         Experiment,
         blank=True,
         related_name="announcements",
-        help_text="Empty: visible to everybody.",
+        help_text="Empty: visible to everyone.",
     )
     services = models.ManyToManyField(Service, blank=True, related_name="announcements")
     posted_by = models.CharField(max_length=150)
@@ -579,7 +582,7 @@ class RawPayload(Work):
         default=uuid4,
         unique=True,
         editable=False,
-        help_text="Given when it was taken: each is stored once.",
+        help_text="Assigned when the payload was accepted, so that it is stored once.",
     )
     sha256 = models.CharField(max_length=64)
     body = models.BinaryField()

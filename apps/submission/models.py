@@ -88,7 +88,7 @@ class Submission(models.Model):
         null=True,
         blank=True,
         related_name="debug_runs",
-        help_text="The job re-run.",
+        help_text="The job that is re-run.",
     )
     profile = models.CharField(max_length=64, blank=True, help_text="Name of the debug profile.")
     retry_of = models.ForeignKey(
@@ -122,16 +122,16 @@ class Submission(models.Model):
         null=True, blank=True, help_text="Time when all jobs had finished."
     )
     held_at = models.DateTimeField(
-        null=True, blank=True, help_text="Queued jobs are held in the scheduler."
+        null=True, blank=True, help_text="When its queued jobs were held in the scheduler."
     )
     cancel_requested_at = models.DateTimeField(
-        null=True, blank=True, help_text="Cancellation was requested."
+        null=True, blank=True, help_text="When cancellation was requested."
     )
     cancelled_at = models.DateTimeField(
-        null=True, blank=True, help_text="The scheduler was told to cancel its jobs."
+        null=True, blank=True, help_text="When the scheduler was asked to cancel its jobs."
     )
     answered_at = models.DateTimeField(
-        null=True, blank=True, help_text="A failed test was acted on."
+        null=True, blank=True, help_text="When someone acted on its failed test."
     )
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -214,7 +214,8 @@ class DebugProfile(models.Model):
         blank=True,
         validators=[check_environment],
         help_text=(
-            "One variable a line, such as MESSAGELEVEL=debug; added to the environment of the job."
+            "One variable per line, such as MESSAGELEVEL=debug; added to the environment of"
+            " the job."
         ),
     )
     arguments = models.CharField(
@@ -227,9 +228,11 @@ class DebugProfile(models.Model):
         default=True, help_text="The shell prints every command of the script (set -x)."
     )
     memory_factor = models.FloatField(
-        default=1, validators=_FACTOR, help_text="Of the memory requested."
+        default=1, validators=_FACTOR, help_text="Multiplies the requested memory."
     )
-    time_factor = models.FloatField(default=1, validators=_FACTOR, help_text="Of the time limit.")
+    time_factor = models.FloatField(
+        default=1, validators=_FACTOR, help_text="Multiplies the time limit."
+    )
     most_events = models.PositiveIntegerField(
         null=True, blank=True, help_text="Empty: all events of the job."
     )
@@ -346,7 +349,7 @@ class RetryJob(models.Model):
     as_owner = models.BooleanField(default=False)
     token = models.UUIDField(default=uuid.uuid4, editable=False)
     attempt = models.PositiveSmallIntegerField(
-        default=2, help_text="Which attempt the retry is; the first job is 1."
+        default=2, help_text="Attempt number of the retry; the first job is attempt 1."
     )
     sending_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the last try to submit it."

@@ -24,20 +24,23 @@ class ExitCodeMeaning(models.Model):
     certain = models.BooleanField(
         default=False,
         help_text=(
-            "Counts as evidence of a verdict, after everything else. Only if nothing else ends "
-            "with this number."
+            "Counts as evidence for a verdict, after all other evidence. Set it only if "
+            "nothing else exits with this number."
         ),
     )
     source = models.CharField(
-        max_length=200, help_text="Manual, source file or person that says so."
+        max_length=200, help_text="Manual, source file or person that documents it."
     )
     enabled = models.BooleanField(default=True)
     shipped = models.JSONField(
-        null=True, blank=True, editable=False, help_text="As shipped last; empty if made here."
+        null=True, blank=True, editable=False, help_text="Last shipped values; empty if added here."
     )
 
     pack = models.CharField(
-        max_length=64, blank=True, editable=False, help_text="The experiment pack that it is from."
+        max_length=64,
+        blank=True,
+        editable=False,
+        help_text="The experiment pack that it comes from.",
     )
 
     class Meta:

@@ -18,9 +18,11 @@ ADVICES = [(advice.value, advice.label) for advice in Advice if advice is not Ad
 class CatalogueState(models.Model):
     """The version of the catalogue: one row, set in the transaction of each change."""
 
-    number = models.BigIntegerField(default=0, help_text="ID of the change applied last.")
+    number = models.BigIntegerField(default=0, help_text="ID of the last change that was applied.")
     shipped = models.CharField(
-        max_length=12, blank=True, help_text="Version of the shipped catalogue loaded last."
+        max_length=12,
+        blank=True,
+        help_text="Version of the shipped catalogue that was loaded last.",
     )
 
     class Meta:
@@ -66,18 +68,18 @@ class KnownError(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Applies to its jobs only; empty: to all.",
+        help_text="Applies only to jobs of this experiment. Empty: to all jobs.",
     )
     owner = models.CharField(
-        max_length=150, blank=True, help_text="Person or team that looks after it."
+        max_length=150, blank=True, help_text="Person or team that maintains it."
     )
     link = models.URLField(blank=True, help_text="Ticket, documentation or status page.")
-    expires_at = models.DateTimeField(null=True, blank=True, help_text="It is disabled then.")
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Disabled after this time.")
     passive = models.BooleanField(default=False, help_text="Marks lines, but decides no verdict.")
     enabled = models.BooleanField(default=True)
     version = models.PositiveIntegerField(default=0)
     shipped = models.JSONField(
-        null=True, blank=True, help_text="Its values as shipped last; empty if made here."
+        null=True, blank=True, help_text="Last shipped values; empty if added here."
     )
     pack = models.CharField(
         max_length=64, blank=True, help_text="The experiment pack that it comes from."
@@ -117,7 +119,8 @@ class KnownErrorOmission(models.Model):
     since = models.DateTimeField()
     last_at = models.DateTimeField()
     last_job = models.BigIntegerField(
-        default=0, help_text="Primary key of the newest job; its record may be dropped since."
+        default=0,
+        help_text="Primary key of the newest job. Its record may have been deleted since.",
     )
 
     def __str__(self) -> str:
@@ -133,7 +136,7 @@ class KnownErrorChange(models.Model):
 
     known_error = models.CharField("known error", max_length=64, db_index=True)
     version = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Of the known error, once applied."
+        null=True, blank=True, help_text="Version of the known error, once applied."
     )
     state = models.CharField(max_length=16, choices=ChangeState)
     values = models.JSONField()

@@ -12,12 +12,12 @@ class PostedLog(models.Model):
     """The end of a log that the job itself posted while it ran."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
+    job_id = models.CharField(max_length=64, help_text="As in the environment of the job.")
     array_id = models.CharField(
-        max_length=64, help_text="What the IDs of the jobs of its array have in common."
+        max_length=64, help_text="The part of the ID that all jobs of the array share."
     )
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
-    token_label = models.CharField(max_length=64, help_text="Which token the job posted with.")
+    token_label = models.CharField(max_length=64, help_text="Label of the token that the job used.")
     stream = models.CharField(max_length=8, choices=Stream)
     first_offset = models.BigIntegerField(help_text="Byte offset of the end in the log.")
     compressed = models.BinaryField(help_text="Its bytes, compressed by zstd.")

@@ -24,11 +24,11 @@ class Reclassification(Work):
     started_at = models.DateTimeField()
     last_verdict = models.BigIntegerField(help_text="ID of the newest verdict at the start.")
     position = models.BigIntegerField(default=0)
-    total = models.PositiveIntegerField(help_text="Verdicts to judge.")
+    total = models.PositiveIntegerField(help_text="Number of verdicts to re-evaluate.")
     judged = models.PositiveIntegerField(default=0)
     changed = models.PositiveIntegerField(default=0)
     moves = models.JSONField(
-        default=dict, help_text="Jobs by “old verdict, cause → new verdict, cause”."
+        default=dict, help_text="Number of jobs by “old verdict, cause → new verdict, cause”."
     )
     catalogue_version = models.CharField(max_length=16, blank=True)
     worked_at = models.DateTimeField(help_text="When its last batch ended.")

@@ -40,7 +40,7 @@ class Totals(models.Model):
     first_ended_at = models.DateTimeField()
     last_ended_at = models.DateTimeField()
     succeeded = models.PositiveIntegerField(
-        default=0, help_text="Number of the jobs that completed at a later attempt or retry."
+        default=0, help_text="Number of jobs that completed in a later attempt or retry."
     )
 
     objects = ExperimentQuerySet.as_manager()

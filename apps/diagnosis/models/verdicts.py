@@ -120,11 +120,11 @@ class FailureGroup(models.Model):
     kind = models.CharField(max_length=8, choices=GroupKind, default=GroupKind.ERROR)
     verdict = models.CharField(max_length=16, choices=VerdictKind)
     cause = models.CharField(
-        max_length=64, blank=True, help_text="ID of the known error that decided."
+        max_length=64, blank=True, help_text="ID of the known error that determined the verdict."
     )
     service = models.CharField(max_length=64, blank=True)
     cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Of the host."
+        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Cluster of the host."
     )
     host = models.CharField(
         max_length=255, blank=True, help_text="The host on which nearly every job fails."
@@ -135,15 +135,13 @@ class FailureGroup(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Of the release.",
+        help_text="Experiment of the release.",
     )
     release = models.CharField(
         max_length=100, blank=True, help_text="The release with which most jobs fail."
     )
     title = models.CharField(max_length=200)
-    line = models.TextField(
-        blank=True, help_text="A line of a log, its numbers, paths and IDs masked."
-    )
+    line = models.TextField(blank=True, help_text="A log line with numbers, paths and IDs masked.")
     status = models.CharField(max_length=16, choices=GroupStatus, default=GroupStatus.NEW)
     status_at = models.DateTimeField()
     owner = models.CharField(max_length=150, blank=True)
@@ -226,29 +224,29 @@ class Verdict(models.Model):
     later_attempt = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="The later attempt of the job that completed, else the last one, if any.",
+        help_text="The later attempt that completed, or else the last one.",
     )
     later_state = models.CharField(
         max_length=16,
         blank=True,
         choices=STATE_CHOICES,
-        help_text="Of the later attempt, or else of the retry.",
+        help_text="State of the later attempt, or else of the retry.",
     )
     retried_as = models.CharField(
         max_length=64,
         blank=True,
-        help_text="ID of the job that the portal submitted in its place, once it finished.",
+        help_text="ID of the retry that the portal submitted, once it has finished.",
     )
     retry_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)
     confidence = models.CharField(max_length=8, choices=Confidence)
     cause = models.CharField(
-        max_length=64, blank=True, help_text="ID of the known error that decided."
+        max_length=64, blank=True, help_text="ID of the known error that determined the verdict."
     )
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
     message = models.TextField(
-        blank=True, help_text="Masked line of the log; empty if the known error says it all."
+        blank=True, help_text="Masked log line; empty if the known error is enough."
     )
     frame = models.CharField(
         max_length=200, blank=True, help_text="Innermost frame of the experiment's own code."
@@ -333,15 +331,16 @@ class ImpactGroup(models.Model):
     containing = models.PositiveIntegerField(default=0)
     partial = models.PositiveIntegerField(default=0)
     touching = models.PositiveIntegerField(
-        default=0, help_text="Not exposed: they share only an end."
+        default=0,
+        help_text="Jobs that ended as the incident started, or started as it ended; not exposed.",
     )
     unknown = models.PositiveIntegerField(
         default=0, help_text="Ran only after the incident was no longer reported."
     )
-    failed = models.PositiveIntegerField(default=0, help_text="Of the exposed ones.")
+    failed = models.PositiveIntegerField(default=0, help_text="Exposed jobs that failed.")
     failed_core_seconds = models.BigIntegerField(default=0)
     confirmed = models.PositiveIntegerField(
-        default=0, help_text="Failed by verdict because of the service."
+        default=0, help_text="Jobs that failed because of the service, according to their verdicts."
     )
     confirmed_core_seconds = models.BigIntegerField(default=0)
     succeeded = models.PositiveIntegerField(
@@ -351,7 +350,7 @@ class ImpactGroup(models.Model):
         default=0, help_text="Confirmed, with a later attempt that did not complete."
     )
     eligible_core_seconds = models.BigIntegerField(
-        default=0, help_text="Of confirmed jobs without a later attempt."
+        default=0, help_text="Core-seconds of confirmed jobs without a later attempt."
     )
     baseline = models.CharField(
         max_length=16, choices=BaselineScope, blank=True, help_text="Empty: too few jobs."
@@ -362,7 +361,7 @@ class ImpactGroup(models.Model):
         default=1, help_text="Variance of failures by submission over that of single jobs."
     )
     cores = models.FloatField(
-        default=0, help_text="Mean cores that the stage used in the time of the baseline."
+        default=0, help_text="Mean number of cores that the stage used during the baseline."
     )
 
     objects = ExperimentQuerySet.as_manager()

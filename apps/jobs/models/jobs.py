@@ -95,7 +95,9 @@ class Job(models.Model):
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
     uid = models.BigIntegerField(
-        null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it."
+        null=True,
+        blank=True,
+        help_text="Numeric ID of the user on the cluster, if accounting has it.",
     )
     cpu_model = models.CharField(
         max_length=255, blank=True, help_text="From the record, the job, or the list of hosts."
@@ -273,7 +275,7 @@ class SubmittedArray(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     spool_id = models.CharField(max_length=64)
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="+")
-    sent_at = models.DateTimeField(help_text="Start of its submission. IDs are recycled.")
+    sent_at = models.DateTimeField(help_text="Start of the submission, since IDs are recycled.")
 
     class Meta:
         constraints = [
@@ -297,7 +299,9 @@ class ClaimAcceptance(models.Model):
     scope = models.CharField(max_length=8, choices=ClaimScope)
     name = models.CharField(max_length=255, help_text="Job ID, ID of the array, or user.")
     submitted_at = models.DateTimeField(
-        null=True, blank=True, help_text="Of the job or array. IDs are recycled."
+        null=True,
+        blank=True,
+        help_text="Submission time of the job or array, since IDs are recycled.",
     )
     reason = models.TextField()
     at = models.DateTimeField()
@@ -325,7 +329,9 @@ class Collection(models.Model):
     """Collection state of a cluster."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="collection")
-    collected_until = models.DateTimeField(help_text="All jobs that ended before are collected.")
+    collected_until = models.DateTimeField(
+        help_text="All jobs that ended before this time have been collected."
+    )
     rechecked_at = models.DateTimeField(
         null=True, blank=True, help_text="Last check for late corrections."
     )
@@ -361,7 +367,7 @@ class HourlyTotals(models.Model):
     cpu_seconds = models.FloatField()
     last_ended_at = models.DateTimeField()
     retried = models.PositiveIntegerField(
-        default=0, help_text="Number of the jobs that are second or later attempts."
+        default=0, help_text="Number of jobs that are second or later attempts."
     )
 
     objects = JobQuerySet.as_manager()
@@ -440,12 +446,12 @@ class FlaggedRecord(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     source = models.CharField(max_length=16, choices=RecordSource)
     digest = models.CharField(
-        max_length=32, help_text="Of the whole record: a repeated one is kept once."
+        max_length=32, help_text="Digest of the whole record; a repeated record is kept once."
     )
     raw = models.TextField(help_text="At most 64,000 characters, secrets masked.")
     reason = models.CharField(max_length=500)
     stored = models.BooleanField(
-        help_text="The job is there, with what can be trusted of the record."
+        help_text="The job was stored with the trustworthy part of the record."
     )
     received_at = models.DateTimeField()
 
@@ -542,7 +548,7 @@ class LiveJobs(models.Model):
     state = models.CharField(
         max_length=8, choices=[(state.value, state.value.capitalize()) for state in CurrentState]
     )
-    reason = models.CharField(max_length=100, blank=True, help_text="As the scheduler writes it.")
+    reason = models.CharField(max_length=100, blank=True, help_text="As reported by the scheduler.")
     experiment = models.ForeignKey(
         Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
     )

@@ -10,7 +10,8 @@ class ArchivedMonth(models.Model):
     """
 
     month = models.DateField(
-        unique=True, help_text="Its first day. A job belongs to the month of its end, in UTC."
+        unique=True,
+        help_text="First day of the month. A job belongs to the month in which it ended, in UTC.",
     )
     jobs = models.BigIntegerField()
     first_id = models.BigIntegerField(help_text="Smallest primary key of its jobs.")
@@ -20,7 +21,7 @@ class ArchivedMonth(models.Model):
         null=True, blank=True, help_text="Empty: the records are in the database."
     )
     restored_at = models.DateTimeField(
-        null=True, blank=True, help_text="A restored month is not dropped again on its own."
+        null=True, blank=True, help_text="A restored month is not dropped again automatically."
     )
 
     class Meta:

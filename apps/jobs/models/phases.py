@@ -12,9 +12,9 @@ class JobPhase(models.Model):
     """A part of a job, such as "fetch input", as the job reported it while it ran."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
+    job_id = models.CharField(max_length=64, help_text="As in the environment of the job.")
     array_id = models.CharField(
-        max_length=64, help_text="What the IDs of the jobs of its array have in common."
+        max_length=64, help_text="The part of the ID that all jobs of the array share."
     )
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
     request_key = models.CharField(max_length=64, blank=True)
@@ -22,18 +22,16 @@ class JobPhase(models.Model):
     name = models.CharField(max_length=64)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(
-        null=True, blank=True, help_text="Empty until the job has reported it."
+        null=True, blank=True, help_text="Empty until the job reports the end."
     )
     exit_code = models.IntegerField(default=0)
     cpu_seconds = models.FloatField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
-    cpu_model = models.CharField(
-        max_length=255, blank=True, help_text="As the job found it on its host."
-    )
-    token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
+    cpu_model = models.CharField(max_length=255, blank=True, help_text="As reported by the job.")
+    token_label = models.CharField(max_length=64, help_text="Label of the token that the job used.")
     received_at = models.DateTimeField()
     stuck_at = models.DateTimeField(
-        null=True, blank=True, help_text="When it was found to last too long."
+        null=True, blank=True, help_text="When the phase was found to last too long."
     )
 
     objects = JobQuerySet.as_manager()
@@ -72,11 +70,11 @@ class LogPhase(models.Model):
         Job, on_delete=models.CASCADE, related_name="log_phases", db_index=False
     )
     number = models.PositiveSmallIntegerField(
-        help_text="Its place among the phases of the log, from 1."
+        help_text="Position among the phases of the log, from 1."
     )
     name = models.CharField(max_length=64)
     wall_seconds = models.PositiveIntegerField()
-    failed = models.BooleanField(help_text="Whether the job failed in it.")
+    failed = models.BooleanField(help_text="The job failed in this phase.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="log_phase_once")]
@@ -100,13 +98,13 @@ class PhaseTotals(models.Model):
     source = models.CharField(max_length=8, choices=PhaseSource, db_default=PhaseSource.REPORTED)
     phases = models.PositiveIntegerField()
     failed = models.PositiveIntegerField(
-        help_text="With another exit code than 0, or in which the job failed."
+        help_text="Phases with an exit code other than 0, or in which the job failed."
     )
     wall_seconds = models.FloatField()
     longest_seconds = models.FloatField()
-    cpu_seconds = models.FloatField(help_text="Of those that reported it.")
+    cpu_seconds = models.FloatField(help_text="CPU time of the phases that reported it.")
     cpu_wall_seconds = models.FloatField(
-        help_text="Wall time of those that reported their CPU time."
+        help_text="Wall time of the phases that reported their CPU time."
     )
 
     objects = JobQuerySet.as_manager()

@@ -38,7 +38,10 @@ class ApprovalGroup(models.Model):
         help_text="They can sign only requests that they can see.",
     )
     retired_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="No one signs for it since then."
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The group does not sign requests after this time.",
     )
 
     class Meta:
@@ -107,7 +110,9 @@ class Signature(models.Model):
         ApprovalGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     group_name = models.CharField(
-        max_length=100, blank=True, help_text="Name at that time; empty: an approver."
+        max_length=100,
+        blank=True,
+        help_text="Name of the group at that time. Empty: signed as an approver.",
     )
     by = _person()
     for_user = _person(null=True, blank=True)

@@ -21,7 +21,7 @@ class RequestTemplate(models.Model):
     )
     workflow_key = models.CharField(max_length=40)
     workflow_number = models.PositiveIntegerField()
-    content = models.JSONField(help_text="Content as `plain` writes it.")
+    content = models.JSONField(help_text="The content of a request as JSON.")
     saved_at = models.DateTimeField()
     saved_by = models.CharField(max_length=150)
 
@@ -45,7 +45,7 @@ class RequestLink(models.Model):
     kind = models.CharField(max_length=16, choices=LinkKind)
     earlier = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_on")
     later = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_back")
-    note = models.CharField(max_length=200, blank=True, help_text="For example which part it is.")
+    note = models.CharField(max_length=200, blank=True, help_text="For example, which part it is.")
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
 

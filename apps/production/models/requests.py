@@ -89,7 +89,7 @@ class Request(models.Model):
         null=True,
         blank=True,
         related_name="clones",
-        help_text="The request it is a copy of.",
+        help_text="The request that it was copied from.",
     )
     priority_class = models.CharField(
         max_length=16,
@@ -126,7 +126,7 @@ class Request(models.Model):
     work_began_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When jobs of it were first submitted, seen or reported, tests included.",
+        help_text="When its jobs were first submitted, seen or reported, including tests.",
     )
     expected_start = models.DateField(
         null=True, blank=True, help_text="Empty: unknown, or it has started."
@@ -136,7 +136,7 @@ class Request(models.Model):
     ignores_advice_until = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Until then its jobs are submitted although the advice is not to.",
+        help_text="Until then, its jobs are submitted despite advice not to.",
     )
     expected_end = models.DateField(
         null=True, blank=True, help_text="When its last job is expected to finish."
@@ -158,7 +158,8 @@ class Request(models.Model):
     part_done = models.FloatField(
         null=True,
         blank=True,
-        help_text="Part of the requested jobs that have completed, 0 to 1; kept with the forecast.",
+        help_text="Fraction of the requested jobs that have completed, from 0 to 1; stored with "
+        "the forecast.",
     )
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
@@ -317,7 +318,7 @@ class FormKey(models.Model):
     key = models.CharField(max_length=64)
     request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, related_name="+")
     version = models.PositiveIntegerField(
-        default=0, help_text="Of the request, when the form last saved it."
+        default=0, help_text="Version of the request when the form last saved it."
     )
     by_button = models.BooleanField(
         default=False, help_text="Saved by a button, so the user saw the result."
