@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('jobs', '0003_help_texts'),
-        ('submission', '0003_retry_batch_work'),
+        ('submission', '0004_retry_changes'),
     ]
 
     operations = [
