@@ -14,7 +14,7 @@ from apps.recovery.models import Decision, RecoveryRule
 _MOST_VALUES = 100
 
 
-class ScopeSerializer(serializers.Serializer[Any]):
+class RecoveryScopeSerializer(serializers.Serializer[Any]):
     """Which jobs a rule is for; empty texts stand for all."""
 
     workflow_type = serializers.CharField(max_length=64, required=False, allow_blank=True)
@@ -23,7 +23,7 @@ class ScopeSerializer(serializers.Serializer[Any]):
     site = serializers.CharField(max_length=64, required=False, allow_blank=True)
 
 
-class ConditionSerializer(serializers.Serializer[Any]):
+class RecoveryConditionSerializer(serializers.Serializer[Any]):
     """What the failure must be; an empty list matches anything."""
 
     verdicts = serializers.ListField(
@@ -55,7 +55,7 @@ class ConditionSerializer(serializers.Serializer[Any]):
     )
 
 
-class ActionSerializer(serializers.Serializer[Any]):
+class RecoveryActionSerializer(serializers.Serializer[Any]):
     """What the next attempt gets."""
 
     kind = serializers.ChoiceField(ActionKind.choices)
@@ -71,7 +71,7 @@ class ActionSerializer(serializers.Serializer[Any]):
     wait_minutes = serializers.IntegerField(min_value=0, max_value=10_080, required=False)
 
 
-class LimitsSerializer(serializers.Serializer[Any]):
+class RecoveryLimitsSerializer(serializers.Serializer[Any]):
     """How far a rule goes."""
 
     attempts = serializers.IntegerField(
@@ -82,20 +82,20 @@ class LimitsSerializer(serializers.Serializer[Any]):
     least_success_percent = serializers.FloatField(min_value=0, max_value=99, required=False)
 
 
-class DefinitionSerializer(serializers.Serializer[Any]):
+class RecoveryDefinitionSerializer(serializers.Serializer[Any]):
     """A rule without its name and experiment."""
 
-    scope = ScopeSerializer(required=False)
-    condition = ConditionSerializer()
-    action = ActionSerializer()
-    limits = LimitsSerializer(required=False)
+    scope = RecoveryScopeSerializer(required=False)
+    condition = RecoveryConditionSerializer()
+    action = RecoveryActionSerializer()
+    limits = RecoveryLimitsSerializer(required=False)
 
 
-class RuleReader(serializers.ModelSerializer[RecoveryRule]):
+class RecoveryRuleReader(serializers.ModelSerializer[RecoveryRule]):
     """A recovery rule with its current version."""
 
     experiment = serializers.CharField(source="experiment.key", default="")
-    definition = DefinitionSerializer()
+    definition = RecoveryDefinitionSerializer()
 
     class Meta:
         model = RecoveryRule
@@ -117,15 +117,15 @@ class RuleReader(serializers.ModelSerializer[RecoveryRule]):
         read_only_fields = fields
 
 
-class RuleVersionWriter(serializers.Serializer[Any]):
+class RecoveryRuleVersionWriter(serializers.Serializer[Any]):
     """The next version of a rule. `base` is the version that you have seen."""
 
-    definition = DefinitionSerializer()
+    definition = RecoveryDefinitionSerializer()
     reason = serializers.CharField(max_length=MAX_REASON)
     base = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
 
 
-class RuleWriter(serializers.Serializer[Any]):
+class RecoveryRuleWriter(serializers.Serializer[Any]):
     """A new rule."""
 
     name = serializers.CharField(max_length=64)
@@ -136,11 +136,11 @@ class RuleWriter(serializers.Serializer[Any]):
         allow_blank=True,
         help_text="Key of the experiment; empty for all.",
     )
-    definition = DefinitionSerializer()
+    definition = RecoveryDefinitionSerializer()
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
-class ModeWriter(serializers.Serializer[Any]):
+class RecoveryModeWriter(serializers.Serializer[Any]):
     """The mode to switch to, and why."""
 
     mode = serializers.ChoiceField(Mode.choices)
@@ -149,7 +149,7 @@ class ModeWriter(serializers.Serializer[Any]):
     )
 
 
-class DecisionReader(serializers.ModelSerializer[Decision]):
+class RecoveryDecisionReader(serializers.ModelSerializer[Decision]):
     """What was decided about a failed job, and how it ended."""
 
     job = serializers.IntegerField(source="job_id")

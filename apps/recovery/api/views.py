@@ -11,11 +11,11 @@ from apps.accounts.api import ApiViewSet, command
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields
 from apps.recovery.api.serializers import (
-    DecisionReader,
-    ModeWriter,
-    RuleReader,
-    RuleVersionWriter,
-    RuleWriter,
+    RecoveryDecisionReader,
+    RecoveryModeWriter,
+    RecoveryRuleReader,
+    RecoveryRuleVersionWriter,
+    RecoveryRuleWriter,
 )
 from apps.recovery.domain.rules import change_rule, create_rule, set_mode, visible_rules
 from apps.recovery.enums import Mode
@@ -38,14 +38,19 @@ class RecoveryRuleViewSet(
 ):
     """Recovery rules: what is done about failed jobs without a person."""
 
-    serializer_class = RuleReader
+    serializer_class = RecoveryRuleReader
     filterset_class = Rules
     lookup_value_regex = r"\d{1,18}"
 
     def get_queryset(self) -> QuerySet[RecoveryRule]:
         return visible_rules(self.request.user)
 
-    @command(RuleWriter, RuleReader, code=201, allowed=lambda user, _: may_write_any_rule(user))
+    @command(
+        RecoveryRuleWriter,
+        RecoveryRuleReader,
+        code=201,
+        allowed=lambda user, _: may_write_any_rule(user),
+    )
     def create(
         self,
         *,
@@ -64,12 +69,12 @@ class RecoveryRuleViewSet(
             name=name, experiment=named, definition=definition, by=by, at=at, reason=reason
         )
 
-    @command(RuleVersionWriter, RuleReader, allowed=_may_write)
+    @command(RecoveryRuleVersionWriter, RecoveryRuleReader, allowed=_may_write)
     def change(self, rule: RecoveryRule, **fields: Any) -> RecoveryRule:
         """Write the next version of a rule. An active rule becomes passive."""
         return change_rule(rule=rule, **fields)
 
-    @command(ModeWriter, RuleReader, allowed=_may_switch)
+    @command(RecoveryModeWriter, RecoveryRuleReader, allowed=_may_switch)
     def switch(self, rule: RecoveryRule, *, mode: str, **fields: Any) -> RecoveryRule:
         """Set a rule to off, passive or active. Only approvers can let it act."""
         return set_mode(rule=rule, mode=Mode(mode), **fields)
@@ -80,7 +85,7 @@ class RecoveryDecisionViewSet(
 ):
     """What recovery rules decided about failed jobs, newest first."""
 
-    serializer_class = DecisionReader
+    serializer_class = RecoveryDecisionReader
     filterset_class = Decisions
     lookup_value_regex = r"\d{1,18}"
 
