@@ -67,6 +67,25 @@ def test_failed_subscriber_leaves_nothing_and_is_tried_again(db, at, subscriber)
     assert told == [event.pk]
 
 
+def test_old_event_of_a_subscriber_is_due_when_it_is_published(db, at, subscriber):
+    long_ago = at - timedelta(days=60)
+    published = []
+
+    @subscriptions.subscribe("test.follow", "thing.happened")
+    def follow(event: Event) -> None:
+        if not published:
+            published.append(publish(event.at))
+
+    publish(long_ago)
+    delivery = Delivery.objects.get(subscriber="test.follow")
+    assert deliver(delivery_id=delivery.pk, at=at)
+    [followed] = published
+    assert followed.at == long_ago
+    assert set(followed.deliveries.values_list("due_at", flat=True)) == {at}
+    other = publish(long_ago)
+    assert set(other.deliveries.values_list("due_at", flat=True)) == {long_ago}
+
+
 def test_sweep_delivers_what_was_never_sent(db, at, subscriber):
     told, _ = subscriber
     first, second = publish(at), publish(at)

@@ -1,6 +1,7 @@
 """Delivery of events to subscribers."""
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 
 from django.db.models import Q
@@ -18,16 +19,25 @@ EVENTS = Queue(
     back_off=BackOff((5, 30, 120, 600, 3600)),
 )
 
+#: The time of the delivery whose subscriber runs; None outside of one.
+_delivering_at: ContextVar[datetime | None] = ContextVar("delivering_at", default=None)
+
 #: How long deliveries are kept after they were made.
 KEEP = timedelta(days=30)
 
 
 def create_deliveries(*, events: Iterable[Event]) -> None:
-    """Create a delivery of each event for each subscriber of its kind."""
+    """Create a delivery of each event for each subscriber of its kind.
+
+    Subscribers date their events like the one that they hear, which may be old: the deliveries of
+    these are due only now.
+    """
+    now = _delivering_at.get()
     waiting = []
     for event in events:
+        due_at = max(event.at, now) if now else event.at
         for name in subscriptions.subscribers_of(event.kind):
-            waiting.append(Delivery(event=event, subscriber=name, due_at=event.at))
+            waiting.append(Delivery(event=event, subscriber=name, due_at=due_at))
     for delivery in Delivery.objects.bulk_create(waiting):
         enqueue("core.deliver", delivery_id=delivery.pk)
 
@@ -48,7 +58,11 @@ def deliver(*, delivery_id: int, at: datetime) -> bool:
     """
 
     def call_subscriber(delivery: Delivery) -> None:
-        subscriptions.handler(delivery.subscriber)(delivery.event)
+        token = _delivering_at.set(at)
+        try:
+            subscriptions.handler(delivery.subscriber)(delivery.event)
+        finally:
+            _delivering_at.reset(token)
         delivery.delivered_at = at
         delivery.last_error = ""
         delivery.save(update_fields=["delivered_at", "last_error"])
