@@ -45,7 +45,34 @@ class _OfExperiment(AnyOf):
         return super().filter_queryset(queryset)
 
 
-class Failures(_OfExperiment):
+class _OfGroups(_OfExperiment):
+    """Filters by the group of a total or a verdict."""
+
+    status = django_filters.ChoiceFilter(
+        field_name="group__status", choices=GroupStatus.choices, empty_label="Any", label="Status"
+    )
+    kind = django_filters.ChoiceFilter(
+        field_name="group__kind", choices=GroupKind.choices, empty_label="Any", label="Kind"
+    )
+    owner = django_filters.CharFilter(field_name="group__owner", max_length=150, label="Owner")
+    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+
+    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep groups with this text in title, line, known error, service or number (F-12)."""
+        matching = (
+            Q(group__title__icontains=value)
+            | Q(group__line__icontains=value)
+            | Q(group__cause__icontains=value)
+            | Q(group__service__iexact=value)
+        )
+        number = value.upper().removeprefix("F-")
+        is_number = number.isascii() and number.isdigit() and len(number) < 10
+        if is_number:
+            matching |= Q(group=int(number))
+        return rows.filter(matching)
+
+
+class Failures(_OfGroups):
     """Filters of the hourly totals of failure groups."""
 
     hours = django_filters.ChoiceFilter(
@@ -58,15 +85,7 @@ class Failures(_OfExperiment):
         queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
     )
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
-    stage = django_filters.CharFilter()
-    status = django_filters.ChoiceFilter(
-        field_name="group__status", choices=GroupStatus.choices, empty_label="Any", label="Status"
-    )
-    kind = django_filters.ChoiceFilter(
-        field_name="group__kind", choices=GroupKind.choices, empty_label="Any", label="Kind"
-    )
-    owner = django_filters.CharFilter(field_name="group__owner", max_length=150, label="Owner")
-    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+    stage = django_filters.CharFilter(lookup_expr="iexact")
 
     class Meta:
         model = CauseTotals
@@ -86,25 +105,12 @@ class Failures(_OfExperiment):
         """Return all rows: the view applies the window, since its bounds also appear in links."""
         return rows
 
-    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep groups with this text in title, line, known error, service or number (F-12)."""
-        matching = (
-            Q(group__title__icontains=value)
-            | Q(group__line__icontains=value)
-            | Q(group__cause__icontains=value)
-            | Q(group__service__iexact=value)
-        )
-        number = value.upper().removeprefix("F-")
-        is_number = number.isascii() and number.isdigit() and len(number) < 10
-        if is_number:
-            matching |= Q(group=int(number))
-        return rows.filter(matching)
 
-
-class FailedJobs(_OfExperiment):
+class FailedJobs(_OfGroups):
     """Filters of verdicts; `-` as cause or service matches verdicts without one.
 
-    The interval is [start, end).
+    The interval is [start, end). The filters of failure groups are there too, so that each number
+    can lead to its jobs.
     """
 
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
@@ -145,6 +151,10 @@ class FailedJobs(_OfExperiment):
             "request",
             "stage",
             "since",
+            "status",
+            "kind",
+            "owner",
+            "q",
             "start",
             "end",
         ]

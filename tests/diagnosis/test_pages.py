@@ -144,10 +144,28 @@ def numbers_and_lists(client, html):
 
 def test_every_number_equals_the_list_behind_it(client, failed, shifter):
     html = get(client, shifter, "failures").content.decode()
-    found = list(numbers_and_lists(client, html))
-    assert len(found) == 3
-    assert [shown for shown, _ in found] == [listed for _, listed in found]
+    numbers = list(numbers_and_lists(client, html))
+    assert len(numbers) == 3
+    assert [shown for shown, _ in numbers] == [listed for _, listed in numbers]
     assert "8 jobs" in html
+
+
+def test_total_of_filtered_failures_equals_the_list_behind_it(client, failed, shifter):
+    totals = []
+    for name, value in (
+        ("q", "KeyError"),
+        ("status", "new"),
+        ("kind", "host"),
+        ("owner", "ada"),
+        ("stage", "no such stage"),
+        ("verdict", ["code", "unknown"]),
+    ):
+        html = get(client, shifter, "failures", **{name: value}).content.decode()
+        address, total = re.search(r'id="as-of"><a href="([^"]*)">(\d+) job', html).groups()
+        page = client.get(address.replace("&amp;", "&")).content.decode()
+        assert max(0, page.count("<tr>") - 1) == int(total), name
+        totals.append(int(total))
+    assert totals == [2, 8, 0, 0, 0, 4]
 
 
 def test_window_leaves_out_older_failures(client, failed, shifter, at):

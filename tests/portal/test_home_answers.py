@@ -153,7 +153,7 @@ def test_jobs_without_a_verdict_are_counted_alike_on_home_and_failures(client, s
     recount_dirty_hours()
 
     home = page_text(client, shifter, "/")
-    assert "3 of 4 jobs</a> did not complete · 75.0 % · 1 with a verdict" in home
+    assert "3 of 4 jobs</a> did not complete · 75 % · 1 with a verdict" in home
     assert sorted(list_behind(client, shifter, home, "3 of 4 jobs")) == ["5", "6", "7"]
     assert sorted(list_behind(client, shifter, home, "Logs are being read")) == ["6", "7"]
 

@@ -79,13 +79,13 @@ class Period:
 
     def jobs_query(self, **more: Any) -> str:
         """Return the query of the list of jobs that these totals count."""
-        names = ("experiment", "cluster", "verdict")
+        names = ("experiment", "cluster", "verdict", "stage", "status", "kind", "owner", "q")
         kept = {}
         for name in names:
-            if self.chosen.data.get(name):
-                kept[name] = self.chosen.data[name]
+            if values := [value for value in self.chosen.data.getlist(name) if value]:
+                kept[name] = values
         bounds = {"start": f"{self.start:%Y-%m-%dT%H:%MZ}", "end": f"{self.end:%Y-%m-%dT%H:%MZ}"}
-        return "?" + urlencode(bounds | kept | more)
+        return "?" + urlencode(bounds | kept | more, doseq=True)
 
 
 def _period(request: AuthenticatedRequest) -> Period:
@@ -111,7 +111,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         if name:
             names[name] = name
     view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
-    everything = group_list.group_rows(period.totals)
+    sums = group_list.sums_by_group(period.totals)
+    everything = group_list.group_rows(sums)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     views = {}
     for name in VIEWS:
@@ -138,8 +139,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "sort": sort,
         "divided": group_list.sections_of(rows, page.object_list),
         "page": page,
-        "jobs": sum(row.jobs for row in everything),
-        "core_seconds": sum(row.core_seconds for row in everything),
+        "jobs": sum(jobs for jobs, _, _ in sums.values()),
+        "core_seconds": sum(core_seconds for _, _, core_seconds in sums.values()),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
         "behind": behind(timezone.now()),
@@ -164,7 +165,7 @@ def _page(
 ) -> HttpResponse:
     hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
     days = DailyCauseTotals.objects.visible_to(request.user).filter(group=group)
-    [row] = group_list.group_rows([days])
+    [row] = group_list.group_rows(group_list.sums_by_group([days]))
     end = hour_of(timezone.now()) + timedelta(hours=1)
     group_list.add_details([row], [days], hours, end=end)
     group_list.add_waits([row], timezone.now())

@@ -1,7 +1,7 @@
 """Read failure groups from hourly and daily totals, counting the jobs that a user may see."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -86,18 +86,25 @@ class Section:
     core_seconds: int
 
 
-def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
-    """Return the groups in these totals, sorted by section, then by number of open jobs."""
-    sums: dict[int, list[int]] = {}
+def sums_by_group(totals: Sequence[QuerySet[Any]]) -> dict[int | None, list[int]]:
+    """Return the sums of jobs, jobs that succeeded later and core seconds by group.
+
+    Jobs without a group are under None.
+    """
+    sums: dict[int | None, list[int]] = {}
     for part in totals:
-        figures = part.exclude(group=None).order_by().values_list("group")
+        figures = part.order_by().values_list("group")
         for group, *counts in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
             if group in sums:
                 sums[group] = list(map(add, sums[group], counts))
             else:
                 sums[group] = counts
+    return sums
 
-    groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
+
+def group_rows(sums: Mapping[int | None, Sequence[int]]) -> list[GroupRow]:
+    """Return the groups with these sums, sorted by section, then by number of open jobs."""
+    groups = rows_where_any(FailureGroup, _COLUMNS, "id", [group for group in sums if group])
     rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
     return by_section(sorted(rows, key=lambda row: (-row.open, -row.jobs, row.pk)))
 
