@@ -2,8 +2,10 @@
 
 import re
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -11,6 +13,20 @@ from apps.diagnosis.domain.reading.running_logs import NOTICES, Seen, running_jo
 from apps.diagnosis.enums import Stream
 
 _SEEN = re.compile(r"(\d{1,20})-(\d{1,15})-(\d{1,10})")
+
+
+@require_safe
+def open_log(request: AuthenticatedRequest) -> HttpResponse:
+    """Go to the log of the running job in the query, or back to the running jobs."""
+    cluster = request.GET.get("cluster", "")[:64]
+    job_id = request.GET.get("job", "").strip()[:64]
+    is_known = job_id and running_job(user=request.user, cluster=cluster, job_id=job_id)
+    if is_known and "/" not in cluster + job_id:
+        return redirect("diagnosis:running-log", cluster=cluster, job_id=job_id)
+    messages.error(
+        request, f"No script of a job {job_id} on {cluster} is captured, or you do not have access."
+    )
+    return redirect(f"{reverse('jobs:list')}?tab=running")
 
 
 @require_safe

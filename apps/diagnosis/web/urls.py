@@ -22,6 +22,7 @@ urlpatterns = [
     path("jobs/<int:pk>/log/", logs.log, name="log"),
     path("jobs/<int:pk>/log/raw/", logs.raw_log, name="raw-log"),
     path("jobs/<int:pk>/log/compare/", logs.compare, name="compare-logs"),
+    path("jobs/running/log/", running_logs.open_log, name="open-running-log"),
     path("jobs/running/<str:cluster>/<str:job_id>/log/", running_logs.follow, name="running-log"),
     path("failures/", groups.failures, name="failures"),
     path("failures/act/", groups.act_on_several, name="act-on-groups"),

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.charts import spans_powers
 from apps.core.domain.pagination import in_order, newest_first
@@ -141,6 +142,8 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
     }
     if state == CurrentState.QUEUED:
         context |= _queue_times(request.user, timezone.now())
+    elif state == CurrentState.RUNNING:
+        context["clusters"] = Cluster.objects.filter(collects=True).order_by("name")
     return render(request, "jobs/live.html", context)
 
 

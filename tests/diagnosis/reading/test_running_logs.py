@@ -222,3 +222,15 @@ def test_secrets_of_a_running_job_are_starred(capture, roots, at):
     (roots / "run-4711.out").write_text("start\npassword: hunter2\n")
     log = running_log(located(capture(), at), job_id="4711")
     assert texts(log) == ["start", "password: *******"]
+
+
+def test_log_is_opened_by_the_id_of_its_job(capture, client, liaison, other_liaison):
+    archived = capture()
+    query = {"cluster": archived.cluster.name, "job": " 4711_3 "}
+    address = f"/jobs/running/{archived.cluster.name}/4711_3/log/"
+    client.force_login(liaison)
+    assert client.get("/jobs/running/log/", query).url == address
+    for unknown in ({"job": "9999"}, {"job": "../x"}, {"cluster": "nowhere"}, {"job": ""}):
+        assert client.get("/jobs/running/log/", query | unknown).url == "/jobs/?tab=running"
+    client.force_login(other_liaison)
+    assert client.get("/jobs/running/log/", query).url == "/jobs/?tab=running"
