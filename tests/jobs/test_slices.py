@@ -119,7 +119,7 @@ def test_failure_groups_of_a_host_are_those_of_its_visible_failed_jobs(
     job = Job.objects.get(job_id="4")
     verdict(job, at=job.ended_at, group=group)
     path = "/failures/of/host/wn1/"
-    assert f"F-{group.pk}" in page_of(client, liaison, path)
+    assert f"F-{group.pk} samweb is down" in page_of(client, liaison, path)
     assert f"F-{group.pk}" not in page_of(client, other_liaison, path)
     assert f"F-{group.pk}" not in page_of(client, liaison, "/failures/of/host/wn2/")
     assert client.get("/failures/of/cluster/alps/").status_code == 404
