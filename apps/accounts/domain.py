@@ -34,8 +34,22 @@ logger = logging.getLogger(__name__)
 
 #: Minimum time between two mails with a link to set a new password.
 RESET_PAUSE = timedelta(minutes=5)
+#: A visit ends when the home page was not opened for this long.
+VISIT_PAUSE = timedelta(minutes=30)
+#: The time of a visit is stored at most this often.
+VISIT_STEP = timedelta(minutes=1)
 #: The actor of changes caused by a login through a provider or proxy.
 SIGN_ON = "single sign-on"
+
+
+def note_visit(*, user: User, at: datetime) -> None:
+    """Note that a user opens the home page; after a pause, this starts a new visit."""
+    if user.visited_at and at - user.visited_at < VISIT_STEP:
+        return
+    if user.visited_at and at - user.visited_at >= VISIT_PAUSE:
+        user.previous_visit_at = user.visited_at
+    user.visited_at = at
+    user.save(update_fields=["visited_at", "previous_visit_at"])
 
 
 @transaction.atomic

@@ -46,6 +46,12 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
     is_demo = models.BooleanField(
         default=False, editable=False, help_text="Its password is public."
     )
+    visited_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Last time the home page was opened."
+    )
+    previous_visit_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="The same, of the previous visit."
+    )
     #: Caches of `permissions`.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]

@@ -1,5 +1,6 @@
 """Clusters and their scheduler adapters."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -12,6 +13,19 @@ from apps.clusters.schedulers.options import LOG_OPTIONS, LOG_OWNERS, LOG_RIGHTS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.events import publish
 from apps.core.domain.plugins import UnknownPlugin
+
+#: The command that takes a host out of service, by scheduler. Running jobs finish.
+_DRAIN = {
+    "slurm": "scontrol update NodeName={host} State=DRAIN Reason={reason}",
+    "torque": "pbsnodes -o -N {reason} {host}",
+    "htcondor": "condor_drain -graceful {host}",
+}
+
+
+def drain_command(cluster: Cluster, host: str, *, reason: str) -> str:
+    """Return the shell command that drains a host; "" if the scheduler has none."""
+    command = _DRAIN.get(cluster.scheduler, "")
+    return command.format(host=shlex.quote(host), reason=shlex.quote(reason))
 
 
 @transaction.atomic

@@ -62,7 +62,7 @@ def test_home_says_how_many_have_no_verdict_yet(world, now, client, shifter):
 
 
 def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):
-    assert "0 of 0 jobs" in page_of(client, other_liaison, "/")
+    assert "No job failed in the last 24 hours. 0 finished." in page_of(client, other_liaison, "/")
     assert "1 of 1 jobs" in page_of(client, liaison, "/")
 
 

@@ -34,7 +34,7 @@ LINKS = re.compile(
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
     |query                          # of views: “?” and urlencode()
-    |(cause|each|item|job|reason|link|place|turn\.action)\.url | found\.(jobs|scripts)_url
+    |(cause|change|count|each|fix|item|job|reason|link|place|task|turn\.action)\.url | found\.(jobs|scripts)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
     |service\.runbook               # http or https: URLField of the admin

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.clusters.domain import drain_command
 from apps.core import charts
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, NotAllowed
@@ -197,6 +198,7 @@ def _page(
         "profile": profile_of(group) if sees_all else None,
         "sees_all": sees_all,
         "may_triage": groups.may_triage(request.user, group),
+        "drain_command": _drain_command(group),
         "known_error": KnownError.objects.filter(pk=group.cause).first() if group.cause else None,
         "notes": group.notes.all(),
         "events": events_of(group).order_by("-id")[:EVENTS_SHOWN],
@@ -207,6 +209,12 @@ def _page(
     if form:
         status = 400 if form.errors else 409
     return render(request, "diagnosis/group.html", context, status=status)
+
+
+def _drain_command(group: FailureGroup) -> str:
+    if group.kind != GroupKind.HOST or group.cluster is None:
+        return ""
+    return drain_command(group.cluster, group.host, reason=f"F-{group.pk}: {group.title}")
 
 
 def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from urllib.parse import urlencode
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.urls import reverse
 from django.utils import timezone
 
@@ -23,6 +23,7 @@ from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_o
 from apps.jobs.domain.totals.totals import Report, wasted_hours
 from apps.jobs.enums import NONE
 from apps.jobs.models import Collection, HourlyEnds
+from apps.portal.pages.fix_first import FixFirst, fix_first
 from apps.portal.pages.home_answers import (
     Broken,
     FailureChart,
@@ -31,8 +32,12 @@ from apps.portal.pages.home_answers import (
     can_run,
     failures_by_hour,
 )
+from apps.portal.pages.home_changes import Changes, changes_since
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
+from apps.production.domain.approvals.wait_counts import WaitCounts, count_waits
 from apps.production.domain.holds import ActiveHold, wide_holds
+from apps.production.enums import CLOSED
+from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
@@ -45,6 +50,10 @@ from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 #: Maximum number of causes on the home page. The others are summed in one line.
 CAUSES = 6
 HOURS = 24
+#: How many requests that wait for the user the home page shows.
+OWN_TURNS = 2
+#: How many of the user's own requests the home page shows.
+OWN_REQUESTS = 5
 
 _SIGNS = {
     VerdictKind.SERVICE: "down",
@@ -103,8 +112,13 @@ class HomePage:
     can_run: RunAnswer
     broken: Broken
     offer: RetryOffer | None
-    waiting: int
+    waits: WaitCounts
     your_turn: list[InboxItem]
+
+    # What is first for the role, and what changed since the last visit.
+    own_requests: list[Request]
+    fix_first: FixFirst
+    changes: Changes | None
 
     # Services: those that are not up with their last week by hour.
     services: list[ServiceRow]
@@ -148,15 +162,22 @@ def home_page(*, user: User, at: datetime) -> HomePage:
             sick.append(entry)
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     names = {entry.row.service.slug: entry.row.service.name for entry in services}
-    waiting = waiting_for(user, at)
+    waits = count_waits(user, at)
+    waiting = waiting_for(user, at).prefetch_related("attention")
+    changes = None
+    if user.previous_visit_at:
+        changes = changes_since(since=user.previous_visit_at, user=user, at=at)
     broken = broke_since_yesterday(user=user, at=at)
     return HomePage(
         at=at,
         can_run=can_run(user=user, at=at),
         broken=broken,
         offer=retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
-        waiting=waiting.count(),
-        your_turn=inbox_items(waiting.prefetch_related("attention")[:5], user, at),
+        waits=waits,
+        your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
+        own_requests=own_requests(user),
+        fix_first=fix_first(user=user, at=at),
+        changes=changes,
         services=services,
         sick=[(entry, hours[entry.row.service.pk]) for entry in sick],
         well=well,
@@ -174,6 +195,17 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         may_operate=is_opg(user),
         no_role=not scope_of(user).roles,
     )
+
+
+def own_requests(user: User) -> list[Request]:
+    """Return the open requests of a liaison, those in need of attention first."""
+    if not scope_of(user).has_anywhere(Role.LIAISON):
+        return []
+    own = Request.objects.visible_to(user).filter(Q(created_by=user) | Q(submitted_by=user))
+    needs_attention = Exists(Attention.objects.filter(request=OuterRef("pk")))
+    requests = own.exclude(state__in=CLOSED).annotate(needs_attention=needs_attention)
+    urgent_first = requests.order_by("-needs_attention", F("deadline").asc(nulls_last=True), "-pk")
+    return list(urgent_first.prefetch_related("attention")[:OWN_REQUESTS])
 
 
 def services_today(*, user: User, at: datetime) -> list[ServiceRow]:

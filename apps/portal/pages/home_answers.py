@@ -29,7 +29,7 @@ from apps.statusboard.models import Incident
 USUAL_JOB = timedelta(hours=12)
 CHART_HOURS = 48
 #: Maximum number of outages marked in the chart.
-MOST_BANDS = 6
+MOST_BANDS = 4
 #: Maximum number of experiments and services named in the answer.
 MOST_NAMED = 3
 
@@ -202,7 +202,7 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
         heading="Hour",
         ticks=_ticks(hours),
         bands=bands,
-        height=150,
+        height=90,
     )
     return FailureChart(svg, outages_left_out=len(outages) - len(newest))
 

@@ -13,6 +13,7 @@ from apps.accounts.permissions import is_opg
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain.notifications import unread_count
+from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
 from apps.statusboard.domain.board.board import strip
 from apps.submission.domain.retries.offers import retry_offer
@@ -174,7 +175,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, str]]]:
     """Return the links to higher apps.
 
-    The link of a failure group states what its dry run would retry.
+    The link of a failure group states what its dry run would retry. Where its jobs hit a limit,
+    another link proposes a larger one.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     match = request.resolver_match
@@ -182,4 +184,9 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
     offer = retry_offer(source=group, user=user, at=timezone.now())
-    return {**links, "group": [(offer.label, url) for _, url in links["group"]]}
+    proposals = propose_limits([group], user).values()
+    return {
+        **links,
+        "group": [(offer.label, url) for _, url in links["group"]],
+        "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
+    }

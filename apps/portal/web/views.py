@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from apps.accounts.domain import note_visit
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
@@ -24,7 +25,11 @@ from apps.portal.pages.search import find
 
 @require_safe
 def home(request: AuthenticatedRequest) -> HttpResponse:
-    page = home_page(user=request.user, at=timezone.now())
+    at = timezone.now()
+    # The page that refreshes itself is no visit.
+    if request.method == "GET" and not request.htmx:
+        note_visit(user=request.user, at=at)
+    page = home_page(user=request.user, at=at)
     return render(request, "portal/home.html", vars(page))
 
 

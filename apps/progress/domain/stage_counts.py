@@ -18,7 +18,7 @@ from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.submissions import sent_again
 
 #: How many requests the home page shows.
-MOST_REQUESTS = 12
+MOST_REQUESTS = 3
 #: The fields that it shows for each request.
 _SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
 

@@ -21,7 +21,10 @@ from apps.production.web.lookup import request_or_404
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Comment on a field, `?about=stages.0.jobs`, or reply in a thread, `?thread=7`."""
+    """Comment on a field, `?about=stages.0.jobs`, or reply in a thread, `?thread=7`.
+
+    `?text=` fills in a comment that the user can change before it is sent.
+    """
     production_request = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = number_in(sent, "thread")
@@ -30,10 +33,12 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
         thread = _comment(production_request, number)
     fields = discussion.fields_of(production_request)
     if request.method != "POST":
-        about = sent.get("about", "")
-        form = CommentForm(
-            fields=fields, initial={"field": about, "thread": thread.pk if thread else None}
-        )
+        initial = {
+            "field": sent.get("about", ""),
+            "thread": thread.pk if thread else None,
+            "text": sent.get("text", "")[: discussion.MAX_TEXT],
+        }
+        form = CommentForm(fields=fields, initial=initial)
         return _page(request, production_request, form, thread)
 
     form = CommentForm(request.POST, fields=fields)

@@ -1,0 +1,78 @@
+"""*Fix first* on the home page: open failure groups by wasted core-hours, each with one step."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.core import charts
+from apps.diagnosis.domain.causes.totals import totals_between
+from apps.diagnosis.domain.groups.group_list import GroupRow, add_details, add_waits, group_rows
+from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals
+from apps.jobs.domain.records.conversion import hour_of
+from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
+
+#: How many groups the home page shows.
+MOST_GROUPS = 5
+HOURS = 24
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A failure group with its next step: advice, and the label and target of the button."""
+
+    row: GroupRow
+    advice: str
+    label: str
+    url: str
+
+
+@dataclass(frozen=True)
+class FixFirst:
+    """The groups to fix first, of all open `groups`, and the query of their jobs."""
+
+    fixes: list[Fix]
+    groups: int
+    jobs_query: str
+
+
+def fix_first(*, user: User, at: datetime) -> FixFirst:
+    """Return the open groups of the last 24 hours that wasted most core-hours."""
+    end = hour_of(at) + timedelta(hours=1)
+    start = end - timedelta(hours=HOURS)
+    hours = CauseTotals.objects.visible_to(user)
+    days = DailyCauseTotals.objects.visible_to(user)
+    totals = totals_between(hours, days, start=start, end=end)
+    open_rows = []
+    for row in group_rows(totals):
+        if row.open and row.section is not GroupSection.DONE:
+            open_rows.append(row)
+    open_rows.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
+
+    shown = open_rows[:MOST_GROUPS]
+    add_details(shown, totals, hours, end=end)
+    add_waits(shown, at)
+    proposals = propose_limits([row.group for row in shown], user)
+    fixes = []
+    for row in shown:
+        row.spark = charts.spark(
+            row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
+        )
+        fixes.append(_fix(row, proposals.get(row.pk)))
+    bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
+    return FixFirst(fixes, len(open_rows), bounds)
+
+
+def _fix(row: GroupRow, proposal: LimitProposal | None) -> Fix:
+    group = row.group
+    page = group.get_absolute_url()
+    if row.kind == GroupKind.HOST:
+        return Fix(row, row.step, f"Drain {group.host}…", f"{page}#drain")
+    if proposal and row.verdict == VerdictKind.RESOURCE:
+        return Fix(row, proposal.advice, proposal.label, proposal.url)
+    if row.verdict == VerdictKind.SERVICE and row.kind == GroupKind.ERROR and not row.wait:
+        retry = reverse("submission:retry-jobs", args=["group", row.pk])
+        return Fix(row, row.step, f"Retry {row.open:,}…", retry)
+    return Fix(row, row.step, "Open", page)

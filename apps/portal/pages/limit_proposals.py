@@ -1,0 +1,125 @@
+"""Larger limits to propose for stages whose jobs hit their time or memory limit."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.db.models import OuterRef, Subquery
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.quantities import format_duration, format_size, round_duration, round_size
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.models import Job
+from apps.production.enums import CLOSED
+from apps.production.models import Request, Stage, StageHistory
+
+#: A proposed limit is this much larger than the limit that jobs hit.
+_MORE_TIME = 1.5
+_MORE_MEMORY = 4 / 3
+#: A proposed limit is at least this much larger than what 90 % of the completed jobs needed.
+_ABOVE_PAST = 1.1
+_HOUR = 3600
+_GB = 10**9
+#: The position of the 90th percentile in the quantiles of a stage history.
+_PERCENTILE_90 = -1
+
+
+@dataclass(frozen=True)
+class LimitProposal:
+    """A larger limit for a stage: the advice, the label of the button, and the URL of a comment.
+
+    The comment on the stage's field is written in advance; the user sends it.
+    """
+
+    advice: str
+    label: str
+    url: str
+
+
+def propose_limits(groups: Iterable[FailureGroup], user: User) -> dict[int, LimitProposal]:
+    """Return a proposal by primary key of each group whose newest job hit a limit of its stage.
+
+    It takes four queries.
+    """
+    newest = Verdict.objects.filter(group=OuterRef("pk")).order_by("-ended_at", "-pk")
+    with_job = FailureGroup.objects.filter(pk__in=[group.pk for group in groups]).values_list(
+        "pk", Subquery(newest.visible_to(user).values("job")[:1])
+    )
+    job_by_group = dict(with_job)
+    jobs = Job.objects.in_bulk([pk for pk in job_by_group.values() if pk])
+    limited = {}
+    for group_pk, job_pk in job_by_group.items():
+        job = jobs.get(job_pk)
+        if job and job.request_id and job.stage and _limit_of(job):
+            limited[group_pk] = job
+    requests = [job.request_id for job in limited.values() if job.request_id]
+    open_requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
+    stages = {}
+    rows = Stage.objects.filter(request__in=open_requests.filter(pk__in=requests))
+    for stage in rows.select_related("request"):
+        stages[stage.request_id, stage.name.casefold()] = stage
+    histories = {}
+    for history in StageHistory.objects.filter(request__in=requests):
+        histories[history.request_id, history.name] = history
+
+    proposals = {}
+    for group_pk, job in limited.items():
+        key = (job.request_id, job.stage.casefold())
+        if key in stages:
+            proposals[group_pk] = _proposal(job, stages[key], histories.get(key))
+    return proposals
+
+
+def _limit_of(job: Job) -> int | None:
+    """Return the limit that a job hit, in seconds or bytes; None if it hit none."""
+    if job.state == JobState.TIMEOUT:
+        return job.time_limit_seconds
+    if job.state == JobState.OUT_OF_MEMORY:
+        return job.requested_memory_bytes
+    return None
+
+
+def _proposal(job: Job, stage: Stage, history: StageHistory | None) -> LimitProposal:
+    limit = _limit_of(job) or 0
+    is_time = job.state == JobState.TIMEOUT
+    past: list[float] = []
+    if history and is_time:
+        past = history.wall_seconds
+    elif history:
+        past = history.memory_bytes
+    used = 0.0
+    if past:
+        used = past[_PERCENTILE_90]
+
+    if is_time:
+        value = math.ceil(max(limit * _MORE_TIME, used * _ABOVE_PAST) / _HOUR) * _HOUR
+        proposed = format_duration(value)
+        was = round_duration(limit)
+        needed = round_duration(used)
+        field = "wall_seconds"
+    else:
+        value = math.ceil(max(limit * _MORE_MEMORY, used * _ABOVE_PAST) / _GB) * _GB
+        proposed = format_size(value)
+        was = round_size(limit)
+        needed = round_size(used)
+        field = "memory_bytes"
+
+    evidence = f"limit {was}"
+    if used:
+        evidence += f", 90 % of past jobs need at most {needed}"
+    request = stage.request
+    comment = {
+        "about": f"stages.{stage.position}.{field}",
+        "text": f"Jobs of {stage.name} hit their limit of {was}. I propose {proposed}.",
+    }
+    if used:
+        comment["text"] += f" 90 % of the completed jobs need at most {needed}."
+    address = reverse("production:comment", args=[request.key])
+    return LimitProposal(
+        f"request {proposed} for {stage.name} of {request.key}: {evidence}",
+        f"Propose {proposed}…",
+        f"{address}?{urlencode(comment)}",
+    )

@@ -1,0 +1,78 @@
+"""How many requests wait for a user, by what they wait for: `5 to sign · 9 idle · 2 late`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.db.models import Count
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
+from apps.production.domain.approvals.inbox import RESPONSIBLE, signable, waiting_for
+from apps.production.enums import AttentionKind, RequestState
+from apps.production.models import Attention
+
+_LABELS: Mapping[RequestState | AttentionKind, str] = {
+    RequestState.AWAITING_APPROVAL: "to sign",
+    AttentionKind.STUCK: "stuck",
+    AttentionKind.TEST_FAILED: "with a failed test",
+    RequestState.CHANGES_REQUESTED: "to change",
+    RequestState.DATA_QUALITY: "to review",
+    RequestState.ON_HOLD: "on hold",
+    AttentionKind.IDLE: "idle",
+    AttentionKind.LATE: "late",
+    RequestState.DRAFT: "in draft",
+}
+
+
+@dataclass(frozen=True)
+class WaitCount:
+    """How many requests wait for one thing, with the URL of their list."""
+
+    label: str
+    requests: int
+    url: str
+
+
+@dataclass(frozen=True)
+class WaitCounts:
+    """The counts by what requests wait for, most urgent first.
+
+    A request can count twice, such as one that is idle and late; `requests` counts it once.
+    """
+
+    requests: int
+    to_sign: int
+    counts: list[WaitCount]
+
+
+def count_waits(user: User, at: datetime) -> WaitCounts:
+    """Count the requests that wait for a user, in a fixed number of queries."""
+    held = {role for role, _ in scope_of(user).roles}
+    waiting = waiting_for(user, at).order_by()
+    states = waiting.values_list("state").annotate(Count("pk"))
+    requests_by_wait: dict[str, int] = dict(states)
+    requests = sum(requests_by_wait.values())
+
+    marked = Attention.objects.filter(request__in=waiting.values("pk")).order_by()
+    requests_by_wait |= dict(marked.values_list("kind").annotate(Count("pk")))
+    to_sign = len(signable(user, at))
+    requests_by_wait[RequestState.AWAITING_APPROVAL] = to_sign
+
+    counts = []
+    for wait, label in _LABELS.items():
+        is_own_step = wait not in RESPONSIBLE or held.intersection(RESPONSIBLE[wait])
+        if is_own_step and requests_by_wait.get(wait):
+            counts.append(WaitCount(label, requests_by_wait[wait], _list_of(wait)))
+    return WaitCounts(requests, to_sign, counts)
+
+
+def _list_of(wait: RequestState | AttentionKind) -> str:
+    if wait == RequestState.AWAITING_APPROVAL:
+        return reverse("production:desk")
+    name = "state"
+    if wait in AttentionKind:
+        name = "attention"
+    return f"{reverse('production:request-list')}?{urlencode({'mine': 'turn', name: wait.value})}"

@@ -1,0 +1,225 @@
+"""What the home page shows first: to an approver, a shifter and a liaison; and what changed."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+
+from apps.accounts.domain import VISIT_PAUSE, note_visit
+from apps.clusters.domain import drain_command
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.enums import GroupKind, GroupStatus
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.models import Job
+from apps.portal.pages.fix_first import fix_first
+from apps.portal.pages.home import own_requests
+from apps.portal.pages.home_changes import changes_since
+from apps.portal.pages.limit_proposals import propose_limits
+from apps.production.domain.approvals.wait_counts import count_waits
+from apps.production.enums import AttentionKind, RequestState
+from apps.production.models import Attention, Request, StageHistory
+from apps.statusboard.domain.incidents.incidents import close_incident
+from tests.factories import requests
+from tests.pages import page_of, text_of
+from tests.portal.shared_world import (
+    approver,
+    dune,
+    liaison,
+    nova,
+    now,
+    shared_world,
+    shifter,
+    world,
+)
+
+__all__ = ["approver", "dune", "liaison", "nova", "now", "shared_world", "shifter", "world"]
+GB = 10**9
+
+
+@pytest.fixture
+def group(world):
+    return FailureGroup.objects.get()
+
+
+def test_approver_reads_how_many_wait_for_what_and_opens_the_desk(
+    world, now, client, approver, liaison, nova, at
+):
+    for number in range(2):
+        requests.request_in(
+            "awaiting_approval",
+            by=liaison,
+            experiment=nova,
+            approver=approver,
+            title=f"Request {number}",
+        )
+    idle = requests.request_in("queued", by=liaison, experiment=nova, approver=approver)
+    for kind in (AttentionKind.IDLE, AttentionKind.LATE):
+        Attention.objects.create(request=idle, kind=kind, since=at, words="no job")
+    waits = count_waits(approver, at)
+    assert [(count.requests, count.label) for count in waits.counts] == [
+        (2, "to sign"),
+        (1, "idle"),
+        (1, "late"),
+    ]
+    assert (waits.requests, waits.to_sign) == (3, 2)
+    page = page_of(client, approver, "/")
+    assert re.sub(r"<[^>]*>|\s+", " ", page).replace("  ", " ").count("2 to sign") == 1
+    assert f'href="{reverse("production:desk")}">Open the desk</a>' in page
+    for count in waits.counts[1:]:
+        listed = client.get(count.url).context["page"].rows
+        assert [row.key for row in listed] == [idle.key]
+
+
+def test_liaison_sees_own_open_requests_first(world, now, client, liaison, shifter, at):
+    page = page_of(client, liaison, "/")
+    assert page.index('id="own"') < page.index('id="hours"')
+    assert world.request.key in page[page.index('id="own"') : page.index('id="hours"')]
+    assert 'id="own"' not in page_of(client, shifter, "/")
+    Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
+    assert own_requests(liaison) == []
+
+
+def test_shifter_sees_the_failure_groups_by_wasted_core_hours(world, now, client, shifter, group):
+    page = page_of(client, shifter, "/")
+    assert page.index('id="fix-first"') < page.index('id="hours"')
+    assert f'href="{group.get_absolute_url()}"' in page
+
+
+def test_next_step_of_a_service_failure_is_a_retry_once_the_service_is_up(
+    world, shifter, group, at
+):
+    [fix] = fix_first(user=shifter, at=at).fixes
+    assert (fix.label, fix.url) == ("Open", group.get_absolute_url())
+    close_incident(incident=world.incident, by=shifter, at=at, reason="back")
+    [fix] = fix_first(user=shifter, at=at).fixes
+    assert (fix.label, fix.url) == ("Retry 1…", f"/retries/group/{group.pk}/")
+
+
+def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, group, at):
+    FailureGroup.objects.update(status=GroupStatus.MUTED)
+    assert fix_first(user=shifter, at=at).groups == 0
+    FailureGroup.objects.update(status=GroupStatus.NEW)
+    group.verdicts.update(later_state=JobState.COMPLETED, later_attempt=2)
+    mark_dirty([hour_of(world.job.ended_at)])
+    recount_dirty_hours()
+    assert fix_first(user=shifter, at=at).fixes == []
+
+
+def test_a_host_group_is_drained_by_the_command_of_its_scheduler(world, client, shifter, group, at):
+    Cluster.objects.update(scheduler="slurm")
+    FailureGroup.objects.update(
+        kind=GroupKind.HOST, host="wn-0233", cluster=world.job.cluster, title="it's broken"
+    )
+    [fix] = fix_first(user=shifter, at=at).fixes
+    assert (fix.label, fix.url) == ("Drain wn-0233…", f"{group.get_absolute_url()}#drain")
+    page = page_of(client, shifter, group.get_absolute_url())
+    assert "scontrol update NodeName=wn-0233 State=DRAIN" in page
+
+
+def test_drain_commands_quote_what_hosts_and_titles_contain():
+    command = drain_command(Cluster(scheduler="torque"), "wn;reboot", reason="it's broken")
+    assert command == """pbsnodes -o -N 'it'"'"'s broken' 'wn;reboot'"""
+    assert drain_command(Cluster(scheduler="simulated"), "wn", reason="x") == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "past", "label", "about", "need"),
+    [
+        ("timeout", [], "Propose 12 h…", "stages.0.wall_seconds", ""),
+        ("timeout", [1, 2, 3, 4, 15 * 3600], "Propose 17 h…", "stages.0.wall_seconds", "15 h"),
+        ("out_of_memory", [], "Propose 4 GB…", "stages.0.memory_bytes", ""),
+        (
+            "out_of_memory",
+            [1, 2, 3, 4, 2.5 * GB],
+            "Propose 4 GB…",
+            "stages.0.memory_bytes",
+            "2.5 GB",
+        ),
+    ],
+)
+def test_a_larger_limit_is_proposed_where_jobs_hit_it(
+    world, client, shifter, group, at, state, past, label, about, need
+):
+    Job.objects.update(
+        state=state,
+        request=world.request,
+        time_limit_seconds=8 * 3600,
+        requested_memory_bytes=3 * GB,
+    )
+    if past:
+        StageHistory.objects.create(
+            request=world.request,
+            experiment=world.nova,
+            name="reco",
+            attempts=9,
+            completed=9,
+            core_seconds=1,
+            completed_wall_seconds=1,
+            wall_seconds=past,
+            memory_bytes=past,
+            per_day=[1] * 5,
+            last_ended_at=at,
+        )
+    proposal = propose_limits([group], shifter)[group.pk]
+    assert proposal.label == label
+    assert (f"need at most {need}" in proposal.advice) == bool(need)
+    client.force_login(shifter)
+    form = client.get(proposal.url).context["form"]
+    assert form["field"].value() == about
+    assert form["text"].value().startswith("Jobs of reco hit their limit of ")
+    FailureGroup.objects.update(verdict="resource")
+    [fix] = fix_first(user=shifter, at=at).fixes
+    assert (fix.label, fix.url) == (proposal.label, proposal.url)
+    assert label in page_of(client, shifter, group.get_absolute_url())
+
+
+def test_no_limit_is_proposed_for_other_failures_or_closed_requests(world, shifter, group, at):
+    assert propose_limits([group], shifter) == {}
+    Job.objects.update(state="timeout", request=world.request, time_limit_seconds=3600)
+    Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
+    assert propose_limits([group], shifter) == {}
+
+
+def test_a_visit_ends_after_a_pause(db, shifter, at):
+    note_visit(user=shifter, at=at)
+    note_visit(user=shifter, at=at + timedelta(minutes=10))
+    assert shifter.previous_visit_at is None
+    later = at + timedelta(minutes=10) + VISIT_PAUSE
+    note_visit(user=shifter, at=later)
+    shifter.refresh_from_db()
+    assert shifter.previous_visit_at == at + timedelta(minutes=10)
+    assert shifter.visited_at == later
+
+
+def test_a_page_that_refreshes_itself_is_no_visit(world, now, client, shifter):
+    client.force_login(shifter)
+    client.get("/", headers={"HX-Request": "true"})
+    shifter.refresh_from_db()
+    assert shifter.visited_at is None
+    client.get("/")
+    shifter.refresh_from_db()
+    assert shifter.visited_at
+
+
+def test_shifter_reads_what_changed_since_the_last_visit(world, now, client, shifter, group, at):
+    texts = [
+        change.text
+        for change in changes_since(since=at - timedelta(hours=2), user=shifter, at=at).shown
+    ]
+    assert "samweb is down" in texts
+    assert f"New failure: {group.title}" in texts
+    assert changes_since(since=at + timedelta(hours=1), user=shifter, at=at).shown == []
+    shifter.previous_visit_at = at - timedelta(hours=2)
+    shifter.save()
+    client.force_login(shifter)
+    assert "Since your last visit" in text_of(client.get("/"))
+
+
+def test_liaison_reads_the_moves_of_own_requests(world, liaison, approver, nova, at):
+    mine = requests.request_in("queued", by=liaison, experiment=nova, approver=approver)
+    changes = changes_since(since=at - timedelta(days=1), user=liaison, at=at + timedelta(days=1))
+    assert f"{mine.key} was added to the queue" in [change.text for change in changes.shown]
