@@ -38,11 +38,14 @@ def drag(page, key, onto):
 
 
 def assert_asked(page, key, rank):
-    """The form of this row alone is open at this rank, and the reason is what is typed next."""
+    """The form of this row alone is open at this rank, with the effect of the move, and the reason
+    is what is typed next.
+    """
     form = page.locator(f"#{key} details.move")
     expect(form).to_have_attribute("open", "")
     expect(page.locator("details.move[open]")).to_have_count(1)
     expect(form.get_by_label("To rank")).to_have_value(str(rank))
+    expect(form.locator("button.main")).to_have_text("Move")  # after its preview
     expect(form.get_by_label("Reason")).to_be_focused()
 
 
@@ -61,7 +64,7 @@ def test_row_is_dragged_and_moves_only_with_a_reason(queue, approver):
     queue.keyboard.press("Enter")
     expect(queue.get_by_text(f"{before[3]} moved from rank 4 to 2.")).to_be_visible()
     assert order() == [before[0], before[3], before[1], before[2]]
-    expect(queue.locator("tr[data-rank] > td > a .nowrap")).to_have_text(order())
+    expect(queue.locator("tr[data-rank] > td > a b")).to_have_text(order())
     told = queue.locator("#changes li").first
     expect(told).to_contain_text(approver.username)
     expect(told).to_contain_text("“The freeze is near”")
@@ -113,6 +116,7 @@ def test_second_of_two_who_look_at_one_queue_is_told(queue, approver, second_app
     for page, key, answer in moves:
         page.locator(f"#{key} .grip").focus()
         page.keyboard.press("Alt+ArrowUp")
+        expect(page.locator(f"#{key} button.main").first).to_have_text("Move")
         page.keyboard.type("It is late")
         page.keyboard.press("Enter")
         expect(page.get_by_text(answer)).to_be_visible()

@@ -9,7 +9,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
-from apps.production.domain.outlook import outlook, reasons_against
+from apps.production.domain.outlook import find_hindrances, outlook
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
@@ -149,7 +149,7 @@ def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(
     stages = (requests.stage("one", jobs=2, events=20, services=("samweb",)),)
     request, other = make("queued", stages=stages), make("queued", stages=stages)
     open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
-    assert reasons_against([request, other], AT) == dict.fromkeys(
+    assert find_hindrances([request, other], AT).reasons == dict.fromkeys(
         (request.pk, other.pk), "samweb is down."
     )
     with pytest.raises(NotAllowed):
@@ -173,7 +173,7 @@ def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(
     with pytest.raises(InvalidTransition):
         follow_advice(request=request, by=approver, at=LATER)
     request.refresh_from_db()
-    assert reasons_against([request], LATER) == {request.pk: "samweb is down."}
+    assert find_hindrances([request], LATER).reasons == {request.pk: "samweb is down."}
 
 
 def test_page_shows_what_jobs_wait_for_and_lets_operators_ignore_it(

@@ -1,14 +1,14 @@
 """Reasons not to submit jobs now: announcements, and services that are down."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from apps.production.models import Request, Stage
 from apps.statusboard.domain.board.board import Disruption, disruptions
 from apps.statusboard.enums import State
-from apps.statusboard.models import Announcement
+from apps.statusboard.models import Announcement, Service
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,11 @@ class Outlook:
         """
         if self._is_ignored_by(request):
             return ""
-        needed: set[int] = set()
-        for stage in stages:
-            needed.update(service.pk for service in stage.services.all())
-        announcement = self._announcement_against(request.experiment_id, needed)
+        needed = services_of(stages)
+        announcement = self.find_announcement(request.experiment_id, needed)
         if announcement:
             return f"“{announcement.title}”: do not submit."
-        names = [disruption.service.name for disruption in self._find_down(needed)]
+        names = [disruption.service.name for disruption in self.find_all_down(needed)]
         if not names:
             return ""
         verb = "is" if len(names) == 1 else "are"
@@ -54,16 +52,16 @@ class Outlook:
 
         Experiment and services are primary keys.
         """
-        announcement = self._announcement_against(experiment, services)
+        announcement = self.find_announcement(experiment, services)
         if announcement:
             return Obstacle(announcement=announcement)
-        down = self._find_down(services)
+        down = self.find_all_down(services)
         return Obstacle(disruption=down[0]) if down else None
 
     def _is_ignored_by(self, request: Request) -> bool:
         return request.ignores_advice_until is not None and request.ignores_advice_until > self.at
 
-    def _announcement_against(
+    def find_announcement(
         self, experiment: int | None, services: Collection[int]
     ) -> Announcement | None:
         """Return the first announcement that applies.
@@ -79,7 +77,8 @@ class Outlook:
                 return announcement
         return None
 
-    def _find_down(self, services: Collection[int]) -> list[Disruption]:
+    def find_all_down(self, services: Collection[int]) -> list[Disruption]:
+        """Return the disruptions of those of the services that are down, by name."""
         down = [disruption for pk, disruption in self.down.items() if pk in services]
         return sorted(down, key=lambda disruption: disruption.service.name)
 
@@ -90,6 +89,14 @@ class Outlook:
             if name.casefold() in (service.slug.casefold(), service.name.casefold()):
                 return disruption
         return None
+
+
+def services_of(stages: Iterable[Stage]) -> set[int]:
+    """Return the primary keys of the services that these stages need."""
+    needed: set[int] = set()
+    for stage in stages:
+        needed.update(service.pk for service in stage.services.all())
+    return needed
 
 
 def outlook(at: datetime) -> Outlook:
@@ -103,21 +110,44 @@ def outlook(at: datetime) -> Outlook:
     return Outlook(at, list(advice), down)
 
 
-def reasons_against(requests: Collection[Request], at: datetime) -> dict[int, str]:
-    """Return, by primary key, why jobs of requests should not be submitted now.
+@dataclass(frozen=True)
+class Hindrances:
+    """Why jobs of requests should not be submitted now.
 
-    Requests without a reason are left out. The number of queries is fixed.
+    `reasons` has the reason by primary key of the request. `advice` and `down` have how many of the
+    requests each announcement concerns, and how many need each service that is down, most first.
+    """
+
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    advice: Sequence[tuple[Announcement, int]] = ()
+    down: Sequence[tuple[Service, int]] = ()
+
+
+def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
+    """Return why jobs of these requests should not be submitted now.
+
+    The number of queries is fixed.
     """
     now = outlook(at)
     if not (now.advice or now.down):
-        return {}
+        return Hindrances()
 
     stages = defaultdict(list)
     for stage in Stage.objects.filter(request__in=requests).prefetch_related("services"):
         stages[stage.request_id].append(stage)
 
     reasons = {}
+    advice: Counter[Announcement] = Counter()
+    down: Counter[Service] = Counter()
     for request in requests:
-        if reason := now.against(request, stages[request.pk]):
-            reasons[request.pk] = reason
-    return reasons
+        reason = now.against(request, stages[request.pk])
+        if not reason:
+            continue
+        reasons[request.pk] = reason
+        needed = services_of(stages[request.pk])
+        announcement = now.find_announcement(request.experiment_id, needed)
+        if announcement:
+            advice[announcement] += 1
+        for disruption in now.find_all_down(needed):
+            down[disruption.service] += 1
+    return Hindrances(reasons, advice.most_common(), down.most_common())

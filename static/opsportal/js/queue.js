@@ -10,15 +10,25 @@ const EFFECTS = "details.move form, details.level form";
 const WAIT = 200;
 let timer;
 
-const preview = (form) => {
+// Once the effect is on the page, the change itself is the first button.
+const promote = (form) => {
+  const previewing = form.querySelector("button[value=preview]");
+  const sending = form.querySelector("button:not([value])");
+  previewing.before(sending);
+  previewing.classList.remove("main");
+  sending.classList.add("main");
+};
+
+const preview = async (form) => {
   const effects = `details[open] > form[action="${form.getAttribute("action")}"] .effects > *`;
-  htmx.ajax("POST", form.action, {
+  await htmx.ajax("POST", form.action, {
     source: form,
     values: { do: "preview" },
     target: form.querySelector(".effects"),
     select: effects,
     swap: "innerHTML",
   });
+  promote(form);
 };
 
 const previewSoon = (form) => {

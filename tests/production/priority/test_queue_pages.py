@@ -1,9 +1,12 @@
 """The queue's pages: what each person sees and may do there, and what it costs."""
 
+import re
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils.html import strip_tags
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
@@ -13,7 +16,11 @@ from apps.production.domain.priority.ranks import in_line
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare
-from tests.factories.requests import AT, request_in
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.maintenance.announcements import post_announcement
+from apps.statusboard.enums import State
+from tests.factories import people, statusboard
+from tests.factories.requests import AT, request_in, stage
 
 QUEUE = "/requests/queue/"
 
@@ -64,6 +71,42 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
     assert page.content.decode().count("keeps its position, but does not start") == 2
     assert "NOvA is on hold: keeps its position" in page.content.decode()
     assert other.key in browse(shifter).get(other.get_absolute_url()).content.decode()
+
+
+def test_service_that_is_down_is_named_once_with_the_requests_that_need_it(
+    queued, approver, browse
+):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    needing = [queued(stages=(stage(services=("samweb",)),)) for _ in range(2)]
+    queued()
+    open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    page = browse(approver).get(QUEUE)
+    assert dict(page.context["hindrances"].down) == {samweb: 2}
+    assert set(page.context["hindrances"].reasons) == {request.pk for request in needing}
+    words = " ".join(strip_tags(page.content.decode()).split())
+    assert "2 of 3 need samweb, which is down" in words
+
+    post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
+    words = " ".join(strip_tags(browse(approver).get(QUEUE).content.decode()).split())
+    assert "“Power cut” concerns 3 of 3." in words
+
+
+@pytest.mark.parametrize("kind", ["move", "priority"])
+def test_effect_is_previewed_before_the_change_is_offered_first(kind, queued, approver, browse):
+    first, second = queued(), queued()
+    client = browse(approver)
+    address = reverse(f"production:queue-{kind}", args=[second.key])
+    buttons = re.compile(r'<button class="button( main)?"[^>]*>([^<]+)</button>')
+    change = {"move": "Move", "priority": "Set priority"}[kind]
+
+    form = client.get(QUEUE).content.decode().partition(f'action="{address}"')[2]
+    assert buttons.findall(form)[:2] == [(" main", "Preview"), ("", change)]
+    sent = {"to_rank": 1, "priority_class": "high", "reason": "", "do": "preview"}
+    page = client.post(address, sent).content.decode()
+    form = page.partition(f'action="{address}"')[2]
+    assert "Nothing is saved yet." in form.partition("</form>")[0]
+    assert buttons.findall(form)[:2] == [(" main", change), ("", "Preview")]
+    assert [request.key for request in in_line()] == [first.key, second.key]
 
 
 def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):

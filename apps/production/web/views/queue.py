@@ -19,7 +19,7 @@ from apps.core.web.query import number_in
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.lifecycle.moves import set_priority
-from apps.production.domain.outlook import reasons_against
+from apps.production.domain.outlook import find_hindrances
 from apps.production.domain.priority import manual_moves, shares, what_if
 from apps.production.domain.priority.listing import queue_history, queue_lines, queue_state
 from apps.production.enums import RequestedPriority
@@ -192,7 +192,7 @@ def _queue(
         "used": {pk: now.used_part(pk) for pk in now.weights},
         "due": {pk: now.share(pk) for pk in now.weights},
         "holds": wide_holds(request.user),
-        "against": reasons_against([row.request for row in part.rows], at),
+        "hindrances": find_hindrances([row.request for row in part.rows], at),
     }
     is_wrong = changed is not None and changed.shifts is None
     return render(request, "production/queue/queue.html", context, status=400 if is_wrong else 200)
