@@ -55,13 +55,14 @@ def test_results_are_shown_by_stage_with_numbers_and_thresholds(produced, liaiso
     assert "Failure rate" in page
     assert "most missing" in page
     assert f"{reverse('jobs:list')}?request={produced.request.key}&amp;stage=simulation" in page
-    assert "Waive…" not in page
+    assert 'name="result"' not in page
 
 
 def test_approver_waives_and_withdraws(produced, approver, browse):
     opened = produced.judge().open
     client, one = browse(approver), opened[0]
-    assert "Waive result" in text(client.get(url("request", produced), {"waive": one.pk}))
+    page = text(client.get(url("request", produced), {"waive": one.pk}))
+    assert f'name="result" value="{one.pk}" checked' in page
     refused = client.post(url("waive", produced), {"result": one.pk, "reason": " "})
     assert (refused.status_code, "This field is required." in text(refused)) == (400, True)
     page = text(
@@ -76,6 +77,33 @@ def test_approver_waives_and_withdraws(produced, approver, browse):
     )
     assert "Waiver withdrawn." in page
     assert Waiver.objects.get().withdrawn_by == "opg-one"
+
+
+def test_several_results_are_waived_for_one_reason_which_closes_the_request(
+    produced, approver, browse
+):
+    opened = [result.pk for result in produced.judge().open]
+    client = browse(approver)
+    page = text(client.get(url("request", produced)))
+    assert page.index("Not passed") < page.index("Runs</b>")
+    assert "its production report is frozen" in page
+    for sent in ({}, {"result": ["x"]}):
+        refused = client.post(url("waive", produced), {**sent, "reason": "Enough."})
+        assert (refused.status_code, "Tick the results to waive." in text(refused)) == (400, True)
+
+    sent = {"result": opened[:1], "reason": "Half is enough."}
+    assert "Result waived." in text(client.post(url("waive", produced), sent, follow=True))
+    again = {"result": opened, "reason": "Half is enough."}
+    page = text(client.post(url("waive", produced), again, follow=True))
+    assert "was already waived by opg-one" in page
+    assert Waiver.objects.count() == 1, "all of them or none"
+
+    rest = {"result": opened[1:], "reason": "Half is enough.", "in_part": "on"}
+    page = text(client.post(url("waive", produced), rest, follow=True))
+    assert f"{len(opened) - 1} results waived." in page
+    assert f"{produced.request.key} is now “partially done”." in page
+    assert {waiver.reason for waiver in Waiver.objects.all()} == {"Half is enough."}
+    assert produced.fresh().state == "done_partial"
 
 
 def test_waiver_of_a_result_of_before_is_refused_with_a_message(produced, approver, browse):
@@ -97,7 +125,9 @@ def test_liaison_and_shifter_may_not_sign(name, produced, liaison, shifter, brow
     for by in (liaison, shifter):
         sent = {"result": one.pk, "waiver": 1, "reason": "x"}
         assert browse(by).post(url(name, produced), sent).status_code == 403
-        assert "Waive…" not in text(browse(by).get(url("request", produced), {"waive": one.pk}))
+        page = text(browse(by).get(url("request", produced), {"waive": one.pk}))
+        assert 'name="result"' not in page
+        assert "An approver who is not a requester can waive results." in page
 
 
 def test_other_experiment_finds_nothing(produced, other_liaison, browse):

@@ -1,5 +1,6 @@
 """Runs of the checks, waivers of results, and closing of requests whose checks have passed."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -148,24 +149,52 @@ def _finding_label(finding: Finding) -> str:
     return ": ".join(part for part in parts if part)[:300]
 
 
-@transaction.atomic
 def waive_result(
     *, request: Request, result: int, by: User, at: datetime, reason: str, in_part: bool = False
 ) -> Waiver:
-    """Waive a result that did not pass. With `in_part`, the request closes as partially done.
+    """Waive a single result, as `waive_results`."""
+    [waiver] = waive_results(
+        request=request, results=[result], by=by, at=at, reason=reason, in_part=in_part
+    )
+    return waiver
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if the result
-    needs no waiver.
+
+@transaction.atomic
+def waive_results(
+    *,
+    request: Request,
+    results: Iterable[int],
+    by: User,
+    at: datetime,
+    reason: str,
+    in_part: bool = False,
+) -> list[Waiver]:
+    """Waive results that did not pass, by their IDs, for one reason: all of them or none.
+
+    With `in_part`, the request closes as partially done. Raises `NotAllowed`, `InvalidFields` for a
+    missing reason, `InvalidTransition` if a result needs no waiver.
     """
     check_may_waive(request, by)
     text = checked_reason(reason)
     request = _lock_in_data_quality(request)
     quality = data_quality_of(request)
-    waived = next((row for row in quality.results if row.pk == result), None)
-    if not quality.is_evaluated or waived is None or quality.run != quality.shown:
-        raise InvalidTransition(
-            f"{request}: the checks have run again since. Review the new results."
-        )
+    by_id = {row.pk: row for row in quality.results}
+    waivers = []
+    for result in dict.fromkeys(results):
+        waived = by_id.get(result)
+        if not quality.is_evaluated or waived is None or quality.run != quality.shown:
+            raise InvalidTransition(
+                f"{request}: the checks have run again since. Review the new results."
+            )
+        waivers.append(_waive(request, waived, by=by, at=at, reason=text, in_part=in_part))
+    enqueue("quality.check_request", request_id=request.pk)
+    return waivers
+
+
+def _waive(
+    request: Request, waived: QualityResult, *, by: User, at: datetime, reason: str, in_part: bool
+) -> Waiver:
+    """Waive a result of a locked request, and publish the event."""
     if not waived.blocks:
         raise InvalidTransition(f"{request}: “{waived.title}” needs no waiver.")
     if waived.waiver:
@@ -176,7 +205,7 @@ def waive_result(
         request=request,
         run_number=waived.run.number,
         in_part=in_part,
-        reason=text,
+        reason=reason,
         at=at,
         by=by,
         made_by=request.created_by,
@@ -196,8 +225,7 @@ def waive_result(
         "said": waiver.why[:500],
         "in_part": in_part,
     }
-    publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
-    enqueue("quality.check_request", request_id=request.pk)
+    publish(kind="request.waive", target=request, by=by, at=at, reason=reason, data=data)
     return waiver
 
 

@@ -1,10 +1,9 @@
 """Data quality of a request: card, results by stage, waivers; and the list of requests."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import messages
-from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -24,6 +23,7 @@ from apps.quality.domain.data_quality import (
     thresholds_changed,
     waiting_for_quality,
 )
+from apps.quality.enums import Outcome
 from apps.quality.models import QualityResult, QualityRun
 from apps.quality.permissions import may_run, may_waive
 from apps.quality.web.forms import WaiveForm, WithdrawForm
@@ -68,34 +68,50 @@ def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def waive(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _act_on_result(
-        request, key, WaiveForm(request.POST), runs.waive_result, "Result waived."
-    )
+    """Waive the ticked results for one reason, and close the request if none is left open."""
+    production_request = request_or_404(request.user, key)
+    runs.check_may_waive(production_request, request.user)
+    form = WaiveForm(request.POST)
+    if form.is_valid():
+        cleaned = form.cleaned_data
+        at = timezone.now()
+        with show_errors(request, form):
+            waivers = runs.waive_results(
+                request=production_request,
+                results=cleaned["result"],
+                by=request.user,
+                at=at,
+                reason=cleaned["reason"],
+                in_part=cleaned["in_part"],
+            )
+            closed = runs.close_if_passed(request=production_request, at=at)
+            messages.success(request, _waived_message(len(waivers), closed))
+    if form.errors:
+        return _page(request, production_request, form=form)
+    return redirect("quality:request", key=key)
+
+
+def _waived_message(number: int, closed: Request | None) -> str:
+    message = "Result waived."
+    if number > 1:
+        message = f"{number} results waived."
+    if closed is None:
+        return message
+    return f"{message} {closed} is now “{closed.get_state_display()}”."
 
 
 @require_POST
 def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _act_on_result(
-        request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "Waiver withdrawn."
-    )
-
-
-def _act_on_result(
-    request: AuthenticatedRequest,
-    key: str,
-    form: Form,
-    service: Callable[..., Any],
-    success_message: str,
-) -> HttpResponse:
-    """Waive a result or withdraw a waiver. Problems are shown in the form."""
+    """Withdraw a waiver. Problems are shown in the form."""
     production_request = request_or_404(request.user, key)
     runs.check_may_waive(production_request, request.user)
+    form = WithdrawForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            service(
+            runs.withdraw_waiver(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
-            messages.success(request, success_message)
+            messages.success(request, "Waiver withdrawn.")
     if form.errors:
         return _page(request, production_request, form=form)
     return redirect("quality:request", key=key)
@@ -129,36 +145,51 @@ def _page(
         results = results_of(context["shown"], quality.waivers)
         context["may_waive"] = waives and context["shown"] == quality.run
     context |= {
-        "results": results,
         "runs": runs_of(production_request),
         "thresholds_changed": bool(context["shown"])
         and thresholds_changed(context["shown"], production_request),
+        **_by_outcome(results),
         **_forms(request, results, context["may_waive"], form),
     }
     return render(request, "quality/request.html", context, status=200 if form is None else 400)
 
 
+def _by_outcome(results: Iterable[QualityResult]) -> dict[str, list[QualityResult]]:
+    """Return the results that block the request, those to review, and those that passed."""
+    blocking = []
+    to_review = []
+    passed = []
+    for result in results:
+        if result.is_open:
+            blocking.append(result)
+        elif result.outcome == Outcome.PASSED:
+            passed.append(result)
+        else:
+            to_review.append(result)
+    return {"blocking": blocking, "to_review": to_review, "passed": passed}
+
+
 def _forms(
     request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any
 ) -> dict[str, Any]:
-    """Return the open form: to waive a result (`?waive=`) or withdraw a waiver (`?withdraw=`)."""
-    submitted = form.data if form is not None else request.GET
-    result = submitted.get("waive") or submitted.get("result", "")
-    waiver = submitted.get("withdraw") or submitted.get("waiver", "")
+    """Return the forms: to waive the open results, ticked by `?waive=`, or to withdraw a waiver.
+
+    The latter is opened by `?withdraw=`.
+    """
     if not waives:
         return {}
+    waive_form = form if isinstance(form, WaiveForm) else WaiveForm()
+    ticked = request.GET.getlist("waive")
+    if waive_form.is_bound:
+        ticked = waive_form.data.getlist("result")
+    forms: dict[str, Any] = {"waive_form": waive_form, "ticked": ticked}
 
+    withdraw_form = form if isinstance(form, WithdrawForm) else None
+    waiver = request.GET.get("withdraw", "")
+    if withdraw_form is not None:
+        waiver = withdraw_form.data.get("waiver", "")
     for row in results:
-        if row.is_open and str(row.pk) == result:
-            return {
-                "signing": "waive",
-                "chosen": row,
-                "form": form or WaiveForm(initial={"result": row.pk}),
-            }
         if row.waiver and str(row.waiver.pk) == waiver:
-            return {
-                "signing": "withdraw",
-                "chosen": row,
-                "form": form or WithdrawForm(initial={"waiver": waiver}),
-            }
-    return {}
+            forms["chosen"] = row
+            forms["withdraw_form"] = withdraw_form or WithdrawForm(initial={"waiver": waiver})
+    return forms
