@@ -64,6 +64,7 @@ def test_comment_on_a_field_is_written_in_place_and_several_are_approved(
 ):
     page = open_as(approver, javascript=False)
     page.goto(f"/requests/inbox/desk/?at={waiting[2].key}")
+    page.locator("#stages > summary").click()
     page.get_by_role("link", name="Comment on Memory, Stage 2 simulation").click()
     page.get_by_role("textbox", name="Comment on Memory").fill("Needs 6 GB.")
     page.get_by_role("button", name="Comment", exact=True).click()

@@ -7,7 +7,7 @@ are not in the tab order, because the table has the same ones.
 """
 
 from apps.core.charts.grids import heat_map, week_strip
-from apps.core.charts.marks import interval, share_bar, spark, spread
+from apps.core.charts.marks import bar_with_mark, interval, share_bar, spark, spread
 from apps.core.charts.parts import Band, Bin, Cell, Part, Series, Tick
 from apps.core.charts.plots import HEIGHT, axis, bars, edge_ticks, line, log_axis, spans_powers
 from apps.core.charts.svg import short_number
@@ -21,6 +21,7 @@ __all__ = [
     "Series",
     "Tick",
     "axis",
+    "bar_with_mark",
     "bars",
     "edge_ticks",
     "heat_map",

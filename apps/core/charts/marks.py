@@ -68,6 +68,21 @@ def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) ->
     )
 
 
+def bar_with_mark(most: float, *, value: float, sentence: str) -> SafeString:
+    """Return a bar from zero to `most`, and a mark at `value`."""
+    top = max(most, value) * 1.02 or 1
+    return format_html(
+        '<svg class="spread" width="100%" height="16" role="img" '
+        'aria-label="{0}"><title>{0}</title>'
+        '<rect class="all" width="100%" y="5" height="6"/>'
+        '<rect class="half" width="{1}%" y="5" height="6"/>'
+        '<rect class="mine" x="{2}%" width="2" y="1" height="14"/></svg>',
+        sentence,
+        share(max(most, 0.02 * top), top),
+        share(value, top),
+    )
+
+
 def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeString:
     """Return one thin bar per value, four pixels apart, in the height of a line of text."""
     most = max(values, default=0) or 1

@@ -3,18 +3,20 @@
 Reads only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 
 from django.db.models import Count, F, Prefetch
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.models import Event
 from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.approvals.requirements import Approval, approval_of
-from apps.production.domain.checks.report import Warnings, check_report, warnings_in
-from apps.production.domain.content.model import RequestContent, changes, texts_of
+from apps.production.domain.checks.registry import rules
+from apps.production.domain.checks.report import Warnings, check_report, warnings_at_submissions
+from apps.production.domain.content.model import RequestContent, StageContent, changes, texts_of
 from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
@@ -25,8 +27,10 @@ from apps.production.domain.priority.shares import (
     forecasts_if_approved,
     prospects_if_approved,
 )
+from apps.production.domain.requests.status import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
-from apps.production.models import Request, RequestRevision, Stage
+from apps.production.domain.unusual_values import UnusualValue, unusual_values
+from apps.production.models import Comment, Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
 
 #: How many requests a desk shows at most.
@@ -48,6 +52,15 @@ class DeskRow:
     slack: Slack | None
     is_resubmitted: bool
 
+    @property
+    def jobs(self) -> int:
+        return sum(stage.jobs or 0 for stage in self.content.stages)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the stage whose jobs need most."""
+        return max((stage.memory_bytes or 0 for stage in self.content.stages), default=0)
+
 
 @dataclass(frozen=True)
 class Desk:
@@ -55,6 +68,61 @@ class Desk:
 
     rows: list[DeskRow]
     more: int = 0
+
+    @property
+    def core_seconds(self) -> float:
+        """The estimated core time of all rows, without those whose size is unknown."""
+        return core_seconds_of(self.rows)
+
+
+@dataclass(frozen=True)
+class BulkApproval:
+    """Requests to approve together, and the warnings that each was submitted with."""
+
+    rows: list[DeskRow]
+    warnings: Mapping[int, Warnings]
+
+    @property
+    def jobs(self) -> int:
+        return sum(row.jobs for row in self.rows)
+
+    @property
+    def core_seconds(self) -> float:
+        """The estimated core time, without requests whose size is unknown."""
+        return core_seconds_of(self.rows)
+
+    @property
+    def unsized(self) -> int:
+        """The number of requests whose size is unknown."""
+        return len([row for row in self.rows if not row.estimate.core_seconds])
+
+    @property
+    def warned(self) -> int:
+        """The number of requests with warnings."""
+        return len([row for row in self.rows if self.warnings_of(row)])
+
+    def warnings_of(self, row: DeskRow) -> list[tuple[str, str, list[str]]]:
+        """Return the warnings of a request, each message once."""
+        warnings = self.warnings.get(row.request.pk)
+        return warnings.groups if warnings else []
+
+    def __iter__(self) -> Iterator[tuple[DeskRow, list[tuple[str, str, list[str]]]]]:
+        for row in self.rows:
+            yield row, self.warnings_of(row)
+
+
+def bulk_approval(rows: list[DeskRow]) -> BulkApproval:
+    """Return these requests of a desk with their warnings, in one query."""
+    return BulkApproval(rows, warnings_at_submissions([row.request for row in rows]))
+
+
+def core_seconds_of(rows: Iterable[DeskRow]) -> float:
+    """Return the estimated core time of these requests, without those whose size is unknown."""
+    total = 0.0
+    for row in rows:
+        if row.estimate.core_seconds:
+            total += row.estimate.core_seconds.mid
+    return total
 
 
 def desk_of(user: User, *, at: datetime) -> Desk:
@@ -122,26 +190,123 @@ class FieldGroup:
     title: str
     fields: list[Field]
 
+    @property
+    def has_open_threads(self) -> bool:
+        return any(field.has_open_threads for field in self.fields)
+
+
+@dataclass(frozen=True)
+class ClassChoice:
+    """A priority class: rank, end and slack of the request if it were approved in it now."""
+
+    name: str
+    rank: int
+    end: date | None
+    slack: Slack | None
+    is_requested: bool
+
+
+@dataclass(frozen=True)
+class ChangedField:
+    """A field that changed since the last review, with its old and its new text.
+
+    `answer` is the note or comment that asked for the change, or empty.
+    """
+
+    path: str
+    label: str
+    old: str
+    text: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since the last review.
+
+    `reviewed` is the version that was reviewed, None if nobody has reviewed the request yet;
+    `returned` is the event that returned it with a reason, if any.
+    """
+
+    reviewed: RequestRevision | None = None
+    returned: Event | None = None
+    fields: tuple[ChangedField, ...] = ()
+
 
 @dataclass(frozen=True)
 class Sheet:
     """A request on the desk, with everything that the user needs to decide.
 
-    `reviewed` is the version that the changes are counted from, None if nobody has reviewed the
-    request yet. `prospects` has, by class, rank and end if the request were approved now. `removed`
-    are the names of removed stages.
+    `unusual` are the findings of the checks, `passed` the number of checks without any, `filled`
+    the number of fields with a value. `prospects` and `choices` have, by class, rank and end if the
+    request were approved now; they are empty for a user who does not set the priority.
     """
 
     row: DeskRow
     groups: list[FieldGroup]
-    reviewed: RequestRevision | None
-    changed: int
-    removed: list[str]
+    changes: Changes
     general: list[Thread]
     approval: Approval
-    warnings: Warnings
+    unusual: list[UnusualValue]
+    passed: int
+    filled: int
+    services: list[str]
     prospects: dict[str, Prospect]
+    choices: list[ClassChoice]
     may_prioritise: bool
+
+    @property
+    def stages(self) -> list[FieldGroup]:
+        return self.groups[1:]
+
+    @property
+    def stages_have_threads(self) -> bool:
+        return any(stage.has_open_threads for stage in self.stages)
+
+    @property
+    def outputs(self) -> list[StageContent]:
+        """The stages that write a dataset."""
+        return [stage for stage in self.row.content.stages if stage.output_dataset]
+
+    @property
+    def newest_comment(self) -> Comment | None:
+        """The newest comment on the request as a whole."""
+        comments: list[Comment] = []
+        for thread in self.general:
+            comments += thread.comments
+        return max(comments, key=lambda comment: comment.at, default=None)
+
+    @property
+    def errors(self) -> list[UnusualValue]:
+        return [value for value in self.unusual if value.is_error]
+
+    @property
+    def unusual_fields(self) -> int:
+        """The number of fields with a finding."""
+        more = sum(value.more for value in self.unusual)
+        return len({value.path for value in self.unusual}) + more
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether an unusual value stands beside past jobs."""
+        return any(value.most for value in self.unusual)
+
+    @property
+    def unusual_memory(self) -> bool:
+        """Whether the memory of a stage is among the unusual values."""
+        return any(value.is_memory for value in self.unusual)
+
+    @property
+    def requested(self) -> ClassChoice | None:
+        return next((choice for choice in self.choices if choice.is_requested), None)
+
+    @property
+    def compared(self) -> ClassChoice | None:
+        """The next lower class than the requested one; the next higher one of the lowest."""
+        if self.requested is None:
+            return None
+        place = self.choices.index(self.requested)
+        return self.choices[place - 1 if place else 1]
 
     @property
     def commented(self) -> list[str]:
@@ -161,38 +326,94 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     content = content_of(request)
     report = check_report(content, experiment=request.experiment, at=at, request=request)
     row = replace(row, request=request, content=content, estimate=report.estimate)
-    reviewed = last_reviewed(request) if row.is_resubmitted else None
-    if reviewed:
-        differences = changes(content_at(request, reviewed), content)
-    else:
-        differences = []
-    old = {}
-    removed = []
-    for change in differences:
-        old[change["path"]] = change["old"]
-        if not change["new"] and change["path"].count(".") == 1:
-            removed.append(change["old"])
     threads = threads_of(request)
+    labels = dict(fields_of(request))
+    texts = texts_of(content)
+    changes_since = Changes()
+    if row.is_resubmitted:
+        changes_since = _changes(request, content, labels, threads)
+
     sets_priority = may_prioritise(user, request)
+    prospects = {}
+    if sets_priority:
+        prospects = prospects_if_approved(request, row.estimate, at=at)
     return Sheet(
-        row,
-        _groups(request, content, old, threads),
-        reviewed,
-        len(differences),
-        removed,
-        [thread for thread in threads if not thread.first.field],
-        approval_of(request, user, at),
-        warnings_in(report, at=at),
-        prospects_if_approved(request, row.estimate, at=at) if sets_priority else {},
-        sets_priority,
+        row=row,
+        groups=_groups(request, texts, changes_since, threads),
+        changes=changes_since,
+        general=[thread for thread in threads if not thread.first.field],
+        approval=approval_of(request, user, at),
+        unusual=unusual_values(report, content, labels=labels, texts=texts),
+        passed=len(rules()) - len({finding.rule for finding in report.findings}),
+        filled=len(list(filter(None, texts.values()))),
+        services=_service_names(request),
+        prospects=prospects,
+        choices=_choices(request, prospects, today=timezone.localdate(at)),
+        may_prioritise=sets_priority,
     )
 
 
+def _choices(
+    request: Request, prospects: Mapping[str, Prospect], *, today: date
+) -> list[ClassChoice]:
+    choices = []
+    for name, prospect in prospects.items():
+        forecast = prospect.forecast
+        end = None
+        slack = None
+        # An end that assumes a start today would look the same in every class.
+        if forecast.start and forecast.end:
+            end = forecast.end[1]
+            slack = slack_of(request.deadline, forecast, today=today)
+        is_requested = name == request.requested_priority
+        choices.append(ClassChoice(name, prospect.rank, end, slack, is_requested))
+    return choices
+
+
+def _changes(
+    request: Request,
+    content: RequestContent,
+    labels: Mapping[str, str],
+    threads: Sequence[Thread],
+) -> Changes:
+    """Return the changes since the last review, with the notes and comments that they answer."""
+    reviewed = last_reviewed(request)
+    if reviewed is None:
+        return Changes()
+    returned = last_return(request)
+    answers = {}
+    for thread in threads:
+        answers[thread.first.field] = thread.first.text
+    if returned:
+        answers |= dict(notes_on_fields(request, returned.reason))
+
+    fields = []
+    for change in changes(content_at(request, reviewed), content):
+        path = change["path"]
+        field = ChangedField(
+            path,
+            labels.get(path, change["old"]),
+            change["old"],
+            change["new"],
+            answers.get(path, ""),
+        )
+        fields.append(field)
+    return Changes(reviewed, returned, tuple(fields))
+
+
+def _service_names(request: Request) -> list[str]:
+    names = set()
+    for stage in request.stages.all():
+        names.update(service.name for service in stage.services.all())
+    return sorted(names)
+
+
 def _groups(
-    request: Request, content: RequestContent, old: dict[str, str], threads: Sequence[Thread]
+    request: Request, texts: Mapping[str, str], since: Changes, threads: Sequence[Thread]
 ) -> list[FieldGroup]:
     """Return the fields that have a value, changed or have comments, in the order of the form."""
-    texts = texts_of(content)
+    old = {field.path: field.old for field in since.fields}
+    stages = list(request.stages.all())
     groups = [FieldGroup("", "Request", [])]
     for path, label in fields_of(request)[1:]:
         talk = tuple(thread for thread in threads if thread.first.field == path)
@@ -202,7 +423,7 @@ def _groups(
         if talk or path in old or (texts.get(path) and not path.endswith(_IN_HEADING)):
             title = "Stage" if is_stage else label.rpartition(" › ")[2]
             if is_stage:
-                text = content.stages[int(path.split(".")[1])].name
+                text = stages[int(path.split(".")[1])].name
             else:
                 text = texts.get(path, "")
             groups[-1].fields.append(Field(path, title, text, old.get(path), talk))

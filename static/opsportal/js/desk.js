@@ -25,20 +25,36 @@ list?.addEventListener("click", (event) => {
 });
 
 const step = (by) => links()[current() + by]?.click();
+const openChanges = () => {
+  const details = document.querySelector("#request-changes");
+  if (!details) return undefined;
+  details.open = true;
+  const reason = details.querySelector("textarea");
+  reason.focus();
+  return reason;
+};
+
+// An unusual value adds a line to the requested changes; without this file, the link does.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-note]");
+  const reason = link && openChanges();
+  if (!reason) return;
+  event.preventDefault();
+  const lines = reason.value.split("\n").filter(Boolean);
+  if (!lines.includes(link.dataset.note)) lines.push(link.dataset.note);
+  reason.value = lines.join("\n");
+  reason.scrollIntoView({ block: "nearest" });
+});
+
 const keys = {
   j: () => step(1),
   k: () => step(-1),
   a: () => document.querySelector("#approve")?.focus(),
-  r: () => {
-    const details = document.querySelector("#request-changes");
-    if (!details) return;
-    details.open = true;
-    details.querySelector("textarea").focus();
-  },
+  r: openChanges,
   x: () => links()[current()]?.closest("li").querySelector("input").click(),
 };
 
-const FIELDS = "input:not([type=checkbox]), textarea, select, [contenteditable]";
+const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]";
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target.closest(FIELDS);
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;

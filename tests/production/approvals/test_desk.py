@@ -10,7 +10,7 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, StaleState
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk import desk_of, sheet_of
+from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
@@ -20,13 +20,14 @@ from apps.production.domain.lifecycle.moves import (
 )
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.status import notes_on_fields
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from apps.production.web.forms.moves import ApprovalForm
 from apps.progress.domain.forecast import keep_queue_forecasts
 from tests.factories.history import history
 from tests.factories.people import person
-from tests.factories.requests import AT, LATER, draft, request_in, stage
+from tests.factories.requests import AT, LATER, draft, request_in, request_moved_to, stage
 
 DESK = "/requests/inbox/desk/"
 
@@ -65,7 +66,7 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
         request=one, text="Needs 6 GB.", by=approver, at=LATER, path="stages.1.memory_bytes"
     )
     sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
-    assert (sheet.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
+    assert (sheet.changes.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
     SERVICES[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
     written = content_of(one)
     more = replace(written.stages[1], memory_bytes=6_000_000_000)
@@ -87,6 +88,67 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
         "deadline": ("2026-12-12", "2026-12-20"),
         "stages.1.memory_bytes": ("4 GB", "6 GB"),
     }
+
+
+def test_changes_name_the_note_that_they_answer(waiting, liaison, approver, client):
+    """A note in the reason of the return, with its field, is answered by a change of this field."""
+    request = waiting()
+    SERVICES[Verb.REQUEST_CHANGES](
+        request=request, by=approver, at=LATER, reason="Stage 2 memory: needs 6 GB."
+    )
+    written = content_of(request)
+    more = replace(written.stages[1], memory_bytes=6_000_000_000)
+    again = replace(written, deadline=date(2026, 12, 20), stages=(written.stages[0], more))
+    request = save_draft(
+        request=request, content=again, by=liaison, at=LATER, version=request.version
+    )
+    submit_request(request=request, by=liaison, at=LATER)
+    check_request(request=request, at=LATER)
+
+    sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
+    answers = {field.path: field.answer for field in sheet.changes.fields}
+    assert answers == {"deadline": "", "stages.1.memory_bytes": "needs 6 GB."}
+    client.force_login(approver)
+    page = client.get(DESK).text
+    assert f"Changed since version {sheet.changes.reviewed.version}" in page
+    assert "not requested" in page
+    assert "your request" in page
+
+
+def test_unusual_value_stands_beside_past_jobs_and_asks_for_a_change(
+    waiting, nova, liaison, approver, client
+):
+    history(draft(liaison, nova))
+    waiting(stages=(stage(jobs=10, memory_bytes=900 * 10**9),))
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    unusual = next(value for value in sheet.unusual if value.is_memory)
+    assert (unusual.label, unusual.text) == ("generation › Memory", "900 GB")
+    assert (unusual.value, unusual.most, unusual.times) == (9e11, 3e9, 300)
+    assert sheet.unusual_memory
+
+    client.force_login(approver)
+    page = client.get(DESK).text
+    assert "90 % of past jobs used at most 3 GB; requested 900 GB" in page
+    assert "300 ×" in page
+    asking = client.get(DESK, {"change": unusual.path})
+    assert asking.context["forms"]["changes"]["reason"].value() == unusual.note
+    assert dict(notes_on_fields(sheet.row.request, unusual.note)) == {unusual.path: unusual.message}
+
+
+def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, client):
+    history(draft(liaison, nova))
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    waiting(
+        stages=(stage(jobs=1000),), requested_priority="high", priority_reason="The freeze is near."
+    )
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    assert [choice.name for choice in sheet.choices] == ["low", "normal", "high", "urgent"]
+    assert (sheet.requested.name, sheet.compared.name) == ("high", "normal")
+    assert sheet.requested.end == sheet.prospects["high"].forecast.end[1]
+    client.force_login(approver)
+    page = client.get(DESK).text
+    assert page.count('name="priority_class"') == 4
+    assert 'name="priority_class" value="high" checked' in page
 
 
 def test_approval_and_priority_are_one_step(waiting, approver):
@@ -185,6 +247,35 @@ def test_several_are_named_before_they_are_approved(waiting, approver, client):
         ("queued", "high"),
         ("awaiting_approval", ""),
     ]
+
+
+def test_several_are_summed_up_with_their_warnings(
+    nova, liaison, approver, client, django_assert_max_num_queries
+):
+    history(draft(liaison, nova))
+    sizes = ({"jobs": 100}, {"jobs": 20, "memory_bytes": 900 * 10**9})
+    requests = []
+    for number, size in enumerate(sizes):
+        stages = (stage(output_dataset=f"nova.mc.{number}", **size),)
+        titled = {"title": f"Sample {number}", "stages": stages}
+        requests.append(
+            request_moved_to(
+                "awaiting_approval", by=liaison, experiment=nova, approver=approver, **titled
+            )
+        )
+    rows = desk_of(approver, at=LATER).rows
+    with django_assert_max_num_queries(1):
+        bulk = bulk_approval(rows)
+    assert (bulk.jobs, bulk.unsized) == (120, 0)
+    assert bulk.core_seconds == pytest.approx(120 * 9000)
+    memory = [message for _, message, _ in bulk.warnings_of(rows[1]) if "3 GB" in message]
+    assert len(memory) == 1
+
+    client.force_login(approver)
+    ticked = {"ticked": [f"{request.key}:{request.version}" for request in requests]}
+    page = client.post(f"{DESK}approve/", ticked).text
+    assert "120 jobs · 300 core-hours" in page
+    assert memory[0] in page
 
 
 def test_member_of_a_group_signs_without_a_priority(waiting, nova, client):

@@ -17,6 +17,8 @@ from apps.production.models import Request
 
 #: Rules about upcoming downtimes. Their findings at submission mean nothing later.
 PASSING = frozenset({"no_downtime", "services_up"})
+#: Kinds of the events that keep the findings.
+_CHECKED = frozenset({"request.pass", "request.submit"})
 #: How many findings a page shows at most.
 MOST_SHOWN = 100
 
@@ -149,10 +151,28 @@ def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
     return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
 
 
+def warnings_at_submissions(requests: Iterable[Request]) -> dict[int, Warnings]:
+    """Return the warnings that requests were submitted with by primary key, in one query."""
+    events = Event.objects.filter(
+        target_type=Request._meta.label_lower,
+        target_id__in=[str(request.pk) for request in requests],
+        kind__in=_CHECKED,
+    )
+    by_request: dict[int, list[Event]] = {}
+    for event in events.order_by("id"):
+        by_request.setdefault(int(event.target_id), []).append(event)
+
+    submitted_with = {}
+    for pk, events_of_request in by_request.items():
+        if warnings := warnings_at_submission(events_of_request):
+            submitted_with[pk] = warnings
+    return submitted_with
+
+
 def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
     """Return the warnings that a request was submitted with, without outdated ones."""
     for event in reversed(list(events)):
-        if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
+        if event.kind in _CHECKED and "checks" in event.data:
             warnings = event.data["checks"]
             lasting = [warning for warning in warnings if warning["rule"] not in PASSING]
             outdated = len(warnings) - len(lasting)

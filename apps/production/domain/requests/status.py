@@ -139,6 +139,12 @@ def last_return(request: Request) -> Event | None:
     return events_of(request).filter(kind__in=kinds).last()
 
 
+def name_in_notes(label: str) -> str:
+    """Return how a note names the field with this label: `Stage 2 Memory`, `Deadline`."""
+    stage, _, title = label.rpartition(" › ")
+    return " ".join([*stage.split()[:2], title])
+
+
 def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
     """Return path and note of each line that names a field.
 
@@ -146,8 +152,7 @@ def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
     """
     names: dict[str, str] = {}
     for path, label in fields_of(request):
-        stage, _, title = label.rpartition(" › ")
-        names |= {path: path, " ".join([*stage.split()[:2], title]).lower(): path}
+        names |= {path: path, name_in_notes(label).lower(): path}
 
     notes = []
     for line in text.splitlines():

@@ -7,7 +7,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.core.charts import spread
+from apps.core.charts import bar_with_mark, spread
 from apps.core.web.templatetags.look import duration, size
 from apps.production.domain.estimates.figures import Range
 from apps.production.web.templatetags.requests import brief_count
@@ -70,6 +70,23 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
 def amount(value: float | None, unit: str) -> str:
     """Format an exact figure in the unit of an estimate."""
     return "–" if value is None else _UNITS[unit](value)
+
+
+@register.filter
+def deviation(figure: Range) -> str:
+    """Return how far the range reaches from the likely value: `± 15 %`; empty if it is exact."""
+    farthest = max(figure.high - figure.mid, figure.mid - figure.low)
+    if not figure.mid or not farthest:
+        return ""
+    return f"± {100 * farthest / figure.mid:.0f} %"
+
+
+@register.simple_tag
+def usual_range(most: float, value: float, unit: str) -> SafeString:
+    """Render a bar up to what 90 % of past jobs used, and a mark at the requested amount."""
+    write = _UNITS[unit]
+    sentence = f"90 % of past jobs used at most {write(most)}; requested {write(value)}"
+    return bar_with_mark(most, value=value, sentence=sentence)
 
 
 @register.filter

@@ -1,8 +1,10 @@
 """Requests on pages: ranks, quantities, and details of events."""
 
+from datetime import datetime
 from typing import Any
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -40,6 +42,19 @@ def ordinal(rank: int | None) -> str:
     else:
         suffix = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
     return f"{rank}{suffix}"
+
+
+@register.filter
+def age(at: datetime | None) -> str:
+    """Format the time since a moment in one unit: `40 min`, `31 h`, `3 d`."""
+    if at is None:
+        return "–"
+    minutes = int((timezone.now() - at).total_seconds()) // 60
+    if minutes < 60:
+        return f"{max(0, minutes)} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h"
+    return f"{minutes // (24 * 60)} d"
 
 
 @register.filter

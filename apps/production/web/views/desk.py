@@ -3,6 +3,7 @@
 The user decides on them one by one or on several at once.
 """
 
+from collections.abc import Container
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.requirements import move_message
-from apps.production.domain.desk import DeskRow, desk_of, sheet_of
+from apps.production.domain.desk import DeskRow, Sheet, bulk_approval, desk_of, sheet_of
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request
 from apps.production.enums import Verb
 from apps.production.permissions import may_prioritise
@@ -31,7 +32,8 @@ _REFUSALS = {Verb.REQUEST_CHANGES: ReviewForm, Verb.REJECT: ReasonForm}
 def desk(request: AuthenticatedRequest) -> HttpResponse:
     """Show the desk with one request open: the first one, or `?at=NOVA-0219`.
 
-    `?about=deadline` opens a comment on a field.
+    `?about=deadline` opens a comment on a field, and `?change=stages.0.jobs` the request for
+    changes, with a line on each unusual value that is named so.
     """
     return _desk(request, chosen=request.GET.get("at", ""), about=request.GET.get("about"))
 
@@ -77,7 +79,8 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
         messages.error(request, "Tick the requests to approve.")
         return _back("")
     if "confirmed" not in request.POST:
-        return render(request, "production/desk/several.html", {"rows": rows, "ticked": ticked})
+        context = {"bulk": bulk_approval(rows), "ticked": ticked}
+        return render(request, "production/desk/several.html", context)
     for row in rows:
         with show_errors(request):
             _approve_as_requested(request, row, ticked[row.request.key], at)
@@ -142,15 +145,19 @@ def _desk(
         context |= {
             "sheet": sheet,
             "object": sheet.row.request,
-            "forms": _forms(sheet, forms or {}),
+            "forms": _forms(sheet, forms or {}, request.GET.getlist("change")),
+            "is_changing": "change" in request.GET,
         }
         if about is not None:
             context["comment_form"] = CommentForm(fields=None)
     return render(request, "production/desk/desk.html", context, status=400 if forms else 200)
 
 
-def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return the forms of the three decisions. A submitted form keeps its input and errors."""
+def _forms(sheet: Sheet, sent: dict[str, Any], changing: Container[str]) -> dict[str, Any]:
+    """Return the forms of the three decisions. A submitted form keeps its input and errors.
+
+    `changing` are the paths of the unusual values that changes are requested for.
+    """
     production_request = sheet.row.request
     level = {
         "priority_class": production_request.priority_class
@@ -158,9 +165,9 @@ def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
         "priority": production_request.priority,
     }
     version = {"version": production_request.version}
-    why = ""
+    lines = [value.note for value in sheet.unusual if value.path in changing]
     if sheet.commented:
-        why = f"See the comments on: {'; '.join(sheet.commented)}."
+        lines.append(f"See the comments on: {'; '.join(sheet.commented)}.")
 
     approve = sent.get(Verb.APPROVE)
     changes = sent.get(Verb.REQUEST_CHANGES)
@@ -170,6 +177,7 @@ def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
         or ApprovalForm(
             initial=version | level, sets_priority=sheet.may_prioritise, auto_id="approve-%s"
         ),
-        "changes": changes or ReviewForm(initial=version | {"reason": why}, auto_id="changes-%s"),
+        "changes": changes
+        or ReviewForm(initial=version | {"reason": "\n".join(lines)}, auto_id="changes-%s"),
         "reject": reject or ReasonForm(initial=version, auto_id="reject-%s"),
     }
