@@ -402,7 +402,7 @@ def _changes(
 
 
 def _service_names(request: Request) -> list[str]:
-    names = set()
+    names: set[str] = set()
     for stage in request.stages.all():
         names.update(service.name for service in stage.services.all())
     return sorted(names)

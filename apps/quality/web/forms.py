@@ -35,8 +35,9 @@ class WaiveForm(_SigningForm):
         super().__init__(*args, **kwargs)
         # Results of an earlier run are sent too. The service says why they cannot be waived.
         sent = []
+        data: Any = self.data
         if self.is_bound:
-            sent = [pk for pk in self.data.getlist("result") if _ID.fullmatch(pk)]
+            sent = [pk for pk in data.getlist("result") if _ID.fullmatch(pk)]
         self.fields["result"].choices = [(pk, pk) for pk in sent]  # type: ignore[attr-defined]
 
 

@@ -181,7 +181,7 @@ def _forms(
     waive_form = form if isinstance(form, WaiveForm) else WaiveForm()
     ticked = request.GET.getlist("waive")
     if waive_form.is_bound:
-        ticked = waive_form.data.getlist("result")
+        ticked = request.POST.getlist("result")
     forms: dict[str, Any] = {"waive_form": waive_form, "ticked": ticked}
 
     withdraw_form = form if isinstance(form, WithdrawForm) else None

@@ -351,7 +351,7 @@ class _Queue:
 def _read_queue() -> _Queue:
     """Read the queue, in one query."""
     rows = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
-    places = []
+    places: list[tuple[float, float]] = []
     startable = [0]
     index = {}
     for pk, key, tie, state in rows.values_list("pk", "sort_key", "tie", "request__state"):
