@@ -138,10 +138,29 @@ def test_no_past_jobs_is_no_figure():
         assert estimated.core_seconds is estimated.finish is estimated.days is None
 
 
-def test_a_sum_needs_every_stage():
-    estimated = of(past(), stages=(stage("reco"), stage("other")))
+def test_stage_without_past_jobs_counts_with_its_limit():
+    other = stage("other", jobs=10, wall_seconds=3600)
+    estimated = of(past(), stages=(stage("reco", events=1000, jobs=1000), other))
+    assert estimated.core_seconds == Range(3_036_000, 4_036_000, 5_036_000)
+    assert (estimated.finish, estimated.by_limit) == (None, ["other"])
+    assert of(past()).by_limit == []
+
+
+def test_a_sum_needs_past_jobs_or_a_limit_of_every_stage_and_past_jobs_of_one():
+    estimated = of(past(), stages=(stage("reco"), stage("other", wall_seconds=None)))
     assert estimated.stages[0].core_seconds is not None
-    assert (estimated.core_seconds, estimated.finish, estimated.without) == (None, None, ["other"])
+    assert (estimated.core_seconds, estimated.without, estimated.by_limit) == (None, ["other"], [])
+    assert of(stages=(stage("other"),)).core_seconds is None
+
+
+def test_past_jobs_of_a_synonym_count_if_there_are_none_of_the_name():
+    stages = (stage("reconstruction", configuration="reco.fcl"),)
+    (figures,) = of(past(), stages=stages).stages
+    assert (figures.past_jobs, figures.alike) == (100, "stage reco, same release and configuration")
+    written = content(stages=stages)
+    named = {"reco": [past()], "reconstruction": [past("NOVA-0002")]}
+    (figures,) = estimate(written, past=named, datasets={}, today=TODAY).stages
+    assert (figures.requests, figures.alike) == (("NOVA-0002",), "same release and configuration")
 
 
 def test_times_are_scaled_by_events_a_job():

@@ -51,7 +51,9 @@ class EstimateReader(serializers.Serializer[Any]):
     without = serializers.ListField(
         child=serializers.CharField(), help_text="Stages without past jobs."
     )
-    core_seconds = _range("All stages.")
+    core_seconds = _range(
+        "All stages. A stage without past jobs counts with its time limit if others have past jobs."
+    )
     disk_bytes = _range("All outputs.")
     days = _range("Stages run one after the other.")
     begins = serializers.ListField(

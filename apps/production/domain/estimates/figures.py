@@ -10,6 +10,7 @@ from datetime import date
 from itertools import accumulate
 
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stage_names import named_or_synonym
 from apps.production.domain.forecast import Forecast, end_after
 from apps.production.domain.outputs.datasets import Dataset
 
@@ -81,6 +82,8 @@ class StageEstimate:
     at_once: float | None = None
     #: Of all jobs.
     core_seconds: Range | None = None
+    #: Of all jobs if each runs on one core until its time limit. Set only without past jobs.
+    limit_core_seconds: Range | None = None
     days: Range | None = None
     disk_bytes: Range | None = None
     disk_basis: str = ""
@@ -102,7 +105,11 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The figures of a request. A sum is None unless every stage has a value."""
+    """The figures of a request. A sum is None unless every stage has a value.
+
+    In the core-hours, a stage without past jobs counts with its time limit, if other stages have
+    past jobs.
+    """
 
     stages: tuple[StageEstimate, ...] = ()
     today: date | None = None
@@ -123,8 +130,17 @@ class Estimate:
         return [stage.name for stage in self.stages if not stage.past_jobs]
 
     @property
+    def by_limit(self) -> list[str]:
+        """The stages whose core-hours are those of their time limit."""
+        if self.core_seconds is None:
+            return []
+        return self.without
+
+    @property
     def core_seconds(self) -> Range | None:
-        return _sum(stage.core_seconds for stage in self.stages)
+        if not self.past_jobs:
+            return None
+        return _sum(stage.core_seconds or stage.limit_core_seconds for stage in self.stages)
 
     @property
     def disk_bytes(self) -> Range | None:
@@ -190,9 +206,12 @@ def estimate_stages(
 ) -> tuple[StageEstimate, ...]:
     estimates = []
     for position, stage in enumerate(stages, start=1):
-        estimates.append(
-            _stage(stage, position, past.get(stage.name.casefold(), ()), datasets, at_once)
-        )
+        past_name, rows = named_or_synonym(past, stage.name)
+        figures = _stage(stage, position, rows or (), datasets, at_once)
+        if figures.past_jobs and past_name != stage.name.casefold():
+            alike = figures.alike.removeprefix("same stage name, ")
+            figures = replace(figures, alike=f"stage {past_name}, {alike}")
+        estimates.append(figures)
     return tuple(estimates)
 
 
@@ -225,7 +244,12 @@ def _stage(
         days = _days_by_limit(stage, at_once)
         at_once_mid = at_once.mid if at_once and days else None
         return StageEstimate(
-            name=name, at_once=at_once_mid, days=days, disk_bytes=disk, disk_basis=disk_basis
+            name=name,
+            at_once=at_once_mid,
+            limit_core_seconds=_core_seconds_by_limit(stage),
+            days=days,
+            disk_bytes=disk,
+            disk_basis=disk_basis,
         )
     walls = _weighted_values(
         rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds]
@@ -334,6 +358,13 @@ def _days(
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
+
+
+def _core_seconds_by_limit(stage: StageContent) -> Range | None:
+    if not (stage.jobs and stage.wall_seconds):
+        return None
+    limit = float(stage.jobs * stage.wall_seconds)
+    return Range(limit, limit, limit)
 
 
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:

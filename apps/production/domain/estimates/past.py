@@ -18,6 +18,7 @@ from apps.production.domain.content.model import (
     StageContent,
     values_of,
 )
+from apps.production.domain.content.stage_names import synonyms_of
 from apps.production.domain.estimates.figures import (
     Estimate,
     PastStage,
@@ -134,10 +135,11 @@ def _newest_of_each(
 
 
 def stage_names(stages: Iterable[StageContent]) -> set[str]:
-    names = set()
+    """Return the names of the stages and their synonyms, in lower case."""
+    names: set[str] = set()
     for stage in stages:
         if stage.name and "\0" not in stage.name:
-            names.add(stage.name.casefold())
+            names.update(synonyms_of(stage.name))
     return names
 
 

@@ -218,6 +218,8 @@ def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
     if estimate.core_seconds:
         entry.core_seconds = estimate.core_seconds.mid
         entry.size_basis = f"{estimate.past_jobs:,} past jobs of its stages"
+        if estimate.by_limit:
+            entry.size_basis += " and the time limits of the others"
     elif content.stages and len(requested) == len(content.stages):
         entry.core_seconds = float(sum(requested))
         entry.size_basis = "its requested jobs and wall time"

@@ -10,6 +10,7 @@ from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, ru
 from apps.production.domain.checks.rules.declared import number, runs
 from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stage_names import named_or_synonym, synonyms_of
 
 HOUR = 3600
 GB = 10**9
@@ -89,8 +90,9 @@ def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """
     for path, stage in stages(content):
         named = []
+        synonyms = synonyms_of(stage.name)
         for earlier in facts.earlier_stages:
-            if earlier.name == stage.name.casefold():
+            if earlier.name in synonyms:
                 named.append(earlier)
         largest = max(named or facts.earlier_stages, key=lambda earlier: earlier.jobs, default=None)
         if (stage.jobs or 0) <= JOBS.limit(largest.jobs if largest else 0):
@@ -134,7 +136,8 @@ def disk_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     stage of its name.
     """
     for (path, stage), past in zip(stages(content), facts.estimate.stages, strict=False):
-        earlier = facts.largest_outputs.get(stage.name.casefold(), 0)
+        _, largest_output = named_or_synonym(facts.largest_outputs, stage.name)
+        earlier = largest_output or 0
         if not past.disk_bytes or past.disk_bytes.mid <= DISK.limit(earlier):
             continue
         message = f"The output would take {_size(past.disk_bytes.mid)}."
