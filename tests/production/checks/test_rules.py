@@ -615,3 +615,27 @@ def test_mend_reaches_every_kind_of_field():
         .arguments
     )
     assert isinstance(no_mondays, Rule)
+
+
+def test_missing_services_of_all_stages_are_one_warning_with_one_fix():
+    stages = (stage("gen"), stage("sim", services=("nfs",)), stage("reco", services=("dcache",)))
+    before = StageBefore(4, {"dcache": 4, "samweb": 3, "rare": 1})
+    known = facts(stages_before={"gen": before, "simulation": before, "reco": before})
+    (problem,) = found_by("usual_services", content(stages=stages), known)
+    assert (problem.path, problem.message) == (
+        "stages.0.services",
+        (
+            "Most earlier stages named gen and sim needed dcache and samweb; those named reco "
+            "needed samweb."
+        ),
+    )
+    assert problem.fix == Fix(
+        "Add all",
+        {
+            "stages.0.services": ("dcache", "samweb"),
+            "stages.1.services": ("nfs", "dcache", "samweb"),
+            "stages.2.services": ("dcache", "samweb"),
+        },
+    )
+    (problem,) = found_by("usual_services", content(stages=stages[2:]), known)
+    assert problem.fix.label == "Add samweb"

@@ -1,7 +1,11 @@
 """Rules for the services that stages need."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
+from itertools import chain
+
+from django.utils.text import get_text_list
 
 from apps.production.domain.checks.base import (
     Facts,
@@ -13,6 +17,7 @@ from apps.production.domain.checks.base import (
     stages,
 )
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stage_names import named_or_synonym
 
 
 @stage_rule(Severity.WARNING)
@@ -42,19 +47,39 @@ def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                     )
 
 
-@stage_rule(Severity.WARNING)
-def usual_services(stage: StageContent, facts: Facts) -> Iterator[Problem]:
-    """The stage lists the services that most earlier stages of this name needed."""
-    before = facts.stages_before.get(stage.name.casefold())
-    for slug, times in sorted(before.services.items()) if before else ():
-        if (
-            before
-            and before.requests >= 2
-            and times * 2 > before.requests
-            and slug not in stage.services
-        ):
-            yield Problem(
-                "services",
-                f"{times} of {before.requests} earlier stages named {stage.name} needed {slug}.",
-                Fix(f"Add {slug}", {"services": (*stage.services, slug)}),
-            )
+@rule(Severity.WARNING)
+def usual_services(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """A stage lists the services that most earlier stages of its name needed."""
+    # One problem for all stages, with one fix: services are mostly missing from all of them.
+    names_by_missing: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    values = {}
+    for path, stage in stages(content):
+        missing = _missing_services(stage, facts)
+        if missing:
+            names_by_missing[missing].append(stage.name)
+            values[f"{path}.services"] = (*stage.services, *missing)
+    if not values:
+        return
+
+    parts = []
+    for missing, names in names_by_missing.items():
+        parts.append(f"named {get_text_list(names, 'and')} needed {get_text_list(missing, 'and')}")
+    slugs = set(chain.from_iterable(names_by_missing))
+    label = f"Add {slugs.pop()}" if len(slugs) == 1 else "Add all"
+    yield Problem(
+        next(iter(values)),
+        f"Most earlier stages {'; those '.join(parts)}.",
+        Fix(label, values),
+    )
+
+
+def _missing_services(stage: StageContent, facts: Facts) -> tuple[str, ...]:
+    """Return the services that most earlier stages of this name needed and the stage lacks."""
+    _, before = named_or_synonym(facts.stages_before, stage.name)
+    if before is None or before.requests < 2:
+        return ()
+    missing = []
+    for slug, times in sorted(before.services.items()):
+        if times * 2 > before.requests and slug not in stage.services:
+            missing.append(slug)
+    return tuple(missing)
