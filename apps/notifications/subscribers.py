@@ -15,6 +15,7 @@ from apps.notifications.domain.notifications import notify
         "experiment.notified",
         "known_error.*",
         "pack.*",
+        "recovery.stopped",
         "report.weekly",
     ),
 )

@@ -1,6 +1,7 @@
 """Events of recovery rules."""
 
 from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.enums import Audience, Group
 
 declare(
     EventKind("recovery.created", "wrote the recovery rule", "is a new recovery rule"),
@@ -10,5 +11,6 @@ declare(
         "recovery.stopped",
         "stopped acting: {completed} of {ended} retries completed",
         "stopped itself because it does not help",
+        {Audience.APPROVERS: Group.TROUBLE},
     ),
 )

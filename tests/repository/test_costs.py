@@ -49,7 +49,8 @@ CHEAP = {
         notification-preferences notification-read phase-tokens phases progress-detail quality-again
         quality-detail quality-files quality-histograms quality-results quality-waive
         quality-withdraw-waiver queue-detail queue-list queue-move queue-undo-move queue-what-if
-        reference request-approve request-cancel request-changes request-check request-check-saved
+        recovery-decision-detail recovery-decision-list recovery-rule-change recovery-rule-detail
+        recovery-rule-list recovery-rule-switch reference request-approve request-cancel request-changes request-check request-check-saved
         request-clone request-combine request-complete request-detail request-done
         request-done-partial request-estimate request-events request-fail-test request-follow
         request-hold request-import-yaml request-list request-next-names request-reject
@@ -102,6 +103,9 @@ CHEAP = {
     """,
     "quality": """
         again request waiting waive withdraw
+    """,
+    "recovery": """
+        decisions edit job mode move new questions rule rules week
     """,
     "statusboard": """
         board calendar cancel-window iri-event iri-events iri-incident iri-incidents iri-resource

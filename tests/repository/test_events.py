@@ -164,13 +164,13 @@ def test_only_events_of_requests_holds_failures_proposals_and_webhooks_notify():
     unwatched = {Audience.MENTIONED, Audience.OWNER}
     for kind in KINDS.values():
         is_of_failures = kind.name.startswith(("group.", "impact.", "report.weekly"))
-        is_of_proposals = kind.name.startswith(("known_error.", "pack."))
+        is_of_proposals = kind.name.startswith(("known_error.", "pack.", "recovery."))
         others = unwatched | ({Audience.OPERATORS, Audience.LIAISONS} if is_of_failures else set())
         others |= {Audience.APPROVERS, Audience.REQUESTER} if is_of_proposals else set()
         has_recipients = (
             is_of_failures
             or is_of_proposals
-            or kind.name.startswith(("request.", "hold.", "webhook."))
+            or kind.name.startswith(("request.", "hold.", "webhook.", "experiment."))
         )
         assert not kind.notifies or has_recipients, kind
         assert Audience.WATCHERS in kind.notifies or kind.notifies.keys() <= others, kind

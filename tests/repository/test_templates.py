@@ -25,7 +25,7 @@ _TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
 FROM_THE_FRAME = {"link", "place"}
 _WORD = re.compile(r"[a-zA-Z][\w-]*")
 #: Classes that templates and charts make of a prefix and a state or number, and those of htmx.
-_MADE = re.compile(r"(?:f|s|is|level|htmx)-[a-z\d]+|p\d+")
+_MADE = re.compile(r"(?:f|s|is|as|level|htmx)-[a-z\d]+|p\d+")
 
 
 def apps_in_order() -> list[str]:

@@ -27,7 +27,8 @@ from apps.core.domain.work import BackOff, Queue, describe
 from apps.core.http.errors import HttpError
 from apps.core.models import Event
 from apps.diagnosis.domain.groups.triage import visible_groups
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownError, KnownErrorChange
+from apps.jobs.models import Job
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications, with_texts
@@ -38,6 +39,9 @@ from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import sees_hold
 from apps.production.models import Hold, Request
+from apps.progress.models import WeeklyReport
+from apps.recovery.domain.rules import visible_rules
+from apps.recovery.models import RecoveryRule
 from apps.statusboard.models import Incident
 
 log = logging.getLogger(__name__)
@@ -205,16 +209,12 @@ def payload(event: Event, target: object) -> dict[str, object]:
     failures or the webhook itself.
     """
     request = target if isinstance(target, Request) else None
-    path = (
-        target.get_absolute_url() if isinstance(target, Request | FailureGroup | Incident) else ""
-    )
-    path = reverse("production:holds") if isinstance(target, Hold) else path
     return {
         "id": event.pk,
         "kind": event.kind,
         "at": event.at.isoformat(),
         "request": request.key if request else None,
-        "url": settings.PORTAL_URL + path if path else None,
+        "url": _url_of(target),
         "text": mark_hidden(headline(event)),
         "actor": mark_hidden(event.actor),
         "old": mark_hidden(event.old),
@@ -223,15 +223,34 @@ def payload(event: Event, target: object) -> dict[str, object]:
     }
 
 
+def _url_of(target: object) -> str | None:
+    """Return the address of the page about the target of an event, if there is one."""
+    if isinstance(target, Hold):
+        return settings.PORTAL_URL + reverse("production:holds")
+    address = getattr(target, "get_absolute_url", None)
+    if address is None:
+        return None
+    return f"{settings.PORTAL_URL}{address()}"
+
+
 def _may_see(user: User, target: object) -> bool:
     """Return whether a user may still see what an event is about."""
-    if isinstance(target, Request):
-        return bool(Request.objects.visible_to(user).filter(pk=target.pk).exists())
-    if isinstance(target, FailureGroup):
-        return visible_groups(user).filter(pk=target.pk).exists()
-    if isinstance(target, Incident):
-        return scope_of(user).sees_all
-    return sees_hold(user, target) if isinstance(target, Hold) else isinstance(target, Webhook)
+    match target:
+        case Request() | Job():
+            rows = type(target).objects.visible_to(user)
+        case FailureGroup():
+            rows = visible_groups(user)
+        case RecoveryRule():
+            rows = visible_rules(user)
+        case Incident():
+            return scope_of(user).sees_all
+        case WeeklyReport() | ExperimentPack():
+            return scope_of(user).sees(target.experiment_id)
+        case Hold():
+            return sees_hold(user, target)
+        case _:  # All users may read the catalogue of known errors.
+            return isinstance(target, Webhook | KnownError | KnownErrorChange)
+    return bool(rows.filter(pk=target.pk).exists())
 
 
 def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:

@@ -27,6 +27,7 @@ from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Comment, Hold, Request
 from apps.progress.models import WeeklyReport
+from apps.recovery.models import RecoveryRule
 from apps.statusboard.models import Incident
 
 #: Events about the text of a comment.
@@ -86,7 +87,7 @@ def notify(*, event: Event) -> int:
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
     groups = None
-    if isinstance(target, KnownError):
+    if isinstance(target, KnownError | RecoveryRule):
         groups = concerned_by_catalogue(event)
     elif isinstance(target, KnownErrorChange | ExperimentPack):
         groups = concerned_by_proposal(event, target)

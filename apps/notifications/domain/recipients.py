@@ -133,7 +133,7 @@ def concerned_by_proposal(
 
 
 def concerned_by_catalogue(event: Event) -> dict[int, Group]:
-    """Return who may change known errors, with their group."""
+    """Return who may change known errors and let recovery rules act, with their group."""
     return _groups(event, _editors_of_catalogue())
 
 

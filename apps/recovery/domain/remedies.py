@@ -6,7 +6,7 @@ from apps.core.domain.quantities import round_duration, round_size
 from apps.jobs.models import Job
 from apps.recovery.domain.definition import Action
 from apps.recovery.enums import ActionKind
-from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.changed_resources import Changes
 
 _UNCHANGED = Changes()
 

@@ -15,7 +15,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
-from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
 from apps.submission.domain.arrays.scripts import StagePlan

@@ -16,7 +16,7 @@ from apps.clusters.schedulers.options import SubmissionOptions, read_options
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
-from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import files_of_jobs
 from apps.submission.domain.arrays.scripts import (
     Overlay,

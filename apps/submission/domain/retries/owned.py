@@ -37,7 +37,7 @@ from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Request
-from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch.dispatch import grace_of
 from apps.submission.enums import LeftOut, RetryState

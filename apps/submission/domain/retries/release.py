@@ -19,7 +19,7 @@ from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
-from apps.submission.domain.arrays.changes import Changes
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.retries.batches import counts_of, publish_of
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine

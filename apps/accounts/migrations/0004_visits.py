@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0002_link_by_name'),
+        ('accounts', '0003_help_texts'),
     ]
 
     operations = [
