@@ -10,6 +10,7 @@ from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
+from apps.statusboard.models import Service
 from tests.factories.people import PASSWORD, person
 from tests.factories.requests import AT, content, draft, stage
 
@@ -125,46 +126,100 @@ def test_stage_moves_by_keyboard(transactional_db, nova, liaison, open_as):
     page.goto(f"/requests/{made.key}/edit/")
     page.locator("#stage-2 > .fold > summary").focus()
     page.keyboard.press("Alt+ArrowUp")
-    page.wait_for_function("document.querySelector('#id_stages-0-name').value === 'simulation'")
-    assert page.evaluate("document.activeElement.id") == "id_stages-0-name"
+    expect(page.locator("#id_stages-0-name")).to_have_value("simulation")
+    expect(page.locator("#id_stages-0-name")).to_be_focused()
     assert page.problems == []
 
 
-def test_stages_are_rows_that_open_where_something_is_to_do(
+def test_row_opens_where_something_is_to_do_and_the_first_error_has_the_focus(
     transactional_db, nova, liaison, open_as
 ):
     made = draft(liaison, nova)
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
-    names, configurations = (
-        page.get_by_label("Name", exact=True),
-        page.get_by_label("Configuration"),
-    )
-    expect(names.first).not_to_be_visible()
+    expect(page.get_by_label("Title")).to_be_focused()
+    inputs = page.get_by_label("Input dataset")
+    expect(inputs.first).not_to_be_visible()
+    page.locator("#id_stages-1-name").fill("")
     page.locator("#stage-2 > .fold > summary").press("Enter")
-    configurations.nth(1).fill("g4_new.fcl")
-    expect(page.locator("#row-1")).to_contain_text("g4_new.fcl")
-    names.nth(1).fill("")
+    inputs.nth(1).fill("not a dataset")
     page.get_by_role("button", name="Submit", exact=True).click()
-    page.get_by_text("problem to fix").wait_for()
-    expect(names.nth(1)).to_be_visible()
-    expect(names.first).not_to_be_visible()
-    expect(configurations.nth(1)).to_have_value("g4_new.fcl")
+    page.get_by_text("did not submit it").wait_for()
+    expect(page.locator("#id_stages-1-name")).to_be_focused()
+    expect(inputs.nth(1)).to_be_visible()
+    expect(inputs.first).not_to_be_visible()
+
+
+PASTE = """(field, text) => {
+  const data = new DataTransfer();
+  data.setData("text/plain", text);
+  const options = { clipboardData: data, bubbles: true, cancelable: true };
+  field.dispatchEvent(new ClipboardEvent("paste", options));
+}"""
+
+
+def test_stages_are_added_and_pasted_without_loading_the_page(
+    transactional_db, nova, liaison, open_as, assert_accessible
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison, width=390)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.evaluate("window.isTheSame = true")
+    page.get_by_role("button", name="Add stage").press("Enter")
+    expect(page.locator("#id_stages-2-name")).to_be_focused()
+    expect(page.locator("#resources tbody tr")).to_have_count(3)
+    page.locator("#id_stages-2-name").evaluate(PASTE, "reco\treco.fcl\nmerge\tconcat.fcl\n")
+    expect(page.locator("#id_stages-3-configuration")).to_have_value("concat.fcl")
+    expect(page.locator("#autosave")).to_contain_text("saved")
+    assert_accessible(page, contrast=False)
+    assert page.evaluate("window.isTheSame")
+    names = [stage.name for stage in content_of(Request.objects.get()).stages]
+    assert names == ["generation", "simulation", "reco", "merge"]
+    assert page.problems == []
+
+
+def test_forms_are_usable_by_keyboard_zoomed_and_on_a_phone(
+    transactional_db, nova, liaison, open_as
+):
+    Service.objects.create(slug="samweb", name="SAM web")
+    made = draft(liaison, nova)
+    page = open_as(liaison, width=390)
+    page.goto(f"/requests/{made.key}/edit/?check=1")
+    box = page.locator("#shared input[type=checkbox]").bounding_box()
+    assert (box["width"], box["height"]) == (24, 24)
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Title")).to_be_focused()
+    # 1280 x 900 at 200 %.
+    page.set_viewport_size({"width": 640, "height": 450})
+    page.locator("#id_stages-0-name").focus()
+    covered = page.evaluate("""() => {
+      const bars = [document.querySelector(".bar"), document.querySelector(".submitbar")];
+      const seen = (bar) => {
+        const { top, bottom } = bar.getBoundingClientRect();
+        return Math.max(0, Math.min(bottom, innerHeight) - Math.max(top, 0));
+      };
+      return bars.reduce((sum, bar) => sum + seen(bar), 0) / innerHeight;
+    }""")
+    assert covered < 0.5
+
+    page.goto("/requests/import/")
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_label("Request in YAML")).to_be_focused()
 
 
 def shown_problems(page) -> dict[str, int]:
-    """Return how many errors the form shows at the top, in its checks,
+    """Return how many errors the form shows in the bar at the bottom, in its checks,
     in its steps and at its fields.
     """
     return page.evaluate(
         """() => {
-          const list = document.querySelector("#problems");
           const numbers = (texts, pattern) => [...texts].map((text) => Number(pattern.exec(text)?.[1] ?? 0));
           const sum = (values) => values.reduce((total, value) => total + value, 0);
           const steps = [...document.querySelectorAll("#steps small")].map((step) => step.textContent);
+          const bar = [document.querySelector("#findings").textContent];
           return {
-            heading: list.hidden ? 0 : Number.parseInt(list.querySelector("h2").textContent, 10),
-            top: list.querySelectorAll("li").length,
+            bar: sum(numbers(bar, /([0-9]+) error/)),
             checks: document.querySelectorAll("#checks li.e a").length,
             steps: sum(numbers(steps, /([0-9]+) error/)),
             fields: document.querySelectorAll("form .errorlist:not(.advice) li").length,
@@ -184,27 +239,27 @@ def test_errors_are_the_same_at_all_places_while_one_corrects_them(
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
     page.get_by_role("button", name="Submit", exact=True).click()
-    heading = page.locator("#problems h2")
+    bar = page.locator("#findings")
     first_jobs, second_jobs = (page.locator(f"#id_stages-{position}-jobs") for position in (0, 1))
 
-    expect(heading).to_have_text("3 problems to fix")
+    expect(bar).to_contain_text("3 errors")
     assert set(shown_problems(page).values()) == {3}
     first_jobs.fill("many")
-    expect(page.locator("#problems")).to_contain_text("such as")
+    expect(page.locator("#checks")).to_contain_text("such as")
     assert set(shown_problems(page).values()) == {3}
     expect(first_jobs).to_have_attribute(
         "aria-describedby", "id_stages-0-jobs_helptext id_stages-0-jobs_error"
     )
     for field, value, left in [(first_jobs, "4000", 2), (second_jobs, "4000", 1)]:
         field.fill(value)
-        expect(heading).to_have_text(f"{left} problem{'s' if left > 1 else ''} to fix")
+        expect(bar).to_contain_text(f"{left} error")
         assert set(shown_problems(page).values()) == {left}
     expect(first_jobs).not_to_have_attribute("aria-invalid", "true")
     page.locator("#id_shared-release").fill("v09_72")
-    expect(page.locator("#problems")).to_be_hidden()
+    expect(bar).not_to_contain_text("error")
     assert set(shown_problems(page).values()) == {0}
     page.locator("#id_title").fill("")
-    expect(heading).to_have_text("1 problem to fix")
+    expect(bar).to_contain_text("1 error")
     assert set(shown_problems(page).values()) == {1}
     assert page.problems == []
 

@@ -26,3 +26,14 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("htmx:configRequest", (event) => {
   if (formToken()) event.detail.headers["X-CSRFToken"] = formToken();
 });
+
+// A form that comes back with errors has the focus at the first of them.
+const firstInvalid = document.querySelector("main form [aria-invalid=true]");
+if (firstInvalid && !location.hash) {
+  let fold = firstInvalid.closest("details");
+  while (fold) {
+    fold.open = true;
+    fold = fold.parentElement.closest("details");
+  }
+  firstInvalid.focus();
+}

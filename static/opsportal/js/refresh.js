@@ -69,7 +69,8 @@ document.addEventListener("htmx:afterSettle", () => {
       part.querySelectorAll(SIDEWAYS).forEach((box, index) => {
         box.scrollLeft = sideways[index] ?? 0;
       });
-      if (focused) focusLike(part, focused);
+      // A part that says what to focus next has done so.
+      if (focused && !part.querySelector("[autofocus]")) focusLike(part, focused);
     }
     window.scrollTo({ top: y, behavior: "instant" });
   }

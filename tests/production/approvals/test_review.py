@@ -127,7 +127,7 @@ def test_nobody_signs_their_own_request(nova, liaison, approver):
 
 def test_a_form_without_stages_has_an_empty_review(nova, form):
     page = text_of(form.post(NEW, post_of(content(stages=()), experiment="NOVA", do="check")))
-    assert 'id="resources"' not in page
+    assert 'id="resources" aria-labelledby="resources-title" hidden>' in page
     assert "0 stages" in part(page, "submission")
 
 

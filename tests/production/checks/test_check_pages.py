@@ -56,8 +56,8 @@ def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
     )
     text = text_of(page)
     assert page.status_code == 200
-    assert "1 problem that must be fixed" in text
-    assert "1 problem that should be fixed" in text
+    assert "1 error</a>" in text
+    assert "1 warning</a>" in text
     assert 'value="fix:same_release:stages.1.release"' in text
     assert '<ul class="errorlist advice"><li>The first stage uses v09_72.' in text
     assert 'value="v09_73"' in text
@@ -68,7 +68,7 @@ def test_panel_for_what_is_typed(nova, form, past):
     page = form.post(NEW_CHECK, post_of(content(stages=TWO_RELEASES), experiment="NOVA"))
     text = text_of(page)
     assert "<html" not in text
-    assert "should be fixed" in text
+    assert "warnings</a>" in text
     assert re.search(r"<b>generation</b>: .*Based on 100 past jobs of NOVA-0001", text)
     assert '<b>simulation</b>: <span class="soft">no past jobs.</span>' in text
     assert Request.objects.count() == 1
@@ -82,8 +82,9 @@ def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, fo
     assert text.count("Enter the configuration file.") == 1
     assert 'href="#id_stages-0-configuration"' in text
     assert 'href="#id_stages-1-configuration"' in text
-    assert text.count("Enter the software release.") == text.count('href="#id_shared-release"') == 1
-    assert "3 problems that must be fixed" in text
+    assert text.count("Enter the software release.") == 1
+    assert text.partition('<ul class="live">')[2].count('href="#id_shared-release"') == 1
+    assert "3 errors</a>" in text
 
 
 def test_fields_are_no_problem_until_one_was_in_them(nova, form):
@@ -378,5 +379,5 @@ def test_problem_of_a_field_that_stages_share_counts_once(nova, form):
     page = form.post(NEW_CHECK, post_of(content(stages=stages), experiment="NOVA"))
     text = text_of(page)
     assert text.count("Enter the software release.") == 1
-    assert "1 problem that must be fixed" in text
+    assert "1 error</a>" in text
     assert next(step.errors for step in page.context["steps"] if step.anchor == "stages") == 1

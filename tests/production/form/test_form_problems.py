@@ -1,5 +1,5 @@
-"""The form of a request lists its errors at the top, in the checks, in its steps and at the fields:
-always the same.
+"""The form of a request has its errors in the checks, in its steps, at the fields and as a number
+in the bar at the bottom: always the same.
 """
 
 import re
@@ -7,6 +7,7 @@ import re
 import pytest
 from django.http import HttpResponse
 from django.urls import reverse
+from django.utils.html import escape
 
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import clone_request
@@ -38,26 +39,26 @@ def same_problems(page: HttpResponse) -> set[tuple[str, str]]:
     places.
     """
     text = text_of(page)
-    card = re.search(r'<section class="card" id="problems".*?</section>', text)
-    items = re.findall(r'<a href="#([^"]+)">[^<:]*: ([^<]*)</a>', card[0]) if card else []
-
     lines = re.findall(r'<li class="e">.*?</li>', text)
     links = [
         (anchor, re.search(r"<span data-message>([^<]*)</span>", line)[1])
         for line in lines
         for anchor in re.findall(r'<a href="#([^"]+)">', line)
     ]
-    counts = re.findall(r"([0-9,]+) problems? that (?:cannot be saved|must be fixed)", text)
+    in_bar = re.findall(r'<a class="problem" href="#([^"]+)">.*? ([0-9]+) errors?</a>', text)
     in_steps = [step.errors for step in page.context["steps"]]
 
-    assert sorted(items) == sorted(links)
-    assert len(items) == len(set(items)) == sum(map(int, counts)) == sum(in_steps)
-    assert not card or (f"{len(items)} problem{'' if len(items) == 1 else 's'} to fix" in card[0])
-    return set(items)
+    items = [(anchor, message) for anchor, _, message in page.context["problems"]]
+    assert sorted(escape(message) for _, message in items) == sorted(
+        message for _, message in links
+    )
+    assert len(links) == len(set(links)) == sum(in_steps)
+    assert in_bar == ([(items[0][0], str(len(links)))] if links else [])
+    return set(links)
 
 
 def live(form, data: dict, path: str = NEW_CHECK) -> HttpResponse:
-    return form.post(f"{path}?problems=1", data | {"touched": "all"})
+    return form.post(path, data | {"touched": "all"})
 
 
 STAGES = (stage("generation"), stage("simulation", jobs=None), stage("reconstruction", jobs=None))
@@ -109,7 +110,7 @@ def test_save_that_fails_shows_what_the_checks_show_of_fields_filled_in(state, n
     data = post_of(written, experiment="NOVA", touched="") | changes
     page = form.post(NEW, data | {"do": "save"})
     assert page.status_code == 400
-    assert same_problems(page) == same_problems(form.post(f"{NEW_CHECK}?problems=1", data)) != set()
+    assert same_problems(page) == same_problems(form.post(NEW_CHECK, data)) != set()
     assert "id_purpose" not in [anchor for anchor, _ in same_problems(page)]
 
 
@@ -173,15 +174,19 @@ def test_change_of_a_signed_request_shows_all_errors_everywhere(nova, liaison, a
     assert same_problems(live(form, data, check)) == same_problems(page)
 
 
-def test_list_at_the_top_changes_with_the_checks_only_where_it_is_shown(nova, form):
-    data = post_of(content(title=""), experiment="NOVA")
-    assert 'id="problems"' not in text_of(form.get(NEW))
-    assert 'id="problems"' not in text_of(form.post(NEW_CHECK, data))
-    assert 'id="problems" hx-swap-oob="true">' in text_of(live(form, data))
-    corrected = text_of(live(form, data | {"title": ["Muons"]}))
-    assert 'id="problems" hx-swap-oob="true" hidden>' in corrected
-    shown = text_of(form.post(NEW, data | {"do": "check"}))
-    assert f'hx-post="{NEW_CHECK}?problems=1"' in shown
+def test_bar_counts_errors_warnings_and_what_is_still_to_fill_in(nova, form):
+    two_releases = (stage("generation"), stage("simulation", release="v10"))
+    data = post_of(content(title="", purpose="", stages=two_releases), experiment="NOVA")
+    assert "Not checked yet" in text_of(form.get(NEW))
+    panel = text_of(form.post(NEW_CHECK, data | {"touched": "id_title"}))
+    bar = re.search(r'<p class="findings" id="findings".*?</p>', panel)[0]
+    assert 'hx-swap-oob="true"' in bar
+    assert re.findall(r'href="#([^"]+)">(?:<span.*?</span>)? ?([^<]+)</a>', bar) == [
+        ("id_title", "1 error"),
+        ("checks", "1 warning"),
+        ("id_purpose", "1 to fill in"),
+    ]
+    assert "No problems" in text_of(form.post(NEW_CHECK, post_of(content(), experiment="NOVA")))
 
 
 def test_apply_all_fixes_applies_only_those_that_are_shown(nova, form):

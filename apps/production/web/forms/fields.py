@@ -12,6 +12,15 @@ from apps.production.domain.types.fields import CORE, REQUEST
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
     """Return the form field of an argument. `read_plain` parses and checks its text."""
+    form_field = _plain_field(argument, services)
+    # A choice of the portal's own has a value already, and the reason depends on it.
+    form_field.is_optional = not (  # type: ignore[attr-defined]
+        argument.required or argument.name in {"requested_priority", "priority_reason"}
+    )
+    return form_field
+
+
+def _plain_field(argument: Argument, services: Iterable[tuple[str, str]]) -> forms.Field:
     common: dict[str, Any] = {
         "required": False,
         "label": argument.title,

@@ -1,7 +1,6 @@
 """The request form.
 
-It holds the fields, the formset of stages, moving of rows without JavaScript, and the conversion to
-content.
+It holds the fields, the formset of stages, and the conversion to content.
 """
 
 import re
@@ -38,7 +37,7 @@ TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several re
 BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
 #: The most rows to read from a form that claims to have more.
 READ_AT_MOST = 2 * MAX_STAGES
-#: Fields of a stage that are always visible. The others are folded once they are filled in.
+#: Fields of a stage that are always visible, as a row of the table of stages.
 FIRST = ("name", "configuration", "output_dataset", "jobs")
 #: Fields of all stages that are shown in one table, next to the resource use of past jobs.
 RESOURCES = ("memory_bytes", "wall_seconds")
@@ -48,12 +47,25 @@ class RequestForm(forms.Form):
     """A request without its stages. No field is required, because a draft may be incomplete."""
 
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
-    field_order = ("experiment", "workflow", "title", "purpose")
+    field_order = (
+        "title",
+        "purpose",
+        "experiment",
+        "workflow",
+        "campaign",
+        "deadline",
+        "requested_priority",
+        "priority_reason",
+    )
 
     def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.type = workflow
-        self.fields.update({a.name: field_of(a) for a in (*REQUEST.values(), *workflow.arguments)})
+        for argument in (*REQUEST.values(), *workflow.arguments):
+            self.fields[argument.name] = field_of(argument)
+        self.fields["purpose"].widget.attrs["rows"] = 2
+        # The parameter scan, which few requests have, comes last.
+        self.fields["scan"] = self.fields.pop("scan")
         self.order_fields(self.field_order)
 
 
@@ -123,6 +135,10 @@ def is_marked(field: forms.BoundField) -> bool:
     return bool(getattr(field.field, "advice", ())) or getattr(field.field, "is_discussed", False)
 
 
+def _is_faulty(field: forms.BoundField) -> bool:
+    return bool(field.errors) or is_marked(field)
+
+
 class StageForm(TickedForm):
     """A stage, with the arguments of its kind.
 
@@ -150,13 +166,8 @@ class StageForm(TickedForm):
         """Return the name to show while the stage has none."""
         return self.type.title if len(self.workflow.stages) > 1 else "unnamed"
 
-    def is_complete(self) -> bool:
-        """Whether all required fields of the stage itself are filled in, shared ones aside."""
-        own = (*self.first_fields(), *self.more_fields())
-        return all(field.value() for field in own if self._is_required(field))
-
     def first_fields(self) -> list[forms.BoundField]:
-        """Return the fields that stay visible when the stage is unfolded."""
+        """Return the fields of its row in the table of stages."""
         return [field for field in self.visible_fields() if field.name in FIRST]
 
     def more_fields(self) -> list[forms.BoundField]:
@@ -176,11 +187,18 @@ class StageForm(TickedForm):
         """Return the values of the folded fields as one line."""
         return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
 
-    def is_open(self) -> bool:
-        """Whether the folded fields need attention: one is missing, invalid or commented on."""
-        fields = self.more_fields()
-        empty = (self._is_required(field) and not field.value() for field in fields)
-        return any(empty) or any(field.errors or is_marked(field) for field in fields)
+    def has_gaps(self) -> bool:
+        """Whether a required field is empty among those that are folded."""
+        return any(self._is_required(field) and not field.value() for field in self.more_fields())
+
+    def needs_attention(self) -> bool:
+        """Whether a folded field is invalid, or has advice or an open discussion."""
+        in_row = (*FIRST, *RESOURCES)
+        return any(_is_faulty(field) for field in self.visible_fields() if field.name not in in_row)
+
+    def unfolds_shared(self) -> bool:
+        """Whether a shared field of this stage is invalid, or has advice or an open discussion."""
+        return any(_is_faulty(field) for field in self.visible_fields() if self._is_shared(field))
 
     def shared_fields(self) -> list[forms.BoundField]:
         """Return the shared fields that this stage can override, except services."""
@@ -193,6 +211,14 @@ class StageForm(TickedForm):
     def has_shared(self) -> bool:
         """Whether this stage has an argument that all stages share."""
         return any(argument.shared for argument in self.type.arguments)
+
+    def own_words(self) -> str:
+        """Return the labels of the shared fields that this stage overrides, as one line."""
+        labels = []
+        for field in self.visible_fields():
+            if self._is_shared(field) and field.value():
+                labels.append(str(field.label))
+        return ", ".join(labels)
 
     def has_own_services(self) -> bool:
         return "services" in self.fields and not self._is_shared(self["services"])
@@ -309,21 +335,16 @@ class RequestForms:
                 form.add_error(name, new)
 
     def unfold(self, focus: int | None = None) -> None:
-        """Unfold the stages that need attention and the stage at position `focus`.
+        """Unfold the stages that need attention.
 
-        A stage needs attention if it has a problem, advice or a discussion. Of the stages that are
-        only incomplete, the first one is unfolded.
+        Of the stages that only lack values, the first one and that at position `focus` are
+        unfolded.
         """
-        incomplete = next((form for form in self.stages.forms if not form.is_complete()), None)
+        first_gap = next((form for form in self.stages.forms if form.has_gaps()), None)
         for position, form in enumerate(self.stages.forms):
-            marked = any(
-                field.errors or is_marked(field)
-                for field in form.visible_fields()
-                if field.name not in RESOURCES
-            )
-            form.unfolds = (
-                form is incomplete or marked or position == focus or len(self.stages.forms) == 1
-            )
+            lacks_values = form is first_gap or (position == focus and form.has_gaps())
+            is_only = len(self.stages.forms) == 1
+            form.unfolds = lacks_values or is_only or form.needs_attention()
 
     def place_of(self, path: str) -> tuple[str, str]:
         """Return anchor and label of the field at a path, or of the stages if it has no field."""
@@ -380,44 +401,28 @@ class RequestForms:
         requests of the previous type. Stages that equal an untouched request are replaced by those
         of `begun`; others are kept.
         """
-        rows = self._rows()
+        rows = self.rows()
         shared, new = gather(_typed_stages(begun), self.workflow)
         for content in untouched:
             _, old = gather(_typed_stages(content), content.workflow)
-            if [_without_empty(row) for row in self._rows()] == [
-                _without_empty(row) for row in old
-            ]:
+            if [_without_empty(row) for row in self.rows()] == [_without_empty(row) for row in old]:
                 rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
-        data = self._with_rows(_typed_arguments(begun) | shared, rows)
+        data = self.with_rows(rows, defaults=_typed_arguments(begun) | shared)
         data["shown_workflow"] = self.workflow.key
         return data
 
-    def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
-        """Return the input after `add`, `remove-2`, `up-2` or `down-2`, and the row to focus.
+    def next_kind(self) -> str:
+        """Return the kind of stage that probably follows: that declared after the last one's."""
+        kinds = [kind.key for kind in self.workflow.stages]
+        if not self.stages.forms:
+            return kinds[0]
+        after_last = kinds.index(self.stages.forms[-1].type.key) + 1
+        return kinds[min(after_last, len(kinds) - 1)]
 
-        Rows count from 0. Return None for any other action and for a damaged form.
-        """
-        verb, _, place = action.partition("-")
-        if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
-            return None
-        rows = self._rows()
-        focus = None
-        position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
-        to = position + {"up": -1, "down": 1}.get(verb, 0)
-        if verb == "add" and len(rows) < MAX_STAGES:
-            kind = self.workflow.stage(self.data.get("add_kind", ""))
-            rows.append(_typed_stage(_blank_stage(self.workflow, kind), kind))
-            focus = len(rows) - 1
-        elif verb == "remove" and 0 <= position < len(rows):
-            del rows[position]
-        elif to != position and 0 <= min(to, position) <= max(to, position) < len(rows):
-            rows.insert(to, rows.pop(position))
-            focus = to
-        return self._with_rows({}, rows), focus
-
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
+        """Return the input of each stage."""
         rows: list[Row] = [{} for _ in range(self.stages.total_form_count())]
         for key in self.data:
             match = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
@@ -425,12 +430,14 @@ class RequestForms:
                 rows[int(match[1])][match[2]] = self.data.getlist(key)
         return rows
 
-    def _with_rows(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
-        """Return the input with these stages and the values of `new` for missing fields."""
+    def with_rows(
+        self, rows: list[Row], *, defaults: Row | None = None, changed: Row | None = None
+    ) -> MultiValueDict[str, Any]:
+        """Return the input with these stages, `defaults` for missing and `changed` other fields."""
         kept = {
             name: values for name, values in self.data.lists() if not name.startswith("stages-")
         }
-        return MultiValueDict(new | kept | _stage_data(rows))
+        return MultiValueDict((defaults or {}) | kept | (changed or {}) | _stage_data(rows))
 
 
 def _read_input(
@@ -489,10 +496,11 @@ def _typed_arguments(content: RequestContent) -> Row:
 
 
 def _typed_stages(content: RequestContent) -> list[Row]:
-    return [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
+    return [typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
 
 
-def _typed_stage(stage: StageContent, kind: StageType) -> Row:
+def typed_stage(stage: StageContent, kind: StageType) -> Row:
+    """Return a stage as form input."""
     row = {}
     for a in kind.arguments:
         if a.name != "services":
@@ -502,11 +510,11 @@ def _typed_stage(stage: StageContent, kind: StageType) -> Row:
 
 def blank(workflow: Workflow) -> RequestContent:
     """Return a new request of this type, with its initial stages and all defaults."""
-    stages = tuple(_blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
+    stages = tuple(blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
     return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
 
 
-def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
+def blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
     """Return a stage with its defaults, named after its kind if the type has several kinds."""
     defaults = _defaults(kind.arguments)
     own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}

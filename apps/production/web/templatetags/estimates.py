@@ -61,7 +61,10 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     is_short = value is not None and value < quantiles[-1]
     short = ""
     if is_short:
-        short = SafeString(' <span class="late">more than requested</span>')
+        short = SafeString(
+            ' <span class="late" title="more than requested">'
+            '<span aria-hidden="true">▲</span><span class="vh">more than requested</span></span>'
+        )
     bar = spread(quantiles, value=value, sentence=sentence)
     return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)
 

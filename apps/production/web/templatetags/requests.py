@@ -17,6 +17,16 @@ from apps.production.models import Request
 
 register = template.Library()
 
+#: How wide fields of the request form are. Others take half of the width.
+_WIDTHS = {
+    "title": "whole",
+    "purpose": "whole",
+    "experiment": "quarter",
+    "campaign": "quarter",
+    "deadline": "quarter",
+    "requested_priority": "quarter",
+}
+
 #: Maximum number of changed fields in a line of the timeline.
 SHOWN_CHANGES = 6
 
@@ -214,3 +224,9 @@ def _stages(numbers: list[int], field: str) -> str:
     ranges = [f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs]
     text = f"stages {', '.join(ranges)}"
     return f"{text} › {place(field)}" if field else text
+
+
+@register.filter
+def width(field_name: str) -> str:
+    """Return the CSS class for the width of a field of the request form."""
+    return _WIDTHS.get(field_name, "double")

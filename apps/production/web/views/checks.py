@@ -1,5 +1,6 @@
 """The page of the rules, and checks and estimate while the user types."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,10 @@ from apps.production.web.lookup import request_or_404
 
 #: Sent instead of the touched fields when the problems of all fields are shown.
 ALL_TOUCHED = "all"
+#: How many warnings of one rule are shown at once.
+MOST_ALIKE = 2
+#: A finding with anchor and label of each of its fields.
+_Line = tuple[Finding, list[tuple[str, str]]]
 
 
 @require_safe
@@ -97,7 +102,6 @@ def _panel(
     context |= review_context(
         forms, report.estimate, experiment, production_request, request.user, timezone.now()
     )
-    context["shows_problems"] = "problems" in request.GET
     return render(request, "production/form/_checked.html", context)
 
 
@@ -186,7 +190,7 @@ def panel_context(
     experiment: Experiment | None,
     user: User,
 ) -> dict[str, Any]:
-    """Return the context of the panel, the list of problems and the steps, with the same findings.
+    """Return the context of the panel, the bottom bar and the steps, with the same findings.
 
     Required fields that were not `touched` are listed as empty instead.
     """
@@ -199,10 +203,11 @@ def panel_context(
     for severity in Severity:
         rows = shown.of(severity)
         if rows:
-            groups.append((severity, len(rows), _lines(forms, rows)))
+            groups.append((severity, *_folded(severity, _lines(forms, rows))))
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
+        "warnings": len(shown.of(Severity.WARNING)),
         "groups": groups,
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": report.estimate,
@@ -223,14 +228,26 @@ def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, 
     return sorted(problems, key=lambda problem: position[problem[0]])
 
 
-def _lines(
-    forms: RequestForms, findings: list[Finding]
-) -> list[tuple[Finding, list[tuple[str, str]]]]:
+def _folded(severity: Severity, lines: list[_Line]) -> tuple[list[_Line], list[_Line]]:
+    """Return the lines to show and those to fold: many warnings of one rule."""
+    shown = []
+    folded = []
+    times: Counter[str] = Counter()
+    for finding, places in lines:
+        times[finding.rule] += 1
+        if severity == Severity.WARNING and times[finding.rule] > MOST_ALIKE:
+            folded.append((finding, places))
+        else:
+            shown.append((finding, places))
+    return shown, folded
+
+
+def _lines(forms: RequestForms, findings: list[Finding]) -> list[_Line]:
     """Return each finding with its fields.
 
     A message about several fields is one line, unless it has a fix.
     """
-    lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
+    lines: dict[tuple[str, str], _Line] = {}
     for finding in findings:
         key = (finding.message, finding.path if finding.fix else "")
         places = lines.setdefault(key, (finding, []))[1]

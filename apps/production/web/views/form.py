@@ -22,9 +22,9 @@ from apps.core.models import Event
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Fix, Severity
-from apps.production.domain.checks.report import CheckReport, messages_of
+from apps.production.domain.checks.report import PASSING, CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
-from apps.production.domain.content.known import COLUMNS, last_request, with_past_values
+from apps.production.domain.content.known import COLUMNS
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.revisions import own_version
 from apps.production.domain.content.stages import content_of
@@ -33,6 +33,7 @@ from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names, with_next_names
+from apps.production.domain.lineage.proposals import propose_values
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.requests.status import last_return, notes_on_fields
@@ -49,6 +50,7 @@ from apps.production.web.forms.request import (
     writable_experiments,
 )
 from apps.production.web.forms.review import review_context
+from apps.production.web.forms.rows import change_rows
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
     ALL_TOUCHED,
@@ -63,6 +65,8 @@ from apps.production.web.views.checks import (
 #: The button that applies all fixes offered by the checks, and how many fixes its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
+#: Checks whose warnings the bars beside memory and wall time show.
+SHOWN_BY_BARS = frozenset({"memory_sufficient", "wall_time_sufficient"})
 #: The button that gives the outputs of a clone new names.
 RENAME = "rename"
 #: The buttons that switch the workflow type: the first asks before it drops input, the second does
@@ -135,14 +139,9 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
-    """Return a new request of a type.
-
-    Release, configurations and services are those of the experiment's last request of this type.
-    """
-    last = last_request(experiment, workflow.key) if experiment else None
-    if last:
-        return with_past_values(blank(workflow), last)
-    return blank(workflow)
+    """Return a new request of a type, with the values that the experiment will probably use."""
+    content = blank(workflow)
+    return propose_values(content, experiment) if experiment else content
 
 
 class FormPage:
@@ -161,6 +160,8 @@ class FormPage:
         self.request = request
         self.production_request = production_request
         self.conflict = ""
+        #: What was left out of pasted rows.
+        self.notes: list[str] = []
         #: The fixes applied by the pressed button.
         self.applied: list[Fix] = []
         #: The type to switch to and the input that would be dropped, until the user confirms the
@@ -178,12 +179,11 @@ class FormPage:
             return self._autosave()
         if action in SWITCHES or self._left_out():
             return self._switch(action)
-        moved = self.forms.move_rows(action)
-        if moved is not None:
-            touched = touched_in(self.request.POST)
-            return FormPage(
-                self.request, moved[0], self.forms.workflow, self.production_request
-            ).show(focus=moved[1], touched=touched)
+        change = change_rows(self.forms, action, self._experiment())
+        if change is not None:
+            page = FormPage(self.request, change.data, self.forms.workflow, self.production_request)
+            page.notes = change.notes
+            return page.show(focus=change.focus, touched=touched_in(self.request.POST))
         return self.check() if action == "check" else self._write(action)
 
     @cached_property
@@ -234,7 +234,9 @@ class FormPage:
             messages_of(finding for finding in shown.findings if finding.blocks)
         )
         for finding in shown.of(Severity.WARNING):
-            self.forms.add_advice(finding.path, finding.message)
+            # Outages and downtimes are no fault of the field; the bars show what past jobs used.
+            if finding.rule not in PASSING | SHOWN_BY_BARS:
+                self.forms.add_advice(finding.path, finding.message)
         if experiment is None or self.forms.is_damaged:
             status = 400
         return self.show(status=status, report=report, touched=touched)
@@ -251,6 +253,8 @@ class FormPage:
         production_request = self.production_request
         if focus is not None:
             forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
+        elif self.request.method == "GET" and report is None:
+            forms.main.fields["title"].widget.attrs["autofocus"] = True
 
         threads = threads_of(production_request) if production_request else []
         open_threads = [thread for thread in threads if thread.is_open]
@@ -288,6 +292,8 @@ class FormPage:
             "material": production_request is not None and production_request.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
+            "notes": self.notes,
+            "next_kind": forms.next_kind(),
             **panel_context(forms, report, touched, experiment, self.request.user),
             **review_context(
                 forms, estimate, experiment, production_request, self.request.user, at

@@ -29,8 +29,10 @@ const errorsOf = (field) => {
   return list;
 };
 
-const showErrors = () => {
+const showErrors = (event) => {
   if (!sections.querySelector("#checks .live")) return;  // no checks ran yet
+  // Stages may have moved since the checks ran: they are about to run again.
+  if (event.target.id === "stages") return;
   removeErrors();
   for (const error of sections.querySelectorAll("#checks li.e")) {
     const message = error.querySelector("[data-message]").textContent;

@@ -18,7 +18,9 @@ sections?.addEventListener("focusin", (event) => {
 });
 
 // An empty required field is an error once the focus was in it; until then it is only counted.
+// The title has the focus from the start, which says nothing.
 sections?.addEventListener("focusout", ({ target }) => {
+  if (target.autofocus && !target.value) return;
   const touched = sections.querySelector("input[name=touched]");
   const ids = touched.value.split(" ").filter(Boolean);
   if (target.id && !ids.includes(target.id)) touched.value = [...ids, target.id].join(" ");

@@ -36,7 +36,7 @@ def configuration_tested(stage: StageContent, past: StageEstimate) -> Iterator[P
         tried = f"{stage.release} and {stage.configuration}"
         yield Problem(
             "configuration",
-            f"{past.name} has past jobs, but none completed with {tried}. Run a test.",
+            f"No past job completed with {tried}. Run a test.",
         )
 
 

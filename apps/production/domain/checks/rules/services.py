@@ -63,7 +63,9 @@ def usual_services(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 
     parts = []
     for missing, names in names_by_missing.items():
-        parts.append(f"named {get_text_list(names, 'and')} needed {get_text_list(missing, 'and')}")
+        parts.append(
+            f"named {get_text_list(names, 'and')} needed {get_text_list(list(missing), 'and')}"
+        )
     slugs = set(chain.from_iterable(names_by_missing))
     label = f"Add {slugs.pop()}" if len(slugs) == 1 else "Add all"
     yield Problem(
