@@ -50,7 +50,8 @@ CHEAP = {
         quality-detail quality-files quality-histograms quality-results quality-waive
         quality-withdraw-waiver queue-detail queue-list queue-move queue-undo-move queue-what-if
         recovery-decision-detail recovery-decision-list recovery-rule-change recovery-rule-detail
-        recovery-rule-list recovery-rule-switch reference request-approve request-cancel request-changes request-check request-check-saved
+        recovery-rule-list recovery-rule-switch reference request-approve request-cancel
+        request-changes request-check request-check-saved
         request-clone request-combine request-complete request-detail request-done
         request-done-partial request-estimate request-events request-fail-test request-follow
         request-hold request-import-yaml request-list request-next-names request-reject
@@ -81,7 +82,7 @@ CHEAP = {
         reclassifications running-log verdict
     """,
     "jobs": """
-        accept-claims claims flagged list phases withdraw-claims
+        accept-claims claims flagged host host-rate list phases site user withdraw-claims
     """,
     "notifications": """
         add-webhook change-webhook feed-address feed-experiment feed-inbox feed-request list open read request

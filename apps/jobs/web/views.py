@@ -130,7 +130,7 @@ def _filter_value(jobs: JobFilter, name: str) -> datetime | None:
 def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
     read_at, missing = queue_known()
     reasons = live_reasons(request.user, state)
-    context = {
+    context: dict[str, Any] = {
         "state": state.value,
         "heading": LIVE_TABS[state],
         "reasons": reasons,

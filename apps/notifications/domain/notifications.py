@@ -86,21 +86,24 @@ def notify(*, event: Event) -> int:
     if isinstance(target, Hold):
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
-    groups = None
-    if isinstance(target, KnownError | RecoveryRule):
-        groups = concerned_by_catalogue(event)
-    elif isinstance(target, KnownErrorChange | ExperimentPack):
-        groups = concerned_by_proposal(event, target)
-    elif event.kind == "experiment.notified" and target is not None:
-        groups = concerned_by_message(event)
-    if groups is not None:
-        return _notify(event, groups, ())
+    if event.kind == "experiment.notified":
+        return _notify(event, concerned_by_message(event), ())
+    if isinstance(target, KnownError | KnownErrorChange | ExperimentPack | RecoveryRule):
+        return _notify(event, _concerned_by_catalogue(event, target), ())
     columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}
     if type(target) not in columns:
         return 0
     return _notify(
         event, concerned_by_failures(event, target), (), **{columns[type(target)]: target}
     )
+
+
+def _concerned_by_catalogue(
+    event: Event, target: KnownError | KnownErrorChange | ExperimentPack | RecoveryRule
+) -> dict[int, Group]:
+    if isinstance(target, KnownError | RecoveryRule):
+        return concerned_by_catalogue(event)
+    return concerned_by_proposal(event, target)
 
 
 def _notify(

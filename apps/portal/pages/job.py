@@ -98,7 +98,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     return JobPage(
         job=job,
         job_request=job_request,
-        is_watching=bool(job_request) and level_of(user, job_request) == Level.WATCHING,
+        is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
         steps=_steps(job, archived, verdict, attempts, retry),
         phases=phases,
         timeline=timeline_of(job, phases, _outages(job, at)),

@@ -1,5 +1,7 @@
 """The form that sends a message to an experiment."""
 
+from typing import Any, cast
+
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -27,10 +29,11 @@ class MessageForm(forms.Form):
         label="Message", max_length=4000, widget=forms.Textarea(attrs={"rows": 8})
     )
 
-    def __init__(self, draft: MessageDraft, data: object = None) -> None:
+    def __init__(self, draft: MessageDraft, data: Any = None) -> None:
         super().__init__(data, initial={"text": draft.text})
         pks = [recipients.experiment.pk for recipients in draft.recipients]
-        self.fields["experiment"].queryset = Experiment.objects.filter(pk__in=pks)
+        experiment = cast(forms.ModelChoiceField, self.fields["experiment"])
+        experiment.queryset = Experiment.objects.filter(pk__in=pks)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

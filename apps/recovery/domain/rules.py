@@ -67,7 +67,8 @@ def create_rule(
     )
     _add_version(rule, by, at, reason)
     decide_again(at)
-    publish(kind="recovery.created", target=rule, by=by, at=at, new=rule.mode, reason=reason)
+    if not shipped:
+        publish(kind="recovery.created", target=rule, by=by, at=at, new=rule.mode, reason=reason)
     return rule
 
 

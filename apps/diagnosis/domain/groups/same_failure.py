@@ -50,6 +50,8 @@ def same_failure(verdict: Verdict, *, stage: str, user: User) -> SameFailure | N
     same_end = Q(ended_at=verdict.ended_at)
     newer = others.filter(Q(ended_at__gt=verdict.ended_at) | same_end & Q(pk__gt=verdict.pk))
     older = others.filter(Q(ended_at__lt=verdict.ended_at) | same_end & Q(pk__lt=verdict.pk))
+    next_newer = newer.order_by("ended_at", "pk").first()
+    next_older = older.order_by("-ended_at", "-pk").first()
     return SameFailure(
         verdict.group,
         sums["all_jobs"],
@@ -57,6 +59,6 @@ def same_failure(verdict: Verdict, *, stage: str, user: User) -> SameFailure | N
         sums["in_stage"],
         sums["first"],
         sums["last"],
-        newer.order_by("ended_at", "pk").values_list("job", flat=True).first(),
-        older.order_by("-ended_at", "-pk").values_list("job", flat=True).first(),
+        next_newer.job_id if next_newer else None,
+        next_older.job_id if next_older else None,
     )

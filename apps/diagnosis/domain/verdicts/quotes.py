@@ -63,7 +63,7 @@ def quote_evidence(job: Job, verdict: Verdict) -> Quotes:
         first = reasons.pop(0)
         decides = _quote_of(_line_of(first, lines), catalogue, note=first.get("text", ""))
 
-    further = []
+    further: list[Quote] = []
     outage = ""
     for reason in reasons:
         line = _line_of(reason, lines)
@@ -109,11 +109,11 @@ def _ignored(job: Job, lines: Mapping[Place, ExampleLine]) -> tuple[Quote, ...]:
     best_quote = None
     best_count = HARMLESS_SHARE * baseline.logs
     for excerpt in LogExcerpt.objects.filter(harvest__job=job):
-        line, count = _most_common_error(excerpt, baseline, lines)
-        if line and count > best_count:
+        common_line, count = _most_common_error(excerpt, baseline, lines)
+        if common_line and count > best_count:
             best_count = count
             best_quote = Quote(
-                line,
+                common_line,
                 f"It is in {count} of {baseline.logs} successful logs of {baseline.name}.",
             )
     return (best_quote,) if best_quote else ()
