@@ -400,6 +400,8 @@ def test_new_request_has_release_configurations_and_services_of_the_last_one(
     changed = dict(page.context["main"].data.lists()) | {"workflow": "skim", "do": "workflow"}
     page = browse(liaison).post("/requests/new/", changed)
     assert [form.type.key for form in page.context["stages"]] == ["skim"]
+    # What was proposed and has no place in the new type is dropped without a word.
+    assert "was dropped" not in page.content.decode()
 
 
 def test_type_of_others_is_neither_offered_nor_taken(liaison, nova, dune, browse):

@@ -196,11 +196,14 @@ class FormPage:
         return chosen_workflow(self.request.user, shown, current)
 
     def _left_out(self) -> list[LeftOut]:
-        """Return the input that has no place in the chosen type."""
+        """Return the input that has no place in the chosen type, without what was proposed."""
         same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
         if same or self._shown_workflow.key == self.forms.workflow.key:
             return []
-        return self._converted.left_out
+        proposed = fit(
+            begun_with(self._shown_workflow, self._experiment()), self.forms.workflow
+        ).left_out
+        return [value for value in self._converted.left_out if value not in proposed]
 
     @cached_property
     def _converted(self) -> Refit:
@@ -218,7 +221,8 @@ class FormPage:
             asking = FormPage(self.request, data, before, self.production_request)
             asking.switching = (new, left_out)
             return asking.show(touched=touched_in(self.request.POST))
-        for note in self._converted.notes[:20]:
+        notes = [*self._converted.changed, *map(str, self._left_out())]
+        for note in notes[:20]:
             messages.warning(self.request, note)
         experiment = self._experiment()
         untouched = (blank(before), begun_with(before, experiment))
