@@ -315,6 +315,8 @@ def _count_ahead(
     """
     shares = read_shares()
     today = timezone.localdate(at)
+    if not entries:
+        return []
     queue = _read_queue()
     counts = []
     for entry, priority_class, number in entries:
