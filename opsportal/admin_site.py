@@ -1,6 +1,7 @@
 """The admin site, with models grouped by task and internal records listed separately."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.core import checks
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
 #: Models by task, most used first. All others are internal records, which nobody adds or changes.
 TASKS = {
@@ -62,6 +64,98 @@ TASKS = {
 }
 
 
+@dataclass(frozen=True)
+class Task:
+    """A task on the start page: what to do, where, and the documentation about it.
+
+    `model` is the label of the model that the task adds, whose permission it needs.
+    """
+
+    title: str
+    hint: str
+    document: str
+    model: str = ""
+    view: str = ""
+    query: str = ""
+
+    @property
+    def url(self) -> str:
+        name = self.view or f"admin:{self.model.replace('.', '_').lower()}_add"
+        return reverse(name) + self.query
+
+
+#: The tasks of the start page, by section. A task without a model opens a page of the portal.
+FIRST_TASKS = {
+    "People": (
+        Task(
+            "Set up an experiment",
+            "Key, accounts, people, roles and shares on one page",
+            "administration",
+            "accounts.Experiment",
+        ),
+        Task(
+            "Add a liaison",
+            "A role of a user for an experiment",
+            "administration",
+            "accounts.Membership",
+            query="?role=liaison",
+        ),
+        Task("Add a user", "An account with a password", "security", "accounts.User"),
+        Task(
+            "Map an account",
+            "Whose jobs belong to which experiment",
+            "jobs",
+            "jobs.AccountMap",
+        ),
+    ),
+    "Requests": (
+        Task(
+            "Add a workflow type",
+            "The stages and fields of a kind of request",
+            "workflows",
+            "production.WorkflowType",
+        ),
+        Task(
+            "Require a signature",
+            "Which group signs which requests",
+            "approvals",
+            "production.ApprovalRule",
+        ),
+        Task(
+            "Set a quality threshold",
+            "When a check of the output fails",
+            "data-quality",
+            "quality.Thresholds",
+        ),
+    ),
+    "Failures": (
+        Task(
+            "Add a known error",
+            "A pattern in logs, its verdict and advice",
+            "diagnosis",
+            view="diagnosis:known-error-new",
+        ),
+        Task(
+            "Explain an exit code",
+            "Its meaning at a site or in an experiment",
+            "diagnosis",
+            "diagnosis.ExitCodeMeaning",
+        ),
+    ),
+    "Clusters and services": (
+        Task("Connect a cluster", "Scheduler and accounting", "slurm", "clusters.Cluster"),
+        Task("Mask a secret", "A rule for captured environments", "archive", "jobs.MaskingRule"),
+        Task("Add a service", "Its name, kind and owner", "monitoring", "statusboard.Service"),
+        Task(
+            "Connect monitoring",
+            "A source that posts alerts, and its token",
+            "monitoring",
+            view="statusboard:source-new",
+        ),
+    ),
+}
+
+
 class AdminConfig(apps.SimpleAdminConfig):
     """The configuration of the admin.
 
@@ -106,7 +200,21 @@ class PortalSite(AdminSite):
             models = [model for model in app["models"] if model["model"]._meta.label not in listed]
             if models:
                 internal.append({**app, "models": models})
-        return super().index(request, {**(extra_context or {}), "internal": internal})
+        context = {"internal": internal, "first_tasks": self._first_tasks(request)}
+        return super().index(request, {**(extra_context or {}), **context})
+
+    def _first_tasks(self, request: HttpRequest) -> list[tuple[str, list[Task]]]:
+        """Return the sections of tasks for which the user has the permission."""
+        admins = {model._meta.label: admin for model, admin in self._registry.items()}
+        sections = []
+        for label, tasks in FIRST_TASKS.items():
+            allowed = []
+            for task in tasks:
+                if not task.model or admins[task.model].has_add_permission(request):
+                    allowed.append(task)
+            if allowed:
+                sections.append((label, allowed))
+        return sections
 
     def _by_task(self, app_list: list[dict[str, Any]]) -> list[dict[str, Any]]:
         by_label: dict[str, dict[str, Any]] = {}

@@ -79,6 +79,7 @@ EXPECTED = {
     "accounts:revoke-token": NONE,  # the token of the address is nobody's
     "accounts:settings": ALL,
     "core:help": ALL,
+    "core:help-contents": ALL,
     "accounts:view-change": NONE,  # there is none yet
     "accounts:view-save": ALL,
     "api:advice": ALL,

@@ -7,6 +7,7 @@ from django.urls import reverse
 from apps.archive.models import RetentionRule
 from apps.clusters.models import Cluster
 from apps.core.admin import ReadOnlyAdmin
+from apps.core.web.documentation import titles
 from opsportal.admin_site import TASKS
 from tests.factories import clusters
 from tests.pages import text_of
@@ -35,6 +36,17 @@ def test_index_has_tasks_first_and_internal_records_apart(client, admin):
     assert internal.isdisjoint(LISTED)
     assert text_of(page).count("<details>") == 1
     assert client.get("/admin/jobs/").context["app_list"][0]["name"] == "Jobs"
+
+
+def test_start_page_leads_to_tasks_and_their_documentation(client, admin):
+    client.force_login(admin)
+    page = client.get("/admin/")
+    tasks = [task for _, tasks in page.context["first_tasks"] for task in tasks]
+    assert {task.title for task in tasks} >= {"Add a liaison", "Add a known error"}
+    for task in tasks:
+        assert client.get(task.url).status_code == 200, task.title
+        assert task.document in titles()
+    assert client.get("/admin/accounts/membership/add/?role=liaison").text.count("selected") >= 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ nothing of it as raw HTML.
 
 import re
 
-from apps.core.web.documentation import html_of, page, titles
+from apps.core.web.documentation import html_of, page, sections, titles
 
 
 def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
@@ -39,3 +39,13 @@ def test_raw_html_is_escaped_and_links_elsewhere_are_words():
         '<p>&lt;script&gt;x&lt;/script&gt; a <a href="/help/requests/#c">b</a> d '
         "[e](javascript:x)</p>\n"
     )
+
+
+def test_contents_list_every_page_once_and_pages_their_sections(client, liaison):
+    client.force_login(liaison)
+    contents = client.get("/help/").text
+    for name, title in titles().items():
+        assert contents.count(f'<a href="/help/{name}/">{title}</a>') == 1
+    assert "More" not in [label for label, _ in sections()]
+    shown = client.get("/help/diagnosis/").text
+    assert '<a href="#failure-groups">Failure groups</a>' in shown

@@ -19,6 +19,7 @@ PAGES = [path for path in TEMPLATES if path.suffix in {".html", ".svg"}]
 MADE_BY_HAND = {
     ("apps/archive/web/highlight.py", "highlight"),
     ("apps/core/web/documentation.py", "html_of"),
+    ("apps/core/web/documentation.py", "page"),
     ("apps/core/web/templatetags/look.py", "visible"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
     ("apps/statusboard/web/templatetags/day_marks.py", "plain_marks"),

@@ -19,12 +19,29 @@ if TYPE_CHECKING:
 
 _OTHER_PAGE = re.compile(r"([\w-]+)\.md(#.*)?")
 _ELSEWHERE = ("http://", "https://", "mailto:", "#")
+#: The pages by reader. A page that none lists comes last.
+_SECTIONS = {
+    "Requests": (
+        "requests workflows checks approvals priority progress combine-and-split data-quality"
+    ),
+    "Jobs and failures": "jobs phases diagnosis submission archive notifications monitoring",
+    "Run the portal": (
+        "demo production administration settings security single-sign-on slurm torque htcondor "
+        "elasticsearch kafka"
+    ),
+    "Use it from programs": "api events experiment-packs",
+    "Develop it": "architecture development adding-a-scheduler glossary",
+}
+_HEADING = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
 
 
 @dataclass(frozen=True)
 class Document:
+    """A page as HTML; `headings` are anchor and text of its sections."""
+
     title: str
     html: SafeString
+    headings: tuple[tuple[str, SafeString], ...] = ()
 
 
 @cache
@@ -40,7 +57,24 @@ def titles() -> Mapping[str, str]:
 def page(name: str) -> Document:
     """Return one of these pages as HTML; its first heading is the title."""
     text = (settings.BASE_DIR / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    return Document(titles()[name], html_of(text.partition("\n")[2], titles().keys()))
+    html = html_of(text.partition("\n")[2], titles().keys())
+    headings = []
+    for anchor, heading in _HEADING.findall(html):
+        # Safe: it is part of the HTML above.
+        headings.append((anchor, mark_safe(heading)))  # noqa: S308
+    return Document(titles()[name], html, tuple(headings))
+
+
+@cache
+def sections() -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """Return the label of each section, with name and title of its pages."""
+    left = dict(titles())
+    listed = []
+    for label, names in _SECTIONS.items():
+        listed.append((label, [(name, left.pop(name)) for name in names.split() if name in left]))
+    if left:
+        listed.append(("More", list(left.items())))
+    return listed
 
 
 def html_of(text: str, names: Collection[str]) -> SafeString:
@@ -109,9 +143,15 @@ def _anchor(heading: str) -> str:
 
 
 @require_safe
+def contents(request: HttpRequest) -> HttpResponse:
+    """List all pages by section."""
+    return render(request, "core/help_contents.html", {"contents": sections()})
+
+
+@require_safe
 def help_page(request: HttpRequest, document: str) -> HttpResponse:
     """Show one page of `docs/`. Only names of existing pages are opened."""
     if document not in titles():
         raise Http404
-    context = {"document": document, "titles": titles(), "page": page(document)}
+    context = {"document": document, "contents": sections(), "page": page(document)}
     return render(request, "core/help.html", context)

@@ -6,6 +6,7 @@ app_name = "core"
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
+    path("help/", documentation.contents, name="help-contents"),
     path("help/<slug:document>/", documentation.help_page, name="help"),
     path("styleguide/", styleguide.styleguide, name="styleguide"),
 ]
