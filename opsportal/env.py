@@ -246,6 +246,13 @@ class Environment(BaseModel):
             "separated by commas; see docs/security.md."
         ),
     )
+    RECOVERY_MINUTES_PER_JOB: float = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="Minutes of a person's work that the page *Recovery* counts as saved for each "
+        "failed job that a rule recovered.",
+    )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,
         ge=0,

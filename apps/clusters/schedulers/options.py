@@ -30,8 +30,8 @@ class SubmissionOptions(BaseModel):
 
     `accounts` are by experiment and override `account`; empty texts and zeros are not requested.
     Requests of `experiments` start here automatically; empty means all. `in_flight` is by
-    experiment and overrides `experiment_in_flight`; 0 means no limit. A test job that failed because
-    of a service is repeated `retries` times; retries of production are up to recovery rules.
+    experiment and overrides `experiment_in_flight`; 0 means no limit. A test job that failed
+    because of a service is repeated `retries` times; recovery rules retry jobs of production.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)

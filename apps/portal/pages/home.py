@@ -39,6 +39,7 @@ from apps.production.domain.holds import ActiveHold, wide_holds
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
+from apps.recovery.domain.hands_off import Week, weeks_for
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
@@ -118,6 +119,7 @@ class HomePage:
     # What is first for the role, and what changed since the last visit.
     own_requests: list[Request]
     fix_first: FixFirst
+    recovered: Week
     changes: Changes | None
 
     # Services: those that are not up with their last week by hour.
@@ -177,6 +179,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
         own_requests=own_requests(user),
         fix_first=fix_first(user=user, at=at),
+        recovered=weeks_for(user, at=at)[-1],
         changes=changes,
         services=services,
         sick=[(entry, hours[entry.row.service.pk]) for entry in sick],

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 
@@ -31,6 +32,11 @@ class Week:
     by_person: int = 0
     not_recovered: int = 0
     waiting: int = 0
+
+    @property
+    def saved_seconds(self) -> float:
+        """The work of people that the rules saved, by the setting RECOVERY_MINUTES_PER_JOB."""
+        return self.by_rule * settings.RECOVERY_MINUTES_PER_JOB * 60
 
     @property
     def jobs(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import TextChoices
@@ -67,6 +68,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "as_of": now,
         "weeks": weeks,
         "this_week": weeks[-1],
+        "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "active": sum(row.rule.mode == Mode.ACTIVE for row in rows),
         "least_controls": LEAST_CONTROLS,
     }
