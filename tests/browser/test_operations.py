@@ -27,6 +27,7 @@ def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_page, javasc
     assert "samweb since" in strip.inner_text()
     strip.locator("summary").click()
     strip.get_by_role("link", name="Incident details").wait_for()
+    page.locator("#why summary").click()
     why = page.locator("#why")
     assert "1 of 1 jobs" in why.inner_text()
     why.get_by_role("link", name="SAMWEB-5XX").click()
