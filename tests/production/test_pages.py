@@ -145,8 +145,9 @@ def test_second_approver_is_told_what_the_first_did(
 def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, browse):
     obj = draft(liaison, nova, title="", deadline=None)
     page = browse(liaison).post(move(obj, "submit"), follow=True).content.decode()
-    assert '<a href="#id_title">Title: Enter a title that others will recognise.' in page
-    assert '<a href="#id_deadline">Deadline: Choose a deadline.' in page
+    assert '<a class="problem" href="#id_title">' in page
+    assert '<a href="#id_deadline">Deadline</a>' in page
+    assert page.count("Choose a deadline.") == 2
 
 
 def test_priority_is_set_and_told_in_the_history_of_the_queue(nova, liaison, approver, browse):
