@@ -82,13 +82,17 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv" and not parsed.problems:
         return _csv(source.answer(question, limit=EXPORTED), source if is_compared else None)
     comparison = None
+    shown: list[tuple[Row, Change | None]] = []
     if is_compared:
         answer = source.answer(question, limit=MOST_COMPARED)
         comparison = compare_periods(source, question, answer)
-        shown = sort_rows(zip(comparison.rows, comparison.changes, strict=True), _sort_keys(), sort)
+        pairs = list(zip(comparison.rows, comparison.changes, strict=True))
+        compared = sort_rows(pairs, _sort_keys(), sort)
+        shown += compared
     else:
         answer = source.answer(question, limit=_MATRIX_ROWS, sort=sort)
-        shown = [(row, None) for row in answer.rows]
+        for row in answer.rows:
+            shown.append((row, None))
     if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]):
         top = 0.5
     else:

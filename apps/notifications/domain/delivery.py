@@ -235,6 +235,7 @@ def _url_of(target: object) -> str | None:
 
 def _may_see(user: User, target: object) -> bool:
     """Return whether a user may still see what an event is about."""
+    rows: QuerySet[Any]
     match target:
         case Request() | Job():
             rows = type(target).objects.visible_to(user)

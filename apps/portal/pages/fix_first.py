@@ -8,7 +8,13 @@ from django.urls import reverse
 from apps.accounts.models import User
 from apps.core import charts
 from apps.diagnosis.domain.causes.totals import totals_between
-from apps.diagnosis.domain.groups.group_list import GroupRow, add_details, add_waits, group_rows
+from apps.diagnosis.domain.groups.group_list import (
+    GroupRow,
+    add_details,
+    add_waits,
+    group_rows,
+    sums_by_group,
+)
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
 from apps.jobs.domain.records.conversion import hour_of
@@ -46,7 +52,7 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     days = DailyCauseTotals.objects.visible_to(user)
     totals = totals_between(hours, days, start=start, end=end)
     open_rows = []
-    for row in group_rows(totals):
+    for row in group_rows(sums_by_group(totals)):
         if row.open and row.section is not GroupSection.DONE:
             open_rows.append(row)
     open_rows.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
