@@ -35,6 +35,11 @@ from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import follow_requests
 from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
+from apps.recovery import tasks as recovery_tasks
+from apps.recovery.domain import acting
+from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.enums import Mode
+from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.debugging.rerun import TRACE, debug_runs_of, start_debug_run
@@ -120,6 +125,9 @@ class Portal:
         """Send what is due, wait for its jobs to end, and take in all that came of them;
         return what was sent.
         """
+        dispatch.refresh_progress(cluster=self.cluster, at=timezone.now())
+        recovery_tasks.run()
+        release_retries()
         send_to(cluster_id=self.cluster.pk)
         sent = list(Submission.objects.filter(settled_at=None).order_by("pk"))
         for submission in sent:
@@ -187,6 +195,24 @@ def counts_by_stage(request) -> list[tuple[object, ...]]:
     return [(stage.row.stage, stage.row.requested_jobs, stage.row.sums) for stage in stages]
 
 
+@pytest.fixture
+def service_problems_are_retried_at_once(approver, monkeypatch):
+    """The rule acts on every failure because of a service, without a wait."""
+    monkeypatch.setattr(acting, "GATHERING", timedelta(0))
+    rule = RecoveryRule.objects.get(name="Service problem")
+    definition = {
+        **rule.definition,
+        "action": {"kind": "retry", "wait_minutes": 0},
+        "limits": {"control_percent": 0},
+    }
+    at = timezone.now()
+    rule = change_rule(
+        rule=rule, definition=definition, by=approver, at=at, reason="At once.", base=1
+    )
+    set_mode(rule=rule, mode=Mode.ACTIVE, by=approver, at=at, reason="At once.")
+
+
+@pytest.mark.usefixtures("service_problems_are_retried_at_once")
 def test_three_stages_from_the_queue_to_done(
     slurm, cluster, request_of_three, liaison, approver, client, tmp_path
 ):
