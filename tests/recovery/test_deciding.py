@@ -168,7 +168,7 @@ def test_retry_that_completes_is_a_success(rule, send, fail, release):
 
 def test_control_group_gets_one_unchanged_retry_and_then_the_action(rule, send, fail, release):
     rule("More memory", control_percent=50)
-    name = "apps.recovery.domain.deciding.is_control"
+    name = "apps.recovery.domain.choice.is_control"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(name, lambda **_: True)
         fail(send(), {1}, "resource", **OUT_OF_MEMORY)

@@ -9,6 +9,7 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.models import Verdict
 from apps.production.enums import PORTAL
+from apps.recovery.domain.choice import retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import Decision, RecoveryRule
@@ -87,14 +88,14 @@ def _act(rule: int, version: int, at: datetime) -> int:
 
 
 def _room(rule: int, version: int) -> int:
-    """Return how many more retries of a version of a rule may start.
-
-    As many as have completed may be unfinished, and `FIRST_STEP` at least.
-    """
+    """Return how many more retries of a version of a rule may start, in one transaction."""
     retried = Decision.objects.filter(
         rule=rule, version=version, arm__in=RETRIED_ARMS, batch__isnull=False
     )
     counts: dict[str, int] = dict(retried.order_by().values_list("outcome").annotate(Count("pk")))
-    may_be_unfinished = max(FIRST_STEP, counts.get(Outcome.COMPLETED, 0))
-    room = may_be_unfinished - counts.get(Outcome.WAITING, 0)
-    return max(0, min(room, MOST_AT_ONCE))
+    room = retries_that_may_start(
+        completed=counts.get(Outcome.COMPLETED, 0),
+        unfinished=counts.get(Outcome.WAITING, 0),
+        first_step=FIRST_STEP,
+    )
+    return min(room, MOST_AT_ONCE)

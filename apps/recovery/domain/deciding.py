@@ -1,7 +1,6 @@
 """Decide about failed jobs: the first matching rule, its control group, bounds and budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -12,12 +11,12 @@ from apps.core.domain.work import BackOff, Queue
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
-from apps.recovery.domain.control_group import is_control
+from apps.recovery.domain.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
 from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, rules_in_order
-from apps.recovery.domain.remedies import Asked, remedy_for
-from apps.recovery.enums import ActionKind, Arm, Mode
+from apps.recovery.domain.remedies import Asked
+from apps.recovery.enums import Arm
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.eligibility import (
     Candidate,
@@ -76,20 +75,6 @@ def decide_due(*, at: datetime) -> int:
         held = DECISIONS.hold(claimed)
         _decide(held, at)
     return len(claimed)
-
-
-@dataclass
-class Budget:
-    """Core-seconds that each rule may still use today, by its primary key."""
-
-    left: dict[int, float]
-
-    def spend(self, rule: int, core_seconds: int) -> bool:
-        """Take the expected cost of a retry; False if too little is left."""
-        if self.left[rule] < core_seconds:
-            return False
-        self.left[rule] -= core_seconds
-        return True
 
 
 def _decide(decisions: Sequence[Decision], at: datetime) -> None:
@@ -225,56 +210,19 @@ class _Context:
             _settle(decision, Arm.NO_RULE, "", self.at)
             return
         _note_rule(decision, match)
-        arm, why = self._apply(decision, match, candidate, asked, earlier)
-        _settle(decision, arm, why, self.at)
+        attempt = FailedAttempt(
+            job=verdict.job,
+            name=_name_in_all_attempts(candidate),
+            number=decision.attempt,
+            asked=asked,
+            earlier_arm=earlier.arm if earlier else None,
+        )
+        choice = choose(match, attempt, self.budget)
+        decision.changes = choice.changes.as_stored()
+        _settle(decision, choice.arm, choice.why, self.at)
         wait = timedelta(minutes=match.definition.action.wait_minutes)
         # The control group gets what would happen without the rule, which does not wait.
-        decision.act_at = self.at if arm == Arm.CONTROL else self.at + wait
-
-    def _apply(
-        self,
-        decision: Decision,
-        match: ReadRule,
-        candidate: Candidate,
-        asked: Asked,
-        earlier: Decision | None,
-    ) -> tuple[Arm, str]:
-        """Return the arm of a matched job and why; set the changes of its retry."""
-        definition = match.definition
-        job = candidate.verdict.job
-        if definition.action.kind == ActionKind.NOTHING:
-            return Arm.PERSON, "The rule leaves it to a person."
-        remedy = remedy_for(definition.action, job, asked)
-        if decision.attempt >= definition.limits.attempts:
-            return Arm.QUESTION, f"It failed {decision.attempt} times, which is the limit."
-        if remedy.question:
-            return Arm.QUESTION, remedy.question
-        decision.changes = remedy.changes.as_stored()
-        if match.rule.mode == Mode.PASSIVE:
-            return Arm.PASSIVE, ""
-        return self._arm_of_active(decision, match, candidate, earlier)
-
-    def _arm_of_active(
-        self,
-        decision: Decision,
-        match: ReadRule,
-        candidate: Candidate,
-        earlier: Decision | None,
-    ) -> tuple[Arm, str]:
-        """Return the arm of a job that an active rule may retry, and why."""
-        is_first_attempt = earlier is None
-        if is_first_attempt and is_control(
-            rule=match.rule.pk,
-            job=_name_in_all_attempts(candidate),
-            percent=match.definition.limits.control_percent,
-        ):
-            decision.changes = {}
-            return Arm.CONTROL, ""
-        if not self.budget.spend(match.rule.pk, candidate.verdict.job.core_seconds):
-            return Arm.BUDGET, "The core-hours of the rule for today are used."
-        if earlier is not None and earlier.arm == Arm.CONTROL:
-            return Arm.AFTER_CONTROL, "An earlier attempt was in the control group."
-        return Arm.ACTED, ""
+        decision.act_at = self.at if choice.arm == Arm.CONTROL else self.at + wait
 
     def _workflow_type_of(self, candidate: Candidate) -> str:
         if candidate.submission is None:

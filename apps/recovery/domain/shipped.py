@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,6 +13,15 @@ from apps.recovery.models import RecoveryRule
 _FILE = Path(__file__).parent / "shipped.yaml"
 
 
+def shipped_definitions() -> dict[str, dict[str, Any]]:
+    """Return the definitions of the shipped rules by name, in the order in which they are tried."""
+    definitions = {}
+    for values in yaml.safe_load(_FILE.read_text()):
+        name = values.pop("name")
+        definitions[name] = values
+    return definitions
+
+
 def load_shipped_rules(*, at: datetime) -> int:
     """Add the shipped rules that this site does not have, passive; return how many.
 
@@ -19,12 +29,11 @@ def load_shipped_rules(*, at: datetime) -> int:
     """
     names = set(RecoveryRule.objects.values_list("name", flat=True))
     added = 0
-    for values in yaml.safe_load(_FILE.read_text()):
-        if values["name"] in names:
+    for name, definition in shipped_definitions().items():
+        if name in names:
             continue
-        definition = {name: value for name, value in values.items() if name != "name"}
         create_rule(
-            name=values["name"],
+            name=name,
             definition=definition,
             by=PORTAL,
             at=at,

@@ -1,0 +1,93 @@
+"""What a rule does about one failed job that it matches: retry, control group or question.
+
+Nothing here reads or writes the database, so a replay can ask the same rules.
+"""
+
+from dataclasses import dataclass
+
+from apps.jobs.models import Job
+from apps.recovery.domain.control_group import is_control
+from apps.recovery.domain.matching import ReadRule
+from apps.recovery.domain.remedies import Asked, remedy_for
+from apps.recovery.enums import ActionKind, Arm, Mode
+from apps.submission.domain.arrays.changed_resources import Changes
+
+_UNCHANGED = Changes()
+
+
+@dataclass
+class Budget:
+    """Core-seconds that each rule may still use today, by its primary key."""
+
+    left: dict[int, float]
+
+    def spend(self, rule: int, core_seconds: int) -> bool:
+        """Take the expected cost of a retry; False if too little is left."""
+        if self.left[rule] < core_seconds:
+            return False
+        self.left[rule] -= core_seconds
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """A failed attempt of a job.
+
+    `name` is that of the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
+    what was decided about the attempt before, None for a first failure.
+    """
+
+    job: Job
+    name: str
+    number: int
+    asked: Asked
+    earlier_arm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The arm of a failed job, why, and what its retry gets."""
+
+    arm: Arm
+    why: str = ""
+    changes: Changes = _UNCHANGED
+
+
+def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
+    """Return what the rule that decides about a failed job does; take its cost off the budget."""
+    definition = match.definition
+    if definition.action.kind == ActionKind.NOTHING:
+        return Choice(Arm.PERSON, "The rule leaves it to a person.")
+    if attempt.number >= definition.limits.attempts:
+        return Choice(Arm.QUESTION, f"It failed {attempt.number} times, which is the limit.")
+    remedy = remedy_for(definition.action, attempt.job, attempt.asked)
+    if remedy.question:
+        return Choice(Arm.QUESTION, remedy.question)
+    if match.rule.mode == Mode.PASSIVE:
+        return Choice(Arm.PASSIVE, "", remedy.changes)
+    return _choose_active(match, attempt, remedy.changes, budget)
+
+
+def _choose_active(
+    match: ReadRule, attempt: FailedAttempt, changes: Changes, budget: Budget
+) -> Choice:
+    """Return what an active rule does about a job that it may retry."""
+    rule = match.rule.pk
+    percent = match.definition.limits.control_percent
+    is_first_failure = attempt.earlier_arm is None
+    if is_first_failure and is_control(rule=rule, job=attempt.name, percent=percent):
+        return Choice(Arm.CONTROL)
+    if not budget.spend(rule, attempt.job.core_seconds):
+        return Choice(Arm.BUDGET, "The core-hours of the rule for today are used.", changes)
+    if attempt.earlier_arm == Arm.CONTROL:
+        why = "An earlier attempt was in the control group."
+        return Choice(Arm.AFTER_CONTROL, why, changes)
+    return Choice(Arm.ACTED, "", changes)
+
+
+def retries_that_may_start(*, completed: int, unfinished: int, first_step: int) -> int:
+    """Return how many more retries of a version of a rule may start.
+
+    As many as have completed may be unfinished, and `first_step` at least.
+    """
+    return max(0, max(first_step, completed) - unfinished)
