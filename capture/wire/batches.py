@@ -153,7 +153,7 @@ def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[C
     Raises `BadBatch`, or an error such as `TypeError` if the line does not describe jobs.
     """
     jobs = []
-    at = 0
+    offset = 0
     for description in described:
         values: dict[str, Any] = dict(_NO_TEXTS)
         for name in _TEXTS:
@@ -162,10 +162,10 @@ def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[C
 
         parts = []
         for size in description["sizes"]:
-            if not 0 <= _checked(int, size) <= len(contents) - at:
+            if not 0 <= _checked(int, size) <= len(contents) - offset:
                 raise BadBatch("its bytes are not those that it describes")
-            parts.append(bytes(contents[at : at + size]))
-            at += size
+            parts.append(bytes(contents[offset : offset + size]))
+            offset += size
         values["script"], values["environment"], values["description"] = parts
 
         values["submitted_at"] = moment_of(_checked(int, description["submitted_at"]))
@@ -175,7 +175,7 @@ def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[C
         )
         jobs.append(CapturedJob(**values))
 
-    if at != len(contents):
+    if offset != len(contents):
         raise BadBatch("its bytes are not those that it describes")
     return jobs
 

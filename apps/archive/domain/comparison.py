@@ -272,13 +272,13 @@ def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[t
     inner_b = b[start : len(b) - end]
     once = Counter(inner_a), Counter(inner_b)
     places = {}
-    for at, key in enumerate(inner_b, start):
+    for index, key in enumerate(inner_b, start):
         if once[0][key] == once[1][key] == 1:
-            places[key] = at
+            places[key] = index
     pairs = []
-    for at, key in enumerate(inner_a, start):
+    for index, key in enumerate(inner_a, start):
         if key in places:
-            pairs.append((at, places[key]))
+            pairs.append((index, places[key]))
     return _longest_increasing(pairs)
 
 
@@ -287,14 +287,14 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
     last: list[int] = []
     before: list[int] = []
     for index, (_, place) in enumerate(pairs):
-        at = bisect_left(ends, place)
-        before.append(last[at - 1] if at else -1)
-        if at == len(ends):
+        slot = bisect_left(ends, place)
+        before.append(last[slot - 1] if slot else -1)
+        if slot == len(ends):
             ends.append(place)
             last.append(index)
         else:
-            ends[at] = place
-            last[at] = index
+            ends[slot] = place
+            last[slot] = index
     chain: list[tuple[int, int]] = []
     index = last[-1] if last else -1
     while index >= 0:

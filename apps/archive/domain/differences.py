@@ -64,14 +64,14 @@ class Difference:
 def fold(rows: Sequence[Row]) -> list[Row | Fold]:
     """Return rows with long runs of equal rows folded."""
     near: set[int] = set()
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.kind != "equal":
-            near.update(range(at - CONTEXT, at + CONTEXT + 1))
+            near.update(range(index - CONTEXT, index + CONTEXT + 1))
 
     shown: list[Row | Fold] = []
     hidden = 0
-    for at, row in enumerate(rows):
-        if at in near:
+    for index, row in enumerate(rows):
+        if index in near:
             if hidden:
                 shown.append(Fold(hidden))
             hidden = 0

@@ -73,14 +73,14 @@ def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
 def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]]:
     """Yield CSS class and text of each token; together they are the whole text."""
     end = time.process_time() + seconds
-    at = 0
+    offset = 0
     for count, (start, kind, value) in enumerate(lexer.get_tokens_unprocessed(text)):
-        if start != at or (count % 50 == 49 and time.process_time() > end):
+        if start != offset or (count % 50 == 49 and time.process_time() > end):
             break
-        at += len(value)
+        offset += len(value)
         css = next((css for token, css in _CLASSES if kind in token), "")
         if kind in Comment and _DIRECTIVE.match(value):
             css = "d"
         yield css, value
-    if at < len(text):
-        yield "", text[at:]
+    if offset < len(text):
+        yield "", text[offset:]

@@ -52,7 +52,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     lines = read_query(
         request, "line", _range, expected="a line such as 12, or lines such as 12-34"
     )
-    at = read_query(request, "at", number_of, expected="a number of bytes")
+    offset = read_query(request, "at", number_of, expected="a number of bytes")
     to = read_query(request, "to", number_of, expected="a number of bytes")
     level: Level | None = read_query(request, "level", _LEVELS.get, expected="error or warning")
     part = _range(query.get("open", "")) if request.htmx else None
@@ -71,7 +71,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         user=request.user,
         stream=_stream(request),
         query=PageQuery(
-            at=at,
+            offset=offset,
             to=to,
             line=(min(lines), max(lines)) if lines else None,
             part=part,
@@ -95,13 +95,13 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Return the card with the last lines, or more lines for it."""
-    lines, before, at = (number_in(request.GET, name) for name in ("lines", "before", "at"))
+    lines, before, offset = (number_in(request.GET, name) for name in ("lines", "before", "at"))
     view = log_view(
         job,
         stream=_STREAMS.get(request.GET.get("stream", "")),
         lines=min(lines, MOST_LINES) if lines else 50,
         before=before,
-        at=at,
+        offset=offset,
     )
     if before is None:
         template = "diagnosis/log/_log.html"

@@ -79,7 +79,7 @@ def over_time(
     names = sorted(totals, key=lambda name: (-totals[name], name))[:_MOST_SERIES]
     if dimension == "verdict":
         names = [name for name in (*_VERDICTS, NO_VALUE["verdict"]) if name in totals]
-    series = [Series(name, _kind(dimension, name, at)) for at, name in enumerate(names)]
+    series = [Series(name, _kind(dimension, name, index)) for index, name in enumerate(names)]
     if len(totals) > len(names):
         series.append(Series("other", "none"))
 
@@ -87,7 +87,7 @@ def over_time(
     last = int((question.until - timedelta(seconds=1)).timestamp()) // 3600
     bins = []
     ticks = []
-    for at, hour in enumerate(range(first, last + 1, step)):
+    for index, hour in enumerate(range(first, last + 1, step)):
         start = datetime.fromtimestamp(hour * 3600, UTC).astimezone(portal_zone())
         bins.append(_bin(question, steps.get(hour, ()), series, start, step))
         if start.hour == 0 or step > 1:
@@ -95,7 +95,7 @@ def over_time(
                 label = f"{start:%a} {start.day}"
             else:
                 label = f"{start.day} {start:%b}"
-            ticks.append(Tick(at, label, step == 1))
+            ticks.append(Tick(index, label, step == 1))
     # The label of the last tick would be cut off.
     ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]
     every = max(ceil(len(ticks) / 12), 1)
@@ -156,10 +156,10 @@ def _name(row: Row) -> str:
     return row.label[0] if row.label else "all"
 
 
-def _kind(dimension: str, name: str, at: int) -> str:
+def _kind(dimension: str, name: str, index: int) -> str:
     if dimension == "verdict":
         return name if name in _VERDICTS else "none"
-    return _KINDS[at % (len(_KINDS) - 1)]
+    return _KINDS[index % (len(_KINDS) - 1)]
 
 
 def matrix(answer: Answer) -> SafeString:
@@ -168,8 +168,8 @@ def matrix(answer: Answer) -> SafeString:
     sizes: tuple[dict[str, float], dict[str, float]] = ({}, {})
     cells = {}
     for row in answer.rows:
-        for at in (0, 1):
-            sizes[at][row.label[at]] = sizes[at].get(row.label[at], 0) + row.jobs
+        for index in (0, 1):
+            sizes[index][row.label[index]] = sizes[index].get(row.label[index], 0) + row.jobs
         cells[row.label[0], row.label[1]] = row
     rows, columns = ([*sorted(size, key=lambda name: -size[name])[:_MOST_CELLS]] for size in sizes)
     top = max((_plotted(row.value(measure), measure) for row in cells.values()), default=0) or 1
@@ -237,12 +237,15 @@ def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
     edges = np.linspace(0, most or 1.0, BINS + 1)
     counts = [int(n) for n in np.histogram(known, BINS, range=(0, most or 1.0))[0]]
     above = len(known) - sum(counts)
-    bins = [Bin(_edge(measure, edges[at]), [counts[at]]) for at in range(BINS)]
+    bins = [Bin(_edge(measure, edges[index]), [counts[index]]) for index in range(BINS)]
     bins += [
         Bin(f"over {_edge(measure, edges[-1])}", [above]),
         Bin("no data", [len(values) - len(known)]),
     ]
-    ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS, 5)]
+    ticks = [
+        Tick(index, _edge(measure, edges[index]), is_minor=index % 10 > 0)
+        for index in range(0, BINS, 5)
+    ]
     ticks.append(Tick(BINS + 1, "no data"))
     return bars(
         bins,

@@ -117,7 +117,9 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "measures": MEASURES.values(),
         "dimensions": DIMENSIONS,
         "dimension_labels": [DIMENSIONS[name] for name in question.by],
-        "picked": [question.by[at] if at < len(question.by) else "" for at in range(MOST_BY)],
+        "picked": [
+            question.by[index] if index < len(question.by) else "" for index in range(MOST_BY)
+        ],
         "portal_zone": portal_zone(),
         "periods": PERIOD_LABELS,
         "chips": list(_chips(request.GET, question)),

@@ -112,7 +112,7 @@ def test_levels_lines_and_ranges(read):
         row for row in rows_of(page_of(job, line=(10, 12))) if isinstance(row, Line) and row.chosen
     ]
     assert [row.number for row in chosen] == [10, 11, 12]
-    permalink = page_of(job, at=chosen[0].offset, to=chosen[-1].offset)
+    permalink = page_of(job, offset=chosen[0].offset, to=chosen[-1].offset)
     assert [row.number for row in rows_of(permalink) if isinstance(row, Line) and row.chosen] == [
         10,
         11,
@@ -125,7 +125,7 @@ def test_search_counts_all_matches_and_steps_through_them(read):
     job = read(LOG)
     page = page_of(job, search=Search("BEGIN processing"))
     assert (page.match_steps.current, page.match_steps.count) == (1, 900)
-    second = page_of(job, search=Search("begin processing"), at=page.match_steps.next)
+    second = page_of(job, search=Search("begin processing"), offset=page.match_steps.next)
     assert second.match_steps.current == 2
     assert any(
         piece.found for row in rows_of(second) if isinstance(row, Line) for piece in row.pieces
@@ -191,7 +191,7 @@ def test_compressed_log_is_read_beyond_its_excerpt(make_job, roots, at):
     (roots / "1.out").write_bytes(gzip.compress(LOG.encode() + b"tail line\n" * 20_000))
     queue_harvests(job_ids=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
-    assert texts(page_of(job, at=0))[0] == "Job 4711 on wn-7"
+    assert texts(page_of(job, offset=0))[0] == "Job 4711 on wn-7"
     (roots / "1.out").unlink()
     gone = page_of(job)
     assert "no such file" in gone.problem
@@ -215,7 +215,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
         file.write(b"\n[FATAL] Auth failed\nthe end\n")
     page = page_of(job)
     assert texts(page)[-2:] == ["[FATAL] Auth failed", "the end"]
-    assert rows_of(page_of(job, at=2_000_000_000))[0].offset == 2_000_000_000 - 256
+    assert rows_of(page_of(job, offset=2_000_000_000))[0].offset == 2_000_000_000 - 256
     with open_log_text(logs_of(job), Stream.STDOUT) as text:
         assert (
             search_log(text, Search("Auth failed"), user=User(pk=1), seconds=0.05).reached
@@ -229,7 +229,7 @@ def test_log_that_shrinks_while_it_is_read_is_shown_as_far_as_it_goes(read, root
         (roots / "1.out").write_text("short\n")
         assert text.read(0, 10**6) == b"short\n"
         assert text.number_at(text.end) == 2
-    assert texts(page_of(job, at=10**9)) == ["short"]
+    assert texts(page_of(job, offset=10**9)) == ["short"]
 
 
 def test_page_works_as_links_and_keeps_hostile_text_as_text(client, shifter, read):

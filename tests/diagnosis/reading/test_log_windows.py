@@ -65,7 +65,7 @@ def test_earlier_lines_lead_to_the_start_of_the_log(read):
 
 def test_lines_around_a_place_are_found_far_from_the_end(read):
     log = "\n".join([*LINES[:20], "[FATAL] Auth failed", *LINES[20:]]) + "\n"
-    view = log_view(read(log), lines=10, at=log.index("[FATAL]"))
+    view = log_view(read(log), lines=10, offset=log.index("[FATAL]"))
     assert "[FATAL] Auth failed" in texts(view)
     assert len(view.lines) in (10, 11)
     assert [shown.line.number for shown in view.lines][5] == 21
@@ -91,7 +91,7 @@ def test_empty_log_is_empty(read):
 
 
 @pytest.mark.parametrize(
-    "query", [{"before": 10**15}, {"at": 10**15}, {"before": 0}, {"at": 0}, {"before": 3}]
+    "query", [{"before": 10**15}, {"offset": 10**15}, {"before": 0}, {"offset": 0}, {"before": 3}]
 )
 def test_places_that_make_no_sense_do_no_harm(read, query):
     log_view(read("one\ntwo\n"), **query)

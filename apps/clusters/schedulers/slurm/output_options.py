@@ -141,20 +141,20 @@ def _output_of(arguments: list[str]) -> Output:
 def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Split a command into leading options and the rest, from the script, `:` or `--wrap` on."""
     options = []
-    at = 0
-    while at < len(arguments):
-        argument = arguments[at]
+    index = 0
+    while index < len(arguments):
+        argument = arguments[index]
         if argument and (
             argument == ":" or not argument.startswith("-") or argument.startswith("--wrap")
         ):
             break
-        at += 1
+        index += 1
         if argument:
-            following = arguments[at] if at < len(arguments) else ""
+            following = arguments[index] if index < len(arguments) else ""
             name, value, taken = _option(argument, following)
             options.append((name, value))
-            at += taken
-    return options, arguments[at:]
+            index += taken
+    return options, arguments[index:]
 
 
 def _option(argument: str, following: str) -> tuple[str, str, bool]:

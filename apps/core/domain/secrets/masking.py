@@ -196,11 +196,11 @@ class Masker:
         """
         shown = []
         end = 0
-        at = 0
+        searched_to = 0
         for name in _NAME.finditer(line):
             named = self._is_secret_name(name[1])
             assigned = None
-            if name.start() >= at:
+            if name.start() >= searched_to:
                 assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
             if assigned is None or _MASKED.match(assigned[0]):
                 continue
@@ -208,7 +208,7 @@ class Masker:
             if self._is_secret(name[1], value) and not PLACEHOLDER.fullmatch(value):
                 shown += [line[end : name.end()], self.fingerprint(value)]
                 end = assigned.end()
-            at = assigned.end()
+            searched_to = assigned.end()
         return b"".join((*shown, line[end:]))
 
     def fingerprint(self, value: bytes) -> bytes:

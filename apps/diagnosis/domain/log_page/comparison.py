@@ -217,31 +217,34 @@ def _shown(
     every_line: bool,
 ) -> tuple[ShownRow | ShownFold | Divergence, ...]:
     """Return the rows of the page: rows that are new in one log with context, others folded."""
-    new_rows = [at for at, is_new in enumerate(new) if is_new]
+    new_rows = [index for index, is_new in enumerate(new) if is_new]
     first = new_rows[0] if new_rows else None
     near: set[int] = set()
-    for at in new_rows:
-        near.update(range(at - CONTEXT, at + CONTEXT + 1))
+    for index in new_rows:
+        near.update(range(index - CONTEXT, index + CONTEXT + 1))
     shown: list[ShownRow | ShownFold | Divergence] = []
     hidden: list[int] = []
-    for at, row in enumerate(rows):
-        if at == first:
+    for index, row in enumerate(rows):
+        if index == first:
             shown.append(_divergence(row, left, right))
-        if not every_line and at not in near:
-            hidden.append(at)
+        if not every_line and index not in near:
+            hidden.append(index)
         else:
             shown += _fold(rows, hidden)
             hidden = []
-            shown.append(_shown_row(row, new[at], left, right))
+            shown.append(_shown_row(row, new[index], left, right))
         if len(shown) >= MOST_ROWS:
-            return (*shown, ShownFold(len(rows) - at - 1, f"{len(rows) - at - 1:,} more rows"))
+            return (
+                *shown,
+                ShownFold(len(rows) - index - 1, f"{len(rows) - index - 1:,} more rows"),
+            )
     return (*shown, *_fold(rows, hidden))
 
 
 def _fold(rows: Sequence[Row], hidden: Sequence[int]) -> list[ShownFold]:
     if not hidden:
         return []
-    equal = sum(rows[at].kind == "equal" for at in hidden)
+    equal = sum(rows[index].kind == "equal" for index in hidden)
     if equal == len(hidden):
         return [ShownFold(equal, f"{equal:,} equal line{'' if equal == 1 else 's'}")]
     return [

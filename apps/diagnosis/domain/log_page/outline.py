@@ -198,7 +198,7 @@ def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> It
     A level marked by the experiment takes precedence.
     """
     own = {offset + begin: level for begin, level in marked.levels.items()}
-    ours = [LevelLine(at, own[at]) for at in sorted(own)]
+    ours = [LevelLine(line_begin, own[line_begin]) for line_begin in sorted(own)]
     yield from merge(ours, _known_levels(data, offset, own), key=lambda line: line.offset)
 
 

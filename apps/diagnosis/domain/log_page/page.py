@@ -66,7 +66,7 @@ class PageQuery:
     `part` is the range of bytes of a fold to open.
     """
 
-    at: int | None = None
+    offset: int | None = None
     to: int | None = None
     line: tuple[int, int] | None = None
     part: tuple[int, int] | None = None
@@ -208,7 +208,9 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         window=(begin, data),
         job=page.job,
     )
-    errors = sorted({*(at for at, level in levels.items() if level == "error"), *_serious(marks)})
+    errors = sorted(
+        {*(offset for offset, level in levels.items() if level == "error"), *_serious(marks)}
+    )
     sections = _sections(page.job, rows, phases, numbered, events)
     end = begin + len(data)
     return replace(
@@ -247,9 +249,9 @@ def _place(
         if first is not None:
             return (first, (first, first if last is None else last))
         return (None, None)
-    if query.at is not None:
-        at = max(text.begin, min(query.at, text.end))
-        return at, (at, max(at, query.to or at))
+    if query.offset is not None:
+        offset = max(text.begin, min(query.offset, text.end))
+        return offset, (offset, max(offset, query.to or offset))
     if matches and matches.offsets:
         return matches.offsets[0], (matches.offsets[0], matches.offsets[0])
     return _cause(page.job, page.stream), None
@@ -319,8 +321,8 @@ def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
     for row in evidence.order_by("-role"):
         marks[row.offset] = Mark(Role(row.role), row.pattern, row.service)
     marks |= {
-        at: Mark(pattern.role, pattern.id, pattern.service)
-        for at, pattern in marks_in(page.job, block).items()
+        offset: Mark(pattern.role, pattern.id, pattern.service)
+        for offset, pattern in marks_in(page.job, block).items()
     }
     return dict(sorted(marks.items()))
 
@@ -336,7 +338,7 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
 
 
 def _serious(marks: dict[int, Mark]) -> list[int]:
-    return [at for at, mark in marks.items() if mark.role is not Role.NOISE]
+    return [offset for offset, mark in marks.items() if mark.role is not Role.NOISE]
 
 
 def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
@@ -344,9 +346,9 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
     begins = [line.offset for line in lines]
     inside = offsets[bisect_left(offsets, begins[0]) :] if begins else ()
     begins_inside = []
-    for at in inside:
-        if at < lines[-1].end:
-            begins_inside.append(begins[bisect_right(begins, at) - 1])
+    for offset in inside:
+        if offset < lines[-1].end:
+            begins_inside.append(begins[bisect_right(begins, offset) - 1])
     return begins_inside
 
 
@@ -403,10 +405,10 @@ def _sections(
             current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
         by_phase.setdefault(current, []).append(row)
     counts: dict[int | None, Counter[str]] = {}
-    for at, level in events.levels.items():
-        counts.setdefault(phase_at(phases, at), Counter())[level] += 1
-    for at in _serious(dict(events.marks)):
-        counts.setdefault(phase_at(phases, at), Counter())["known"] += 1
+    for offset, level in events.levels.items():
+        counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
+    for offset in _serious(dict(events.marks)):
+        counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
     numbers = {line.offset: line.number for line in lines}
     ends = {line.end: line.number for line in lines}
     sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
@@ -438,11 +440,11 @@ def _is_found(line: Line) -> bool:
 def _known_errors(marks: dict[int, Mark]) -> tuple[KnownError, ...]:
     first: dict[Mark, int] = {}
     counts = Counter(marks.values())
-    for at, mark in marks.items():
-        first.setdefault(mark, at)
+    for offset, mark in marks.items():
+        first.setdefault(mark, offset)
     roles = list(Role)
     by_role = sorted(first.items(), key=lambda item: roles.index(item[0].role))
-    return tuple(KnownError(mark, at, counts[mark]) for mark, at in by_role)
+    return tuple(KnownError(mark, offset, counts[mark]) for mark, offset in by_role)
 
 
 def _steps(offsets: Sequence[int], place: int | None) -> Steps:
@@ -466,12 +468,14 @@ def _map(
 ) -> tuple[tuple[float, str, int], ...]:
     """Return the marks on the map of the log: percentage of its length, kind, and offset."""
     length = max(1, text.end - text.begin)
-    warnings = [(at, "w") for at, level in levels.items() if level == "warning"][:100]
-    errors = [(at, "e") for at, level in levels.items() if level == "error" and at not in marks][
-        :100
-    ]
-    known = [(at, "k") for at in list(marks)[:200]]
+    warnings = [(offset, "w") for offset, level in levels.items() if level == "warning"][:100]
+    errors = [
+        (offset, "e")
+        for offset, level in levels.items()
+        if level == "error" and offset not in marks
+    ][:100]
+    known = [(offset, "k") for offset in list(marks)[:200]]
     places = []
-    for at, kind in (*warnings, *errors, *known):
-        places.append((round(100 * (at - text.begin) / length, 1), kind, at))
+    for offset, kind in (*warnings, *errors, *known):
+        places.append((round(100 * (offset - text.begin) / length, 1), kind, offset))
     return tuple(places)

@@ -47,7 +47,7 @@ class LogView:
     lines: tuple[LineView, ...] = ()
     size_bytes: int | None = None
     earlier: int | None = None
-    at: int | None = None
+    offset: int | None = None
     problem: str = ""
     choices: tuple[int, ...] = LINE_CHOICES
     most: int = MOST_LINES
@@ -59,16 +59,16 @@ def log_view(
     stream: Stream | None = None,
     lines: int = 50,
     before: int | None = None,
-    at: int | None = None,
+    offset: int | None = None,
 ) -> LogView:
-    """Return the last lines of a log, those before byte `before`, or those around byte `at`.
+    """Return the last lines of a log, those before byte `before`, or those around byte `offset`.
 
     Lines within the stored excerpt come from the excerpt. Others are read from the log itself: only
     below the log roots, at most 1 MB, and with secrets starred.
     """
     logs = logs_of(job)
     chosen = stream or default_stream(job, logs.streams)
-    view = LogView(job=job, stream=chosen, streams=logs.streams, wanted=lines, at=at)
+    view = LogView(job=job, stream=chosen, streams=logs.streams, wanted=lines, offset=offset)
     excerpt = logs.excerpts.get(chosen)
     if excerpt is not None:
         with open_excerpt(excerpt) as text:
@@ -93,12 +93,12 @@ def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
 
 def _bounds(view: LogView, text: LogText, before: int | None) -> tuple[int, int]:
     """Return start and end of the lines to show."""
-    if view.at is None:
+    if view.offset is None:
         end = text.end
         if before is not None:
             end = max(text.begin, min(before, text.end))
         return text.start_of_lines(end, view.wanted, reach=WINDOW_BYTES), end
-    place = max(text.begin, min(view.at, text.end))
+    place = max(text.begin, min(view.offset, text.end))
     half = view.wanted // 2
     begin = text.start_of_lines(place, half, reach=WINDOW_BYTES // 2)
     return begin, text.end_of_lines(place, lines=half + 1, reach=WINDOW_BYTES // 2)
@@ -106,7 +106,7 @@ def _bounds(view: LogView, text: LogText, before: int | None) -> tuple[int, int]
 
 def _is_inside(view: LogView, excerpt: LogText, before: int | None) -> bool:
     """Return whether all lines to show are in the excerpt."""
-    place = before if view.at is None else view.at
+    place = before if view.offset is None else view.offset
     if place is not None and not excerpt.begin <= place <= excerpt.end:
         return False
     begin, _ = _bounds(view, excerpt, before)

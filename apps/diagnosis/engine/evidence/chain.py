@@ -191,9 +191,9 @@ def _chain_of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[
     ):
         return []
     left = []
-    for at, hit in enumerate(chain):
-        if not _follows(hit, chain[:at], chain) and not _is_of_an_earlier_job(
-            hit, chain[at + 1 :], block
+    for index, hit in enumerate(chain):
+        if not _follows(hit, chain[:index], chain) and not _is_of_an_earlier_job(
+            hit, chain[index + 1 :], block
         ):
             left.append(hit)
     return left

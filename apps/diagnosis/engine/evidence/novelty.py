@@ -93,9 +93,9 @@ class Baseline:
         """Return how many of the logs contain a template."""
         import numpy as np
 
-        at = int(np.searchsorted(self.hashes, np.uint64(template)))
-        if at < len(self.hashes) and int(self.hashes[at]) == template:
-            return int(self.counts[at])
+        index = int(np.searchsorted(self.hashes, np.uint64(template)))
+        if index < len(self.hashes) and int(self.hashes[index]) == template:
+            return int(self.counts[index])
         return 0
 
 

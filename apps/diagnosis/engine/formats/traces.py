@@ -122,9 +122,9 @@ def _python(lines: Sequence[str], row: int) -> Trace:
 
 def _chained(lines: Sequence[str], row: int) -> int | None:
     """Return the row of the next traceback if it is chained to the message at `row`, else None."""
-    for at in range(row + 1, min(len(lines), row + 12)):
-        if any(phrase in lines[at] for phrase in _CHAINED):
-            for header in range(at + 1, min(len(lines), at + 6)):
+    for index in range(row + 1, min(len(lines), row + 12)):
+        if any(phrase in lines[index] for phrase in _CHAINED):
+            for header in range(index + 1, min(len(lines), index + 6)):
                 if _PYTHON in lines[header]:
                     return header
     return None
@@ -150,9 +150,9 @@ def _julia(lines: Sequence[str], row: int) -> Trace | None:
     """Read a Julia stack trace: a message of one or more lines, `Stacktrace:`, numbered frames."""
     header = next(
         (
-            at
-            for at in range(row + 1, min(len(lines), row + 12))
-            if lines[at].strip() == "Stacktrace:"
+            index
+            for index in range(row + 1, min(len(lines), row + 12))
+            if lines[index].strip() == "Stacktrace:"
         ),
         None,
     )
@@ -172,7 +172,9 @@ def _matlab(lines: Sequence[str], row: int) -> Trace | None:
     # Most lines end here, without the regular expressions below.
     if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):
         return None
-    below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
+    below = next(
+        (index for index in range(row + 1, min(len(lines), row + 3)) if lines[index].strip()), None
+    )
     if below is None:
         return None
     using = _MATLAB.match(_unmarked(lines[row]))
@@ -196,27 +198,27 @@ def _place(match: re.Match[str]) -> str:
 
 def _terminate(lines: Sequence[str], row: int) -> Trace:
     """Read the message of an uncaught C++ exception."""
-    for at in range(row, min(len(lines), row + 4)):
-        _, marker, text = lines[at].partition("what():")
+    for index in range(row, min(len(lines), row + 4)):
+        _, marker, text = lines[index].partition("what():")
         if marker:
-            return Trace(at + 1, (Message(at, text.strip() or lines[at].strip()),))
+            return Trace(index + 1, (Message(index, text.strip() or lines[index].strip()),))
     return Trace(row + 1, (Message(row, peel(lines[row]).message),))
 
 
 def _geant(lines: Sequence[str], row: int) -> Trace:
     """Read a Geant4 exception, which is often just a warning."""
     end = min(len(lines), row + 12) - 1
-    for at in range(row + 1, min(len(lines), row + 60)):
-        if "G4Exception-END" in lines[at] or lines[at].lstrip().startswith("***"):
-            end = at
+    for index in range(row + 1, min(len(lines), row + 60)):
+        if "G4Exception-END" in lines[index] or lines[index].lstrip().startswith("***"):
+            end = index
             break
     text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
     details = []
-    for at in range(row + 2, min(end, row + 8)):
-        if lines[at].strip():
-            details.append(Message(at, lines[at].strip()))
+    for index in range(row + 2, min(end, row + 8)):
+        if lines[index].strip():
+            details.append(Message(index, lines[index].strip()))
     problems = []
     for message in details:
         if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
@@ -232,14 +234,18 @@ def _header(lines: Sequence[str], row: int) -> Trace:
     """
     if lines[row].strip().lower() == "command error:":
         end = next(
-            (at for at in range(row + 1, min(len(lines), row + 60)) if _ends_quote(lines[at])),
+            (
+                index
+                for index in range(row + 1, min(len(lines), row + 60))
+                if _ends_quote(lines[index])
+            ),
             row + 1,
         )
-        quoted = [at for at in range(row + 1, end) if lines[at].strip()]
-        return Trace(row + 1, tuple(Message(at, lines[at].strip()) for at in quoted[-1:]))
-    for at in range(row + 1, min(len(lines), row + 4)):
-        if text := lines[at].strip():
-            return Trace(row + 1, (Message(at, _task_exit(lines, at) or peel(text).message),))
+        quoted = [index for index in range(row + 1, end) if lines[index].strip()]
+        return Trace(row + 1, tuple(Message(index, lines[index].strip()) for index in quoted[-1:]))
+    for index in range(row + 1, min(len(lines), row + 4)):
+        if text := lines[index].strip():
+            return Trace(row + 1, (Message(index, _task_exit(lines, index) or peel(text).message),))
     return Trace(row + 1, ())
 
 
@@ -249,9 +255,11 @@ def _task_exit(lines: Sequence[str], row: int) -> str:
     The program is taken from the command quoted below.
     """
     ended = _TASK_EXIT.search(lines[row])
-    for at in range(row + 1, min(len(lines), row + 8)) if ended else ():
-        if lines[at].strip() == "Command executed:":
-            command = next((line.split()[0] for line in lines[at + 1 : at + 6] if line.strip()), "")
+    for index in range(row + 1, min(len(lines), row + 8)) if ended else ():
+        if lines[index].strip() == "Command executed:":
+            command = next(
+                (line.split()[0] for line in lines[index + 1 : index + 6] if line.strip()), ""
+            )
             return f"{command}: exit status {ended['status']}" if ended else ""
     return ""
 

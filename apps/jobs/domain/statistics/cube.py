@@ -85,7 +85,7 @@ class Kinds:
         if new := [pk for pk in pks if pk not in self._parts]:
             self._read(StatisticsValue.objects.filter(pk__in=new))
         rows = np.array([self._parts[pk] for pk in pks], np.int64).reshape(-1, len(OF_KIND))
-        return {name: rows[:, at] for at, name in enumerate(OF_KIND)}
+        return {name: rows[:, index] for index, name in enumerate(OF_KIND)}
 
     def _read(self, values: QuerySet[StatisticsValue]) -> None:
         for pk, text in values.values_list("pk", "text"):
@@ -268,8 +268,8 @@ def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
     columns: Columns = {}
     for name in query.of_hour | ({TIME} & {*query.by}):
         of_hours = []
-        for at, (start, kind) in enumerate(zip(starts, pieces[KIND], strict=True)):
-            hours = pieces[UTC_HOUR][at] if level.by_hour else None
+        for index, (start, kind) in enumerate(zip(starts, pieces[KIND], strict=True)):
+            hours = pieces[UTC_HOUR][index] if level.by_hour else None
             of_hours.append(_of_hours(name, start, len(kind), hours, query.step_hours))
         columns[name] = np.concatenate(of_hours)
     for name, of_name in pieces.items():

@@ -66,10 +66,10 @@ class Explorer:
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
         largest = []
-        for at in order:
-            row = _row(rows, at, by, labels, sums)
+        for index in order:
+            row = _row(rows, index, by, labels, sums)
             if compare:
-                row = replace(row, expected=float(rows["expected"][at] / rows["jobs"][at]))
+                row = replace(row, expected=float(rows["expected"][index] / rows["jobs"][index]))
             largest.append(row)
         return Answer(question, largest, len(rows["jobs"]), total)
 
@@ -101,9 +101,9 @@ class Explorer:
         sums = [name for name in rows if name not in by]
         labels = self._labels(rows, by[1:], range(len(rows[TIME])))
         steps: dict[int, list[Row]] = {}
-        for at in range(len(rows[TIME])):
-            row = _row(rows, at, by[1:], labels, sums)
-            steps.setdefault(int(rows[TIME][at]), []).append(row)
+        for index in range(len(rows[TIME])):
+            row = _row(rows, index, by[1:], labels, sums)
+            steps.setdefault(int(rows[TIME][index]), []).append(row)
         return steps
 
     def figures(self, question: Question) -> np.ndarray:
@@ -185,9 +185,9 @@ class Explorer:
         values = {"" if text == NONE else text for text in texts}
         if dimension in OF_HOUR:
             numbers = set()
-            for at, text in enumerate(texts_of_hour(dimension)):
+            for index, text in enumerate(texts_of_hour(dimension)):
                 if text in values:
-                    numbers.add(at)
+                    numbers.add(index)
             return frozenset(numbers)
         if dimension == "stage":
             return _ids_of_stages(values)
@@ -213,7 +213,7 @@ class Explorer:
         pks: set[int] = set()
         for name in names:
             if name in STORED:
-                pks.update(int(rows[name][at]) for at in shown)
+                pks.update(int(rows[name][index]) for index in shown)
         if pks:
             texts = dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text"))
         else:
@@ -227,7 +227,7 @@ class Explorer:
                 }
                 continue
             labels[name] = {}
-            for number in {int(rows[name][at]) for at in shown}:
+            for number in {int(rows[name][index]) for index in shown}:
                 text = texts[number]
                 if name == "experiment":
                     text = self._experiments.get(text, "")
@@ -249,7 +249,7 @@ def _ids_of_stages(names: Iterable[str]) -> frozenset[int]:
 
 def _row(
     rows: Columns,
-    at: int,
+    index: int,
     by: Iterable[str],
     labels: Mapping[str, Mapping[int, tuple[str, str]]],
     sums: Iterable[str],
@@ -257,10 +257,10 @@ def _row(
     key = {}
     shown = []
     for name in by:
-        value, label = labels[name][int(rows[name][at])]
+        value, label = labels[name][int(rows[name][index])]
         key[name] = value
         shown.append(label)
-    return Row(key, shown, {name: int(rows[name][at]) for name in sums})
+    return Row(key, shown, {name: int(rows[name][index]) for name in sums})
 
 
 def _keys(cells: Columns) -> list[tuple[int, ...]]:
@@ -292,4 +292,4 @@ def _in_order(measure: Measure, rows: Columns, sort: str) -> list[int]:
             no_value = np.full(len(values), np.nan)
             values = np.divide(values, expected, out=no_value, where=expected > 0)
     ranks = -values if sort.startswith("-") else values
-    return [int(at) for at in np.lexsort((-rows["jobs"], ranks))]
+    return [int(index) for index in np.lexsort((-rows["jobs"], ranks))]

@@ -90,18 +90,18 @@ def _find_releases(releases: Collection[str], text: str) -> list[tuple[int, int]
     neither letters nor digits.
     """
     places = []
-    at = 0
-    while at < len(text):
+    offset = 0
+    while offset < len(text):
         here = []
         for name in releases:
-            if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum():
+            if text.startswith(name, offset) and not text[offset + len(name) :][:1].isalnum():
                 here.append(name)
-        end = at + max(map(len, here), default=0)
-        if end > at and not text[at - 1 : at].isalnum():
-            places.append((at, end))
-            at = end
+        end = offset + max(map(len, here), default=0)
+        if end > offset and not text[offset - 1 : offset].isalnum():
+            places.append((offset, end))
+            offset = end
         else:
-            at += 1
+            offset += 1
     return places
 
 

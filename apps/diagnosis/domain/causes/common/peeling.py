@@ -292,8 +292,8 @@ def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
     """
     tails = np.zeros(len(counted))
     promising = counted - expected > _PROMISING * np.sqrt(np.maximum(expected, 0.1))
-    for at in np.flatnonzero(promising):
-        tails[at] = _poisson_tail(int(counted[at]), max(float(expected[at]), 1e-12))
+    for index in np.flatnonzero(promising):
+        tails[index] = _poisson_tail(int(counted[index]), max(float(expected[index]), 1e-12))
     return tails
 
 
