@@ -106,13 +106,13 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     )
     by = sort.replace(column, FAILED_ORDERS[column])
     page = in_order(rows, by=by, query=request.GET)
-    asked = chosen.form.cleaned_data if chosen.is_valid() else {}
+    values = chosen.form.cleaned_data if chosen.is_valid() else {}
     context = {
         "filter": chosen,
         "page": page,
         "sort": sort,
         "most_sorted": None if column == "finished" else MOST_SORTED,
         "at": timezone.now(),
-        "unlisted": unlisted_months(since=asked.get("start"), until=asked.get("end")),
+        "unlisted": unlisted_months(since=values.get("start"), until=values.get("end")),
     }
     return render(request, "diagnosis/failed_jobs.html", context)

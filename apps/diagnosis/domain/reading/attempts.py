@@ -172,12 +172,12 @@ def _start(
             return left.size_bytes
         return 0
     script, environment = submission_of(job)
-    asked = (
+    submission_text = (
         job.submit_line.encode()
         + script
         + f"\n--open-mode={environment.get('SBATCH_OPEN_MODE', '')}".encode()
     )
-    if re.search(rb"--open-mode[= ]a", asked):
+    if re.search(rb"--open-mode[= ]a", submission_text):
         raise LogOverwritten(
             f"{path}: it is appended to, and nothing marks where attempt {before.attempt} "
             "ends and this one starts"

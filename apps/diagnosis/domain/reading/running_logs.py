@@ -117,7 +117,7 @@ def running_log(
     if archived.open_conflict or archived.sender not in trusted_hosts():
         return replace(log, problem=NOT_TRUSTED)
     if paths is None:
-        if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):
+        if cache.add(_request_key(archived.pk), 1, ASK_SECONDS):
             enqueue("diagnosis.find_running_log", archived_id=archived.pk, job_id=job_id)
         return replace(log, problem="Asking the scheduler where this job writes its log.")
     if problem := paths.get("problem", ""):
@@ -143,7 +143,7 @@ def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
     if "problem" in paths:
         seconds = ASK_SECONDS
     cache.set(_key(archived, job_id), paths, seconds)
-    cache.delete(_asked_key(archived_id))
+    cache.delete(_request_key(archived_id))
 
 
 def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
@@ -246,7 +246,7 @@ def _variables(environment: bytes) -> dict[str, str]:
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs}
 
 
-def _asked_key(archived_id: int) -> str:
+def _request_key(archived_id: int) -> str:
     return f"running-log:{archived_id}:asked"
 
 
