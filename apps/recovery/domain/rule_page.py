@@ -12,7 +12,7 @@ from apps.recovery.domain.rules import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
 
-#: Days of the chart of decisions.
+#: Days whose decisions the page of a rule counts.
 DAYS = 14
 #: Decisions shown on the page of a rule.
 LATEST = 10
@@ -77,7 +77,7 @@ def version_rows(rule: RecoveryRule, user: User) -> list[VersionRow]:
 
 
 def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
-    """Return the decisions of all versions of a rule for the last days, oldest first."""
+    """Return the days of the last two weeks with decisions of a rule, the newest first."""
     since = today - timedelta(days=DAYS - 1)
     totals = DailyEffect.objects.visible_to(user).filter(rule=rule, day__gte=since)
     counts: dict[tuple[date, str], int] = {}
@@ -86,8 +86,7 @@ def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
         part = _part(Arm(arm), Outcome(outcome))
         counts[day, part] = counts.get((day, part), 0) + jobs
     rows = []
-    for number in range(DAYS):
-        day = since + timedelta(days=number)
+    for day in sorted({day for day, _ in counts}, reverse=True):
         parts = {}
         for part in ("completed", "failed", "control", "people", "other"):
             parts[part] = counts.get((day, part), 0)

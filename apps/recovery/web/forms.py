@@ -36,6 +36,9 @@ _LISTS = ("known_errors", "services")
 _NUMBERS = ("exit_codes", "signals")
 
 
+_Ticks = forms.CheckboxSelectMultiple
+
+
 class _Numbers(forms.CharField):
     """Whole numbers, separated by commas."""
 
@@ -69,13 +72,13 @@ class RuleForm(forms.Form):
     cluster = forms.CharField(max_length=64, required=False, help_text="Empty: all clusters.")
     site = forms.CharField(max_length=64, required=False, help_text="Empty: all sites.")
     end_states = forms.MultipleChoiceField(
-        choices=_END_STATES, required=False, label="The job ended as"
+        choices=_END_STATES, required=False, label="The job ended as", widget=_Ticks
     )
     verdicts = forms.MultipleChoiceField(
-        choices=VerdictKind.choices, required=False, label="Verdict"
+        choices=VerdictKind.choices, required=False, label="Verdict", widget=_Ticks
     )
     categories = forms.MultipleChoiceField(
-        choices=Category.choices, required=False, label="Category"
+        choices=Category.choices, required=False, label="Category", widget=_Ticks
     )
     known_errors = _Names(
         required=False, max_length=2000, help_text="IDs, such as NOSPACE, CHECKSUM."
@@ -140,6 +143,25 @@ class RuleForm(forms.Form):
         experiment.required = needs_experiment
         if not is_new:
             del self.fields["name"], self.fields["experiment"]
+
+    @property
+    def parts(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """The fields by heading, in the order of the page."""
+        headings = {
+            "scope": "Jobs",
+            "condition": "that fail like this",
+            "action": "get this",
+            "limits": "within these limits",
+        }
+        parts = []
+        for part, names in _PARTS.items():
+            fields = []
+            if part == "scope":
+                fields = [self[name] for name in ("name", "experiment") if name in self.fields]
+            for name in names:
+                fields.append(self[name])
+            parts.append((headings[part], fields))
+        return parts
 
     @property
     def definition(self) -> dict[str, Any]:

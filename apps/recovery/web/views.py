@@ -27,6 +27,7 @@ from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
 from apps.recovery.domain.hands_off import failures_of, weeks_for
 from apps.recovery.domain.rule_page import (
+    DAYS,
     LATEST,
     day_rows,
     decisions_of,
@@ -97,6 +98,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "least_controls": LEAST_CONTROLS,
         "versions": versions,
         "days": day_rows(shown, request.user, today=timezone.now().date()),
+        "most_days": DAYS,
         "latest": decisions_of(shown, request.user, version=shown.version)[:LATEST],
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
