@@ -10,7 +10,7 @@ from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.core.models import Work
 from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
-from apps.recovery.enums import Arm, Mode, Outcome, Recovery
+from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Outcome, Recovery
 from apps.submission.models import RetryBatch
 
 
@@ -169,6 +169,11 @@ class Decision(Work):
 
     def __str__(self) -> str:
         return f"{self.arm} for {self.job}"
+
+    @property
+    def is_to_retry(self) -> bool:
+        """Whether its retry is not planned yet."""
+        return self.arm in RETRIED_ARMS and self.batch_id is None and self.act_at is not None
 
     @property
     def time(self) -> datetime:
