@@ -139,7 +139,11 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     assert counts_of(batch) == {"released": 2}
     # sbatch has returned, and its answer is lost.
     kill_midway(
-        "apps.clusters.schedulers.slurm.submission", "_id_in", "not done", "send_to", cluster.pk
+        "apps.clusters.schedulers.slurm.submission",
+        "_id_in",
+        "not done",
+        "submission.send_to",
+        cluster.pk,
     )
     lost = RetryJob.objects.get(sending_at__isnull=False)
     assert lost.spool_id == ""

@@ -386,8 +386,8 @@ import sys, time
 from importlib import import_module
 import django
 django.setup()
-from apps.submission import tasks
-module, function, first, *task = sys.argv[1:]
+module, function, first, task, *numbers = sys.argv[1:]
+app, task = task.split(".")
 module = import_module(module)
 real = getattr(module, function)
 def stop(*given, **named):
@@ -396,13 +396,16 @@ def stop(*given, **named):
     print("midway", flush=True)
     time.sleep(600)
 setattr(module, function, stop)
-getattr(tasks, task[0])(**{"cluster_id": int(number) for number in task[1:]})
+tasks = import_module(f"apps.{app}.tasks")
+getattr(tasks, task)(**{"cluster_id": int(number) for number in numbers})
 """
 
 
 def kill_midway(module: str, function: str, first: str, *task: object) -> None:
     """Run a task in a worker, and kill it with -9 before or after (`first` is "done") a function
     has done its work.
+
+    `task` is the name of a Celery task and the cluster that it is for, if any.
     """
     url = (
         urlsplit(os.environ["DATABASE_URL"])
@@ -453,7 +456,7 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     assert batch.jobs.count() == 4
 
     release = "apps.submission.domain.retries.release"
-    kill_midway(release, "_plan", "done", "release_retries")
+    kill_midway(release, "_plan", "done", "submission.release_retries")
     assert (counts_of(batch), list(Submission.objects.all())) == ({"waiting": 4}, [array])
     release_retries()
     assert counts_of(batch) == {"waiting": 4}, "the claim of the killed worker still stands"
@@ -462,7 +465,11 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     assert counts_of(batch) == {"waiting": 2, "released": 2}
     # sbatch has returned, and its answer is lost.
     kill_midway(
-        "apps.submission.domain.dispatch.dispatch", "_note", "not done", "send_to", cluster.pk
+        "apps.submission.domain.dispatch.dispatch",
+        "_note",
+        "not done",
+        "submission.send_to",
+        cluster.pk,
     )
     killed = Submission.objects.get(state="sending")
     assert killed.spool_id == ""

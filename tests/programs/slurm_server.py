@@ -151,11 +151,11 @@ class SlurmServer:
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[SlurmServer]:
-    """A real Slurm with accounting and two nodes.
+    """A real Slurm with accounting and three nodes.
 
     A host that cannot run it skips the test; with CI=true it fails.
     """
-    with running_slurm() as server:
+    with running_slurm("--nodes", "3") as server:
         yield server
 
 
