@@ -297,7 +297,7 @@ EXPECTED = {
     "diagnosis:log": OF_EXPERIMENT,
     "diagnosis:raw-log": OF_EXPERIMENT,
     "diagnosis:open-running-log": ALL,
-    "diagnosis:slice-groups": ALL,
+    "diagnosis:slice-groups": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,
     "jobs:accept-claims": OPERATOR,
     "jobs:claims": OF_EXPERIMENT,

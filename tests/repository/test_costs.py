@@ -21,7 +21,10 @@ COSTLY = {
     "archive:tar": "500 MB of scripts and environments",
     "diagnosis:compare-logs": "the comparison of 20,000 lines each",
     "diagnosis:raw-log": "a whole log, whose secrets become stars",
+    "jobs:host": "jobs of years by three dimensions, with a chart",
+    "jobs:site": "jobs of years by three dimensions, with a chart",
     "jobs:statistics": "jobs of years by three dimensions, with charts: 2.5 s",
+    "jobs:user": "jobs of years by three dimensions, with a chart",
     "submission:bundle": "the scripts of 100 stages, or of 200 points of a scan",
     "submission:retry-jobs": "5,000 failed jobs",
 }
@@ -73,23 +76,23 @@ CHEAP = {
         compare description environment job jobs line pin script undo-choice unpin use-capture
     """,
     "core": """
-        healthz help readyz styleguide
+        healthz help help-contents readyz styleguide
     """,
     "diagnosis": """
         act-on-group act-on-groups causes correct-verdict decide-known-error decide-pack exit-codes
         failed-jobs failures group harvest-again known-error known-error-change known-error-edit
         known-error-new known-errors known-errors-export known-errors-import log pack packs reclassification
-        reclassifications running-log verdict
+        reclassifications running-log open-running-log slice-groups verdict
     """,
     "jobs": """
-        accept-claims claims flagged host host-rate list phases site user withdraw-claims
+        accept-claims claims flagged host-rate list phases withdraw-claims
     """,
     "notifications": """
         add-webhook change-webhook feed-address feed-experiment feed-inbox feed-request list open read request
         settings
     """,
     "portal": """
-        find health home incident incident-act job metrics request request-move request-priority
+        find health home incident incident-act job metrics notify-experiment request request-move request-priority
         request-reschedule service
     """,
     "production": """

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
-from apps.diagnosis.domain.groups.of_slice import groups_of_slice
+from apps.diagnosis.domain.groups.of_slice import groups_of_slice, sees_slice
 from apps.jobs.domain.statistics.questions import PERIODS
 from apps.jobs.domain.statistics.slices import TABLES
 
@@ -25,6 +25,8 @@ def slice_groups(request: AuthenticatedRequest, kind: str, name: str) -> HttpRes
     period = read_query(request, "period", periods.get, expected=expected) or "7d"
     since = timezone.now() - timedelta(hours=PERIODS[period])
     groups, jobs = groups_of_slice(kinds[kind], name, user=request.user, since=since)
+    if not jobs and not sees_slice(kinds[kind], name, request.user):
+        raise Http404
     template = "_slice_groups.html" if request.htmx else "slice_groups.html"
     context = {"kind": kind, "name": name, "groups": groups, "jobs": jobs}
     return render(request, f"diagnosis/{template}", context)
