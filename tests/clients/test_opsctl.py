@@ -132,7 +132,7 @@ def test_request_from_yaml_to_approval(opsctl, liaison, approver, nova, monkeypa
     assert "NOVA-0001  " in opsctl(approver, "requests", "list", "--state", "submitted").stdout
     status = opsctl(liaison, "requests", "status", made.key).stdout
     assert "state" in status
-    assert "jobs asked" in status
+    assert "jobs requested" in status
     assert opsctl(
         liaison, "requests", "wait", made.key, "--state", "done", "--timeout", "0", code=7
     )

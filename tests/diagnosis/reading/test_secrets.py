@@ -133,7 +133,7 @@ def test_window_inside_a_private_key_is_starred(make_job, lines):
     job = make_job(log=log)
     for place in (
         {"before": log.index("\n-----END") - 300},
-        {"at": log.index("\n-----END") - 2000},
+        {"offset": log.index("\n-----END") - 2000},
     ):
         view = log_view(job, stream=Stream.STDOUT, lines=lines, **place)
         assert view.lines
