@@ -246,9 +246,8 @@ def test_attempts_and_siblings_are_of_the_same_job(alps, nova):
     )
     assert other_attempts(second) == [first]
     assert array_siblings(second) == [task]
-    page = render_to_string(
-        "jobs/_attempts.html", {"attempts": [first], "siblings": [task]}, RequestFactory().get("/")
-    )
+    context = {"job": second, "attempts": [first], "siblings": [task]}
+    page = render_to_string("jobs/_attempts.html", context, RequestFactory().get("/"))
     assert "7_2" in page
 
 
