@@ -27,6 +27,7 @@ class Arm(models.TextChoices):
     PENDING = "pending", "Not decided yet"
     ACTED = "acted", "Acted"
     CONTROL = "control", "Control group"
+    ACTED_AGAIN = "acted-again", "Acted again"
     AFTER_CONTROL = "after-control", "Acted after control"
     PASSIVE = "passive", "Would have acted"
     QUESTION = "question", "Needs a person: beyond a bound"
@@ -56,6 +57,8 @@ class Recovery(models.TextChoices):
 
 
 #: Arms whose jobs the rule retries, with its action or without.
-RETRIED_ARMS = (Arm.ACTED, Arm.CONTROL, Arm.AFTER_CONTROL)
+RETRIED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.CONTROL, Arm.AFTER_CONTROL)
+#: Arms whose retries get the action of the rule and are taken off its budget.
+ACTED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL)
 #: Outcomes that do not change any more.
 FINAL = (Outcome.COMPLETED, Outcome.FAILED, Outcome.NOT_RETRIED)

@@ -7,9 +7,10 @@ from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 
+from apps.diagnosis.models import Verdict
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.recovery.domain import acting
+from apps.recovery.domain import acting, choice
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
@@ -22,6 +23,7 @@ from apps.recovery.domain.hands_off import (
 )
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.domain.stopping import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -252,7 +254,7 @@ def test_single_jobs_wait_for_others(rule, send, fail, monkeypatch):
 
 
 def test_first_step_is_small_and_grows_with_success(rule, send, fail, release, monkeypatch):
-    monkeypatch.setattr(acting, "FIRST_STEP", 1)
+    monkeypatch.setattr(choice, "FIRST_STEP", 1)
     rule("More memory", control_percent=0)
     fail(send(), {0, 1, 2}, "resource", **OUT_OF_MEMORY)
     decide()
@@ -262,7 +264,42 @@ def test_first_step_is_small_and_grows_with_success(rule, send, fail, release, m
     at = LATER + timedelta(hours=1)
     fail(send(at=LATER + MINUTE), set(), at=at)
     follow_decisions(at=at)
-    assert act_on_due(at=at) == 1
+    assert act_on_due(at=at) == 2, "three times as many as completed"
+
+
+def test_success_of_the_past_lets_no_retries_start(rule, send, fail, release, monkeypatch):
+    monkeypatch.setattr(choice, "FIRST_STEP", 1)
+    rule("More memory", control_percent=0)
+    fail(send(), {0, 1, 2}, "resource", **OUT_OF_MEMORY)
+    decide()
+    act_on_due(at=LATER)
+    release(at=LATER)
+    at = LATER + timedelta(hours=1)
+    fail(send(at=LATER + MINUTE), set(), at=at)
+    follow_decisions(at=at)
+    assert act_on_due(at=at + choice.LATELY + MINUTE) == 1
+
+
+def test_each_service_has_steps_of_its_own(rule, send, fail, monkeypatch):
+    monkeypatch.setattr(choice, "FIRST_STEP", 1)
+    rule("More memory", control_percent=0)
+    fail(send(), {0, 1, 2}, "resource", **OUT_OF_MEMORY)
+    Verdict.objects.filter(job__job_id__endswith="_2").update(service="samweb")
+    decide()
+    assert act_on_due(at=LATER) == 2
+    assert act_on_due(at=LATER) == 0
+
+
+def test_a_job_that_failed_before_does_not_count_in_the_effect(rule, send, fail, release):
+    rule("More memory", control_percent=0)
+    fail(send(), {1}, "resource", **OUT_OF_MEMORY)
+    assert list(decide().values()) == ["acted"]
+    act_on_due(at=LATER)
+    release(at=LATER)
+    second = send(at=LATER + MINUTE)
+    at = LATER + timedelta(hours=1)
+    fail(second, {0}, "resource", at=at, **OUT_OF_MEMORY)
+    assert decide(at)[f"{second.spool_id}_0"] == "acted-again"
 
 
 def test_a_person_may_be_first(assignment, rule, send, fail, shifter):
@@ -349,3 +386,26 @@ def test_deciding_costs_the_same_number_of_queries_for_any_number_of_jobs(rule, 
         decide()
     assert len(Decision.objects.all()) == 3
     assert len(many) == len(few)
+
+
+def test_rule_that_does_not_help_stops_itself(rule):
+    useless = rule("More memory")
+    useful = rule("More wall time")
+    for number in range(4):
+        day = (LATER - timedelta(days=number)).date()
+        for row, outcome in ((useless, "failed"), (useful, "completed")):
+            DailyEffect.objects.create(
+                rule=row,
+                version=row.version,
+                day=day,
+                arm="acted",
+                outcome=outcome,
+                jobs=20,
+                failed_core_seconds=0,
+                retry_core_seconds=0,
+            )
+    assert [row.name for row in stop_useless_rules(at=LATER)] == ["More memory"]
+    useless.refresh_from_db()
+    assert (useless.mode, useless.stopped_itself) == ("passive", True)
+    assert useless.mode_reason == "0 of 40 retries completed; at least 50 % are expected."
+    assert stop_useless_rules(at=LATER) == []

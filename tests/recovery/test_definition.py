@@ -1,5 +1,6 @@
 """Definitions of recovery rules: what is read, what is refused, and the sentence."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def test_sentence_says_all_of_a_rule():
     assert read_definition(nothing).sentence.endswith("leave it to a person.")
 
 
+def test_each_retry_waits_twice_as_long_as_the_one_before():
+    definition = read_definition({**MEMORY, "action": {"kind": "retry", "wait_minutes": 10}})
+    assert definition.sentence.endswith(
+        "run it again after 10 min (later twice as long each time), twice at most."
+    )
+    waits = [definition.action.wait_after(attempt) for attempt in (1, 2, 3, 20)]
+    assert waits == [
+        timedelta(minutes=10),
+        timedelta(minutes=20),
+        timedelta(minutes=40),
+        timedelta(days=7),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -68,7 +83,7 @@ def test_wrong_definition_names_the_field(change, field):
 def test_shipped_rules_are_valid_and_name_known_errors_that_exist():
     known = {pattern.id for pattern in built_in().patterns}
     rules = yaml.safe_load((Path(shipped.__file__).parent / "shipped.yaml").read_text())
-    assert len(rules) == 8
+    assert len(rules) == 9
     for rule in rules:
         name = rule.pop("name")
         definition = read_definition(rule)

@@ -1,12 +1,14 @@
 """Success beside the control group, and the rule that stops itself."""
 
+from datetime import date, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.recovery.domain.control_group import is_control
 from apps.recovery.domain.effect import ArmFigures, Effect, difference
-from apps.recovery.domain.stopping import LEAST_ENDED, does_not_help
+from apps.recovery.domain.stopping import LEAST_ENDED, does_not_help, evidence_about
 
 
 def figures(completed, failed):
@@ -53,3 +55,27 @@ def test_rule_stops_only_when_it_is_clear(ended, completed):
         assert completed < 0.5 * ended
     if ended >= 100 and completed == 0:
         assert stops
+
+
+MONDAY = date(2026, 11, 23)
+
+
+def test_two_bad_days_say_nothing_about_a_rule():
+    days = [figures(0, 900), figures(1, 40), figures(30, 5), figures(20, 10)]
+    by_day = {MONDAY + timedelta(days=number): day for number, day in enumerate(days)}
+    usual = evidence_about(by_day, today=MONDAY + timedelta(days=9))
+    assert (usual.completed, usual.failed) == (50, 15)
+
+
+def test_rule_that_acts_on_few_days_is_not_spared_for_a_week():
+    by_day = {MONDAY: figures(0, 900)}
+    for days, stops in ((5, False), (6, True)):
+        evidence = evidence_about(by_day, today=MONDAY + timedelta(days=days))
+        assert does_not_help(evidence, least_success_percent=30) is stops
+    assert evidence_about({}, today=MONDAY).ended == 0
+    by_day |= {
+        MONDAY + timedelta(days=1): figures(0, 30),
+        MONDAY + timedelta(days=2): figures(3, 1),
+    }
+    evidence = evidence_about(by_day, today=MONDAY + timedelta(days=9))
+    assert (evidence.completed, evidence.failed) == (3, 1), "it helps on other days"

@@ -3,21 +3,19 @@
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Q
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.models import Verdict
 from apps.production.enums import PORTAL
-from apps.recovery.domain.choice import retries_that_may_start
+from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.batches import retry_in_batch
 from apps.submission.domain.retries.eligibility import Limits, examine
 
-#: Retries of a version of a rule that may be unfinished before any of them completed.
-FIRST_STEP = 20
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
 #: So many jobs are retried at once; fewer wait until the first of them has waited `GATHERING`, so
@@ -31,22 +29,26 @@ def act_on_due(*, at: datetime) -> int:
     due = Decision.objects.filter(
         arm__in=RETRIED_ARMS, outcome=Outcome.WAITING, batch=None, act_at__lte=at
     )
-    rules = due.order_by().values_list("rule", "version").annotate(Count("pk"), Min("act_at"))
+    rules = due.order_by().values_list("rule", "version", "job__verdict__service")
     retried = 0
-    for rule, version, jobs, first_at in list(rules):
+    for rule, version, service, jobs, first_at in list(rules.annotate(Count("pk"), Min("act_at"))):
         if jobs >= WORTH_AN_ARRAY or first_at <= at - GATHERING:
-            retried += _act(rule, version, at)
+            retried += _act(rule, version, service, at)
     return retried
 
 
 @transaction.atomic
-def _act(rule: int, version: int, at: datetime) -> int:
-    """Plan retries of one version of a rule, in one batch."""
+def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
+    """Plan retries of one version of a rule for one failed service, in one batch.
+
+    Each service has steps of its own: one that is still down does not hold up the others.
+    """
     lock_for_this_transaction("recovery.decisions")
-    room = _room(rule, version)
+    room = _room(rule, version, service, at)
     due = Decision.objects.filter(
         rule=rule,
         version=version,
+        job__verdict__service=service,
         arm__in=RETRIED_ARMS,
         outcome=Outcome.WAITING,
         batch=None,
@@ -87,15 +89,20 @@ def _act(rule: int, version: int, at: datetime) -> int:
     return len(changes)
 
 
-def _room(rule: int, version: int) -> int:
-    """Return how many more retries of a version of a rule may start, in one transaction."""
+def _room(rule: int, version: int, service: str | None, at: datetime) -> int:
+    """Return how many more retries may start, in one transaction."""
     retried = Decision.objects.filter(
-        rule=rule, version=version, arm__in=RETRIED_ARMS, batch__isnull=False
+        rule=rule,
+        version=version,
+        job__verdict__service=service,
+        arm__in=RETRIED_ARMS,
+        batch__isnull=False,
     )
-    counts: dict[str, int] = dict(retried.order_by().values_list("outcome").annotate(Count("pk")))
-    room = retries_that_may_start(
-        completed=counts.get(Outcome.COMPLETED, 0),
-        unfinished=counts.get(Outcome.WAITING, 0),
-        first_step=FIRST_STEP,
+    completed_lately = Q(outcome=Outcome.COMPLETED, outcome_at__gte=at - LATELY)
+    failed_lately = Q(outcome=Outcome.FAILED, outcome_at__gte=at - PAUSE)
+    counts = retried.aggregate(
+        completed=Count("pk", filter=completed_lately),
+        failed=Count("pk", filter=failed_lately),
+        unfinished=Count("pk", filter=Q(outcome=Outcome.WAITING)),
     )
-    return min(room, MOST_AT_ONCE)
+    return min(retries_that_may_start(**counts), MOST_AT_ONCE)

@@ -4,6 +4,7 @@ Nothing here reads or writes the database, so a replay can ask the same rules.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from apps.jobs.models import Job
 from apps.recovery.domain.control_group import is_control
@@ -12,6 +13,12 @@ from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
 from apps.submission.domain.arrays.changed_resources import Changes
 
+#: Retries that may be unfinished before any of them completed.
+FIRST_STEP = 20
+GROWTH = 3
+#: What completed longer ago lets no more retries start: a service that fails again starts small.
+LATELY = timedelta(days=1)
+PAUSE = timedelta(hours=1)
 _UNCHANGED = Changes()
 
 
@@ -82,12 +89,17 @@ def _choose_active(
     if attempt.earlier_arm == Arm.CONTROL:
         why = "An earlier attempt was in the control group."
         return Choice(Arm.AFTER_CONTROL, why, changes)
+    if not is_first_failure:
+        # No later attempt is in the control group, so none counts beside it.
+        return Choice(Arm.ACTED_AGAIN, "It failed before.", changes)
     return Choice(Arm.ACTED, "", changes)
 
 
-def retries_that_may_start(*, completed: int, unfinished: int, first_step: int) -> int:
-    """Return how many more retries of a version of a rule may start.
+def retries_that_may_start(*, completed: int, failed: int, unfinished: int) -> int:
+    """Return how many more retries of one step may start.
 
-    As many as have completed may be unfinished, and `first_step` at least.
+    So many may be unfinished as `GROWTH` times those that `completed` within `LATELY`, and
+    `FIRST_STEP` at least. Those that `failed` within `PAUSE` take up room, too: a service that is
+    still down gets a few retries an hour, and the other jobs keep their attempts.
     """
-    return max(0, max(first_step, completed) - unfinished)
+    return max(0, max(FIRST_STEP, GROWTH * completed) - failed - unfinished)

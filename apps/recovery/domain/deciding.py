@@ -16,7 +16,7 @@ from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
 from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, rules_in_order
 from apps.recovery.domain.remedies import Asked
-from apps.recovery.enums import Arm
+from apps.recovery.enums import ACTED_ARMS, Arm
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.eligibility import (
     Candidate,
@@ -220,7 +220,7 @@ class _Context:
         choice = choose(match, attempt, self.budget)
         decision.changes = choice.changes.as_stored()
         _settle(decision, choice.arm, choice.why, self.at)
-        wait = timedelta(minutes=match.definition.action.wait_minutes)
+        wait = match.definition.action.wait_after(decision.attempt)
         # The control group gets what would happen without the rule, which does not wait.
         decision.act_at = self.at if choice.arm == Arm.CONTROL else self.at + wait
 
@@ -273,7 +273,7 @@ def _left_today(rules: Sequence[ReadRule], at: datetime) -> dict[int, float]:
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     spent = Decision.objects.filter(
         decided_at__gte=midnight,
-        arm__in=[Arm.ACTED, Arm.AFTER_CONTROL],
+        arm__in=ACTED_ARMS,
         rule__in=[rule.rule.pk for rule in rules],
     )
     sums = spent.order_by().values_list("rule_id").annotate(Sum("failed_core_seconds"))

@@ -1,6 +1,7 @@
 """The definition of a recovery rule: scope, condition, action and limits, and its sentence."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +15,7 @@ from apps.recovery.enums import ActionKind
 #: Largest factor by which a retry may get more than the failed attempt.
 MOST_FACTOR = 4.0
 MOST_ATTEMPTS = 10
+MOST_WAIT_MINUTES = 7 * 24 * 60
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
 
@@ -52,14 +54,19 @@ class Action(_Part):
     """What the next attempt gets.
 
     `factor` multiplies the memory or the wall time of the failed attempt, at most up to
-    `most_factor` times what its stage asks for. The retry waits `wait_minutes`, and while a service
-    that the job needs is down.
+    `most_factor` times what its stage asks for. The first retry waits `wait_minutes`, each later
+    one twice as long as the one before, and all while a service that the job needs is down.
     """
 
     kind: ActionKind
     factor: float = Field(1.5, gt=1, le=MOST_FACTOR)
     most_factor: float = Field(2.0, gt=1, le=MOST_FACTOR)
-    wait_minutes: int = Field(0, ge=0, le=7 * 24 * 60)
+    wait_minutes: int = Field(0, ge=0, le=MOST_WAIT_MINUTES)
+
+    def wait_after(self, attempt: int) -> timedelta:
+        """Return how long the retry of a failed attempt waits; the first attempt is 1."""
+        minutes = min(self.wait_minutes * 2 ** (attempt - 1), MOST_WAIT_MINUTES)
+        return timedelta(minutes=minutes)
 
 
 class Limits(_Part):
@@ -135,6 +142,8 @@ class Definition(_Part):
         after = ""
         if action.wait_minutes:
             after = f" after {round_duration(action.wait_minutes * 60)}"
+            if self.limits.attempts > 2:
+                after += " (later twice as long each time)"
         how = ""
         if action.kind in _GROWS:
             how = (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from math import sqrt
 
 from apps.jobs.domain.statistics.intervals import wilson
@@ -119,7 +120,7 @@ class Effect:
     @property
     def used_core_seconds(self) -> int:
         """Core-seconds of the rule's retries that failed again."""
-        return self.acted.wasted_core_seconds
+        return self.acted.wasted_core_seconds + self.arm(Arm.ACTED_AGAIN).wasted_core_seconds
 
     @property
     def saved_core_seconds(self) -> float | None:
@@ -158,8 +159,19 @@ def effects_by_version(totals: Iterable[DailyEffect]) -> dict[int, Effect]:
     return effects
 
 
+def figures_by_day(totals: Iterable[DailyEffect]) -> dict[date, ArmFigures]:
+    """Return the figures of daily totals, all arms together, by the day of the decision."""
+    figures: dict[date, ArmFigures] = {}
+    for total in totals:
+        _add_to_arm(figures.setdefault(total.day, ArmFigures()), total)
+    return figures
+
+
 def _add(effect: Effect, total: DailyEffect) -> None:
-    figures = effect.arms.setdefault(total.arm, ArmFigures())
+    _add_to_arm(effect.arms.setdefault(total.arm, ArmFigures()), total)
+
+
+def _add_to_arm(figures: ArmFigures, total: DailyEffect) -> None:
     figures.jobs += total.jobs
     figures.failed_core_seconds += total.failed_core_seconds
     match total.outcome:

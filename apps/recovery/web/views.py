@@ -89,6 +89,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "arms": [
             ("Acted", Arm.ACTED.value, current.effect.acted),
             ("Control: retried unchanged", Arm.CONTROL.value, current.effect.control),
+            ("Acted again", Arm.ACTED_AGAIN.value, current.effect.arm(Arm.ACTED_AGAIN)),
             (
                 "Acted after control",
                 Arm.AFTER_CONTROL.value,
