@@ -1,0 +1,1 @@
+"""What recovery rules gain: a replay of failed jobs under five policies."""
