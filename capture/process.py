@@ -112,7 +112,7 @@ def _serve(requests: Connection, directory: Path, portal: Portal) -> None:
             what, arguments = requests.recv()
             try:
                 answer = getattr(hand_over, what)(*arguments)
-            except Exception as error:  # the other side tells of it
+            except Exception as error:  # the caller raises it
                 answer = (
                     error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
                 )

@@ -212,8 +212,9 @@ class ArchivedJob(models.Model):
 
 @SearchVectorField.register_lookup
 class Matches(models.Lookup):
-    """`words__matches="'a' & 'b'"`: lexemes as they are,
-    where Django's own lookups would cut them up anew.
+    """`words__matches="'a' & 'b'"`: lexemes as they are.
+
+    Django's own lookups would split them again.
     """
 
     lookup_name = "matches"

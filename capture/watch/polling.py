@@ -90,7 +90,7 @@ class _Emitter(PollingEmitter):
 
 
 class _Handler(FileSystemEventHandler):
-    """Keeps what the observer tells of a directory until it is read."""
+    """Queues the events of a directory until they are read."""
 
     def __init__(self, directory: str, events: queue.SimpleQueue[FileEvent]) -> None:
         self._directory = directory

@@ -155,7 +155,7 @@ class RequestPage:
 
     object: Request
 
-    # Where it stands.
+    # Summary.
     status: Status
     steps: list[Step]
     next_by: str

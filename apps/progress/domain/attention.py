@@ -25,7 +25,7 @@ from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
 from apps.submission.domain.arrays.submissions import failed_of, index_of, jobs_of
-from apps.submission.domain.dispatch.start import begin_of
+from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
@@ -240,7 +240,9 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
     first = startable().filter(
         pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED]
     )
-    begins = {request.pk: begin_of(request, at) for request in with_stages(first)[:_MOST_QUEUED]}
+    automatic_starts = {
+        request.pk: automatic_start_of(request, at) for request in with_stages(first)[:_MOST_QUEUED]
+    }
 
     needs = {}
     for request in quiet:
@@ -251,12 +253,12 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
         } & {*holds}:
             continue
         if request.state == RequestState.QUEUED:
-            begin = begins.get(request.pk)
-            if begin is None or (begin.clusters and not begin.obstacle):
+            start = automatic_starts.get(request.pk)
+            if start is None or (start.clusters and not start.obstacle):
                 continue
             reason = (
                 "approved, nothing submitted. "
-                f"{begin.obstacle or 'No cluster starts it automatically.'}"
+                f"{start.obstacle or 'No cluster starts it automatically.'}"
             )
         elif request.state == RequestState.COMPLETING:
             reason = "its jobs have finished, but not all outputs are located"

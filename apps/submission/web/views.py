@@ -38,7 +38,7 @@ from apps.submission.domain.arrays.submissions import (
 )
 from apps.submission.domain.arrays.trials import results_of
 from apps.submission.domain.dispatch.recall import flight_of
-from apps.submission.domain.dispatch.start import begin_of
+from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.models import Submission
 from apps.submission.web.forms import (
     AcceptForm,
@@ -175,8 +175,8 @@ def _page(
     """
     operator = may_submit(request.user, production_request)
     chosen = assignment_of(production_request)
-    standings = stage_submissions_of(production_request)
-    measure(standings)
+    stage_rows = stage_submissions_of(production_request)
+    measure(stage_rows)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
     if production_request.state in advice.STATES:
@@ -187,12 +187,12 @@ def _page(
         "object": production_request,
         "assignment": chosen,
         "files": files_note(chosen),
-        "standings": standings,
-        "any_sent": any(standing.rows for standing in standings),
-        "to_retry": sum(standing.to_retry for standing in standings),
+        "stage_rows": stage_rows,
+        "any_sent": any(stage_row.rows for stage_row in stage_rows),
+        "to_retry": sum(stage_row.to_retry for stage_row in stage_rows),
         "may_submit": operator,
         "may_retry": operator and production_request.state in SENDABLE,
-        "begins": begin_of(production_request, at),
+        "automatic_start": automatic_start_of(production_request, at),
         "flight": flight_of(production_request),
         "results": results_of(production_request),
         "against": against,
@@ -216,7 +216,7 @@ def _page(
             initial=initial, auto_id="limit_%s"
         )
     if context["may_retry"]:
-        context["retry_forms"] = _retry_forms(standings, bound)
+        context["retry_forms"] = _retry_forms(stage_rows, bound)
     if operator and production_request.state == RequestState.RUNNING:
         context["accept_forms"] = _accept_forms(production_request, at, bound)
     context["holds"] = holds_over(production_request)
@@ -224,14 +224,14 @@ def _page(
 
 
 def _retry_forms(
-    standings: Sequence[StageSubmissions], bound: dict[str, forms.Form]
+    stage_rows: Sequence[StageSubmissions], bound: dict[str, forms.Form]
 ) -> list[tuple[StageSubmissions, forms.Form]]:
     """Return the stages with failed jobs to retry, each with its form."""
     retry_forms = []
-    for standing in standings:
-        if standing.to_retry > 0:
-            form = _form_of(standing.stage, RetryForm, "retry", bound)
-            retry_forms.append((standing, form))
+    for stage_row in stage_rows:
+        if stage_row.to_retry > 0:
+            form = _form_of(stage_row.stage, RetryForm, "retry", bound)
+            retry_forms.append((stage_row, form))
     return retry_forms
 
 

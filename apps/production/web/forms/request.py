@@ -393,23 +393,23 @@ class RequestForms:
         return (self.shared if follows else form), name
 
     def switched(
-        self, untouched: Iterable[RequestContent], begun: RequestContent
+        self, untouched: Iterable[RequestContent], new_content: RequestContent
     ) -> MultiValueDict[str, Any]:
         """Return the input converted to this form's type.
 
-        `begun` is the content of a new request of this type; `untouched` are contents of new
+        `new_content` is the content of a new request of this type; `untouched` are contents of new
         requests of the previous type. Stages that equal an untouched request are replaced by those
-        of `begun`; others are kept.
+        of `new_content`; others are kept.
         """
         rows = self.rows()
-        shared, new = gather(_typed_stages(begun), self.workflow)
+        shared, new = gather(_typed_stages(new_content), self.workflow)
         for content in untouched:
             _, old = gather(_typed_stages(content), content.workflow)
             if [_without_empty(row) for row in self.rows()] == [_without_empty(row) for row in old]:
                 rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
-        data = self.with_rows(rows, defaults=_typed_arguments(begun) | shared)
+        data = self.with_rows(rows, defaults=_typed_arguments(new_content) | shared)
         data["shown_workflow"] = self.workflow.key
         return data
 

@@ -91,14 +91,14 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
         template = get_object_or_404(
             templates_for(request.user).filter(experiment__in=experiments), pk=number
         )
-        begun = content_from(template)
-        for note in begun.notes[:20]:
+        from_template = content_from(template)
+        for note in from_template.notes[:20]:
             messages.warning(request, note)
-        workflow = begun.content.workflow
-        data = typed(begun.content, experiment=template.experiment.key, **key)
+        workflow = from_template.content.workflow
+        data = typed(from_template.content, experiment=template.experiment.key, **key)
     elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
-        data = typed(begun_with(workflow, chosen), experiment=chosen.key, **key)
+        data = typed(new_content_for(workflow, chosen), experiment=chosen.key, **key)
     page = FormPage(request, data, workflow)
     if request.method == "POST":
         return page.act()
@@ -138,7 +138,7 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return page.show(touched=())
 
 
-def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
+def new_content_for(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
     """Return a new request of a type, with the values that the experiment will probably use."""
     content = blank(workflow)
     return propose_values(content, experiment) if experiment else content
@@ -201,7 +201,7 @@ class FormPage:
         if same or self._shown_workflow.key == self.forms.workflow.key:
             return []
         proposed = fit(
-            begun_with(self._shown_workflow, self._experiment()), self.forms.workflow
+            new_content_for(self._shown_workflow, self._experiment()), self.forms.workflow
         ).left_out
         return [value for value in self._converted.left_out if value not in proposed]
 
@@ -225,8 +225,8 @@ class FormPage:
         for note in notes[:20]:
             messages.warning(self.request, note)
         experiment = self._experiment()
-        untouched = (blank(before), begun_with(before, experiment))
-        switched = self.forms.switched(untouched, begun_with(new, experiment))
+        untouched = (blank(before), new_content_for(before, experiment))
+        switched = self.forms.switched(untouched, new_content_for(new, experiment))
         return FormPage(self.request, switched, new, self.production_request).show(touched=())
 
     def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:

@@ -231,10 +231,8 @@ def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
 
 
 @dataclass
-class PointStanding:
-    """How many jobs of a stage at one point of a scan are in an array,
-    and how many have completed.
-    """
+class PointCounts:
+    """How many jobs of a stage at one point of a scan are planned, and how many completed."""
 
     planned: int = 0
     completed: int = 0
@@ -302,9 +300,9 @@ class StageSubmissions:
             default=0,
         )
 
-    def points(self, scan: Scan) -> list[PointStanding]:
+    def points(self, scan: Scan) -> list[PointCounts]:
         """Return the submissions of each point of a scan; without a scan there is one point."""
-        points = [PointStanding() for _ in range(scan.count)]
+        points = [PointCounts() for _ in range(scan.count)]
         for submission in self.submissions:
             point = points[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
             point.completed += submission.completed

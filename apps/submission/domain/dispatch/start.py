@@ -130,7 +130,7 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
 
 
 @dataclass(frozen=True)
-class Begin:
+class AutomaticStart:
     """The automatic start of a queued request: clusters, rank, and what prevents it now."""
 
     clusters: tuple[str, ...]
@@ -138,7 +138,7 @@ class Begin:
     obstacle: str
 
 
-def begin_of(request: Request, at: datetime) -> Begin | None:
+def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
     """Return how a queued request starts; None in other states."""
     if request.state != RequestState.QUEUED:
         return None
@@ -157,4 +157,4 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
                 able.append(cluster)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
-    return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)
+    return AutomaticStart(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)

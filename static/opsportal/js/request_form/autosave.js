@@ -135,9 +135,9 @@ if (form) {
   });
 
   // A button waits for the save that is under way, so that no draft is made twice and no version is
-  // stale. It is pressed again in a task of its own: a form ignores what is asked of it while it
-  // tells of being submitted. The panel of the checks may have come anew meanwhile, so that the
-  // button of the same value is another one.
+  // stale. It is pressed again in a separate task, because a form ignores clicks while it dispatches
+  // `submit`. The panel of the checks may have been replaced meanwhile, so the button is looked up
+  // by its value.
   let pressed;
   let waits = false;
   form.addEventListener("submit", (event) => {
