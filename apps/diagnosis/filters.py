@@ -55,9 +55,9 @@ class _OfGroups(_OfExperiment):
         field_name="group__kind", choices=GroupKind.choices, empty_label="Any", label="Kind"
     )
     owner = django_filters.CharFilter(field_name="group__owner", max_length=150, label="Owner")
-    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+    q = django_filters.CharFilter(method="matching_text", label="Search", max_length=200)
 
-    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def matching_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep groups with this text in title, line, known error, service or number (F-12)."""
         matching = (
             Q(group__title__icontains=value)
@@ -195,7 +195,7 @@ _IN_STATE = {
 class KnownErrors(_OfExperiment):
     """Filters of known errors, on the page and in the API."""
 
-    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+    q = django_filters.CharFilter(method="matching_text", label="Search", max_length=200)
     category = django_filters.ChoiceFilter(choices=Category.choices, empty_label="Any")
     role = django_filters.ChoiceFilter(choices=Role.choices, empty_label="Any")
     service = django_filters.CharFilter(lookup_expr="iexact", max_length=64)
@@ -215,7 +215,7 @@ class KnownErrors(_OfExperiment):
         model = KnownError
         fields = ["q", "category", "role", "service", "experiment", "state"]
 
-    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def matching_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep known errors with this text in ID, title, pattern, example, service or owner."""
         names = ("id", "title", "regex", "example", "service", "owner")
         matching = Q()
@@ -234,7 +234,7 @@ class ExitCodes(AnyOf):
     scope = django_filters.ChoiceFilter(choices=CodeScope.choices, empty_label="Any")
     name = django_filters.CharFilter(lookup_expr="iexact", max_length=64, label="Name")
     category = django_filters.ChoiceFilter(choices=Category.choices, empty_label="Any")
-    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+    q = django_filters.CharFilter(method="matching_text", label="Search", max_length=200)
 
     class Meta:
         model = ExitCodeMeaning
@@ -245,7 +245,7 @@ class ExitCodes(AnyOf):
             return queryset.none()
         return super().filter_queryset(queryset)
 
-    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    def matching_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep codes with this text in title, help or source."""
         return rows.filter(
             Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value)

@@ -185,7 +185,7 @@ declare(
         "sent a reminder of a hold",
         "has a stage still on hold",
         {Audience.MENTIONED: Group.TURN},
-        words_for={_HOLD: "is still on hold"},
+        predicate_for={_HOLD: "is still on hold"},
         mentions="people",
     ),
 )

@@ -241,4 +241,4 @@ def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, clie
     # Those jobs are of DUNE.
     assert "Input transfer failed" not in client.get("/jobs/?tab=held").content.decode()
     assert [tab["jobs"] for tab in client.get("/jobs/").context["tabs"]] == [3, 0, 0, 0]
-    assert reason_of("QOSMaxJobsPerUserLimit").words == "Limit of the account or QOS reached"
+    assert reason_of("QOSMaxJobsPerUserLimit").text == "Limit of the account or QOS reached"

@@ -30,7 +30,7 @@ def happen(request, kind, by="somebody", **data):
 
 
 def test_every_verb_has_words():
-    assert all(kind_named(kind_of_move(verb)).words for verb in Verb)
+    assert all(kind_named(kind_of_move(verb)).predicate for verb in Verb)
 
 
 def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(asked):
@@ -93,7 +93,7 @@ def test_kind_that_is_no_longer_declared_is_told_to_requester_and_watchers(
     deliver()
     told = dict(Notification.objects.filter(event=event).values_list("user__username", "group"))
     assert told == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
-    assert kind_of(event).words == "– split up"
+    assert kind_of(event).predicate == "– split up"
 
 
 def test_muted_request_is_told_to_nobody_who_muted_it(asked, liaison, shifter):

@@ -26,7 +26,7 @@ from tests.pages import page_of, text_of
 @pytest.fixture
 def words(at, shifter, liaison, other_liaison):
     """Return what the page answers to a shifter and to the liaisons of NOvA and DUNE."""
-    return lambda: [can_run(user=user, at=at).words for user in (shifter, liaison, other_liaison)]
+    return lambda: [can_run(user=user, at=at).text for user in (shifter, liaison, other_liaison)]
 
 
 def test_announcement_for_everybody_stops_all(at, shifter, words):

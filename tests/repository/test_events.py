@@ -151,13 +151,15 @@ def test_kind_is_declared_once():
 
 def test_words_are_a_predicate_without_a_full_stop():
     words = [
-        each for kind in KINDS.values() for each in (kind.did, kind.words, *kind.words_for.values())
+        each
+        for kind in KINDS.values()
+        for each in (kind.did, kind.predicate, *kind.predicate_for.values())
     ]
     assert [
         word for word in words if not re.fullmatch(r"[a-z].*[^. ]", word) or len(word) > 80
     ] == []
     begins = r"(was|were|is|has|had|needs|did|failed|passed|lost|waits|continues|reports|stopped) "
-    assert [kind for kind in KINDS.values() if not re.match(begins, kind.words + " ")] == []
+    assert [kind for kind in KINDS.values() if not re.match(begins, kind.predicate + " ")] == []
 
 
 def test_only_events_of_requests_holds_failures_proposals_and_webhooks_notify():

@@ -77,7 +77,7 @@ def test_progress_is_that_of_each_point(running, approver, end_jobs):
     end_jobs(second, failed={1})
     dispatch.refresh_progress(cluster=running.cluster, at=LATER)
     points = progress_now(running.request, at=LATER).points
-    assert [point.point.words for point in points] == ["energy = 1", "energy = 2", "energy = 5"]
+    assert [point.point.label for point in points] == ["energy = 1", "energy = 2", "energy = 5"]
     assert [point.stages[0].output_dataset for point in points] == ["one_1", "one_2", "one_5"]
     one = [point.stages[0] for point in points]
     assert [(s.requested_jobs, s.completed, s.failed, s.in_scheduler) for s in one] == [

@@ -18,17 +18,17 @@ class EventKind:
     """One kind of event.
 
     `did` follows the actor in a timeline (`okafor approved the request`), with `{old}`, `{new}` and
-    keys of the event's data filled in. `words` follow the target in a notification or feed
-    (`NOVA-0219 was approved`); `words_for` replaces them by type of target. `notifies` maps
+    keys of the event's data filled in. `predicate` follows the target in a notification or
+    feed (`NOVA-0219 was approved`); `predicate_for` replaces it by type of target. `notifies` maps
     audiences to groups; `mentions` is the key of usernames in the data. `former_names` are those of
     stored events, which never change.
     """
 
     name: str
     did: str
-    words: str
+    predicate: str
     notifies: Mapping[Audience, Group] = field(default_factory=dict)
-    words_for: Mapping[str, str] = field(default_factory=dict)
+    predicate_for: Mapping[str, str] = field(default_factory=dict)
     mentions: str = "mentioned"
     former_names: tuple[str, ...] = ()
 
@@ -87,9 +87,9 @@ def kind_of(event: Event) -> EventKind:
 
 
 def what_happened(event: Event) -> str:
-    """Return the words that follow the target of an event: `was approved`."""
+    """Return the predicate of an event, which follows its target: `was approved`."""
     kind = kind_of(event)
-    return kind.words_for.get(event.target_type, kind.words)
+    return kind.predicate_for.get(event.target_type, kind.predicate)
 
 
 def headline(event: Event) -> str:

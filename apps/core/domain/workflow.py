@@ -26,7 +26,7 @@ def move(
     """
     old = getattr(obj, field)
     if to not in transitions.get(old, frozenset()):
-        raise InvalidTransition(f"{obj} is {_words(old)}, so it cannot become {_words(to)}.")
+        raise InvalidTransition(f"{obj} is {_text(old)}, so it cannot become {_text(to)}.")
     manager = type(obj)._default_manager
     if manager.filter(pk=obj.pk, **{field: old}).update(**{field: to}, **changes) != 1:
         raise StaleState(
@@ -37,5 +37,5 @@ def move(
     return str(old)
 
 
-def _words(state: str) -> str:
+def _text(state: str) -> str:
     return str(state).replace("_", " ")

@@ -49,5 +49,5 @@ def follow(request: AuthenticatedRequest, cluster: str, job_id: str) -> HttpResp
         template = "diagnosis/log/_running_log.html"
     else:
         template = "diagnosis/log/running_log.html"
-    context = {"log": log, "notice": notice, "words": NOTICES.get(notice, "")}
+    context = {"log": log, "notice": notice, "notice_text": NOTICES.get(notice, "")}
     return render(request, template, {**context, "is_followed": "pause" not in request.GET})

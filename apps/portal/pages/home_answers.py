@@ -47,7 +47,7 @@ class RunAnswer:
     """Whether jobs can be submitted: the sign and text of the answer, and the advice behind it."""
 
     sign: str
-    words: str
+    text: str
     advice: Advice
 
 

@@ -55,12 +55,12 @@ class Retire(ReasonAction):
             effects.append(
                 (False, "already retired.")
                 if row.retired_at
-                else (True, retirement_of(row, at).words)
+                else (True, retirement_of(row, at).text)
             )
         return effects
 
     def act(self, row: ApprovalGroup, *, by: User, at: datetime, reason: str, **_: Any) -> str:
-        return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).words}"
+        return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).text}"
 
 
 @admin.register(ApprovalGroup)

@@ -25,7 +25,7 @@ class RelatedReader(serializers.Serializer[Any]):
     """A related request and its relation to this one."""
 
     relation = serializers.CharField(
-        source="words", help_text="Such as “Split into”, “Cloned from”."
+        source="label", help_text="Such as “Split into”, “Cloned from”."
     )
     request = serializers.CharField(source="request.key")
     state = serializers.CharField(source="request.state")
@@ -108,7 +108,7 @@ class LinkRoutes(RequestRoutes):
                 request=production_request, by=request.user, at=timezone.now(), **how, **more
             )
             keys = [part.key for part in made]
-        parts = [(part.words, part.content) for part in planned.parts]
+        parts = [(part.note, part.content) for part in planned.parts]
         return _new_requests_response(parts, planned.notes, keys)
 
     @allowed_by(links.may_rearrange)

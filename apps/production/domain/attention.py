@@ -22,22 +22,22 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Need:
-    """Since when and why a request needs attention. `words` follow a label such as `Stuck: `."""
+    """Since when and why a request needs attention. `text` follows a label such as `Stuck: `."""
 
     since: datetime
-    words: str
+    text: str
 
 
 Needs = Mapping[AttentionKind, Need]
 
 
 def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
-    """Whether the needs differ from the stored ones: in kinds, in words, or since when it is stuck.
+    """Whether the needs differ from the stored ones: in kinds, in text, or since when it is stuck.
 
     Other kinds keep their first time.
     """
     same = stored.keys() == needs.keys() and all(
-        stored[kind].words == need.words[:MAX_WORDS] for kind, need in needs.items()
+        stored[kind].text == need.text[:MAX_WORDS] for kind, need in needs.items()
     )
     stuck = AttentionKind.STUCK
     return not same or (stuck in needs and stored[stuck].since != needs[stuck].since)
@@ -60,7 +60,7 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
     for kind, need in needs.items():
         row = rows.pop(kind, None) or Attention(request=current, kind=kind, since=need.since)
         is_new = row.pk is None
-        row.words = need.words[:MAX_WORDS]
+        row.words = need.text[:MAX_WORDS]
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:

@@ -78,8 +78,8 @@ def test_page_opens_at_the_cause_with_phases_and_folds(read):
     assert [error.mark.pattern for error in page.errors] == ["XRD-AUTH"]
     fold = max((row for row in rows_of(page) if isinstance(row, Fold)), key=lambda row: row.lines)
     assert fold.lines > 1000
-    assert "× “Begin processing the”" in fold.words
-    assert "300 debug" in fold.words
+    assert "× “Begin processing the”" in fold.text
+    assert "300 debug" in fold.text
     assert len(texts(page)) < 60
     # Nothing is lost: what is shown and what is folded are all lines.
     assert sum(row.lines if isinstance(row, Fold) else 1 for row in rows_of(page)) == LOG.count(

@@ -40,13 +40,13 @@ def today(monkeypatch):
 def test_a_retired_group_signs_no_more_and_its_history_stays(group, admin):
     told = retire_group(group=group, by=admin, at=AT, reason="The convener has left.")
     assert (len(told.rules), len(told.emptied), len(told.delegations)) == (2, 1, 1)
-    assert "One approver is enough" in told.words
+    assert "One approver is enough" in told.text
     assert [rule.groups.count() for rule in ApprovalRule.objects.order_by("pk")] == [0, 1]
     handed = Delegation.objects.get()
     assert (handed.group, handed.revoked_at, handed.revoked_by) == (group, AT, str(admin))
     group.refresh_from_db()
     assert (group.members.count(), group.role, group.retired_at) == (0, "", AT)
-    assert retirement_of(group, AT).words == "no one signs for it any more."
+    assert retirement_of(group, AT).text == "no one signs for it any more."
     event = Event.objects.get(kind="approval_group.retired")
     assert (event.reason, len(event.data["rules"])) == ("The convener has left.", 2)
     with pytest.raises(InvalidTransition, match="already retired"):

@@ -260,17 +260,17 @@ def test_links_are_told_at_both_ends_once(nova, liaison, approver, queued):
     one, two, three = split(queued, liaison)
     made = combine([one, two, three], liaison)
     assert [
-        (r.words, r.request.key) for r in links.related_to(Request.objects.get(pk=queued.pk))
+        (r.label, r.request.key) for r in links.related_to(Request.objects.get(pk=queued.pk))
     ] == [
         ("Split into", "NOVA-0002"),
         ("Split into", "NOVA-0003"),
         ("Split into", "NOVA-0004"),
     ]
-    assert [(r.words, r.request.key, r.note[:11]) for r in links.related_to(two)] == [
+    assert [(r.label, r.request.key, r.note[:11]) for r in links.related_to(two)] == [
         ("Split from", "NOVA-0001", "part 2 of 3"),
         ("Combined into", "NOVA-0005", ""),
     ]
-    assert {(r.words, r.request.key) for r in links.related_to(made)} == {
+    assert {(r.label, r.request.key) for r in links.related_to(made)} == {
         ("Combined from", f"NOVA-000{number}") for number in (2, 3, 4)
     }
     assert content_of(made) == content_of(queued)

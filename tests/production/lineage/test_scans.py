@@ -33,7 +33,7 @@ def scanning(text="energy = 1, 2", **changes):
 def test_the_last_parameter_varies_fastest():
     scan = read_scan("energy = 1, 2.5\n\nangle = 30, 0\n")
     assert scan.faults == ()
-    assert [point.words for point in scan.points] == [
+    assert [point.label for point in scan.points] == [
         "energy = 1, angle = 30",
         "energy = 1, angle = 0",
         "energy = 2.5, angle = 30",

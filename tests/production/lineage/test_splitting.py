@@ -132,7 +132,7 @@ def test_made_events_get_seeds_and_run_numbers_of_their_own(events, jobs, size):
 
 def test_remainder_is_the_last_part_and_each_says_what_it_is():
     made = split(reprocessing(), SplitUnit.FILES, 800)
-    assert [part.words for part in made.parts] == [
+    assert [part.note for part in made.parts] == [
         "part 1 of 4: files 1 to 800",
         "part 2 of 4: files 801 to 1,600",
         "part 3 of 4: files 1,601 to 2,400",
@@ -154,7 +154,7 @@ def test_parts_by_run_read_the_same_dataset():
     parts = split(reprocessing(), SplitUnit.RUNS, 60).parts
     assert [part.content.arguments["runs"] for part in parts] == ["1001-1060", "1061-1100, 1200"]
     assert {part.content.stages[0].input_dataset for part in parts} == {"nova.raw"}
-    assert parts[1].words == "part 2 of 2: runs 1061-1100, 1200"
+    assert parts[1].note == "part 2 of 2: runs 1061-1100, 1200"
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     dimensions = {kind: dimension for dimension, kind in KIND_OF.items()}
     meanings: dict[tuple[str, str], str] = {}
     for (kind, number), codes in _by_number(codes_of(numbers)).items():
-        if meaning := _words(codes):
+        if meaning := _text(codes):
             meanings[dimensions[kind], str(number)] = meaning
     return meanings
 
@@ -163,7 +163,7 @@ def _by_number(codes: Iterable[ExitCode]) -> dict[tuple[CodeKind, int], list[Exi
     return by_number
 
 
-def _words(codes: Sequence[ExitCode]) -> str:
+def _text(codes: Sequence[ExitCode]) -> str:
     for code in codes:
         if code.scope is CodeScope.CONVENTION and code.category is not Category.UNKNOWN:
             return code.title

@@ -72,12 +72,12 @@ def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[st
     names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
     different = []
     for name, value in new.items():
-        if _words(old.get(name)) != _words(value):
-            different.append((names.get(name, name), _words(old.get(name)), _words(value)))
+        if _text(old.get(name)) != _text(value):
+            different.append((names.get(name, name), _text(old.get(name)), _text(value)))
     return different
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)

@@ -36,7 +36,7 @@ class Sibling:
     """A completed job to compare with, and a text that says what it has in common with the job."""
 
     job: Job
-    words: str
+    common: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ShownFold:
     """Rows that are not shown: equal lines, or lines of one log that the other has elsewhere."""
 
     count: int
-    words: str
+    text: str
     kind: str = field(default="fold", init=False)
 
 
@@ -108,7 +108,7 @@ def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
                     other.pk,
                 )
             )
-            return tuple(Sibling(other, _words(job, other, kind)) for other in siblings)
+            return tuple(Sibling(other, _in_common(job, other, kind)) for other in siblings)
     return ()
 
 
@@ -126,7 +126,7 @@ def _nearest(job: Job, condition: Q, user: User) -> list[Job]:
     return [*before[:NEAREST], *after[:NEAREST]]
 
 
-def _words(job: Job, other: Job, kind: str) -> str:
+def _in_common(job: Job, other: Job, kind: str) -> str:
     return (
         f"{other.job_id} · "
         f"{'same host' if other.host and other.host == job.host else other.host}, {kind}"

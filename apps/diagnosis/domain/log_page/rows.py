@@ -72,7 +72,7 @@ class Fold:
     end: int
     number: int | None
     lines: int
-    words: str
+    text: str
     kind: str = field(default="fold", init=False)
 
 

@@ -46,13 +46,13 @@ def effect_of(pack: Pack) -> PackEffect:
     for code, new in pack.exit_codes.items():
         old = codes.get(code)
         if old is None:
-            added.append(_words(new))
+            added.append(_text(new))
         elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
-            changed.append(_words(new))
+            changed.append(_text(new))
     removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
     for code, known in codes.items():
         if code not in pack.exit_codes and known.pack:
-            removed.append(_words(known))
+            removed.append(_text(known))
     return PackEffect(added, changed, removed, len(pack.phases), len(pack.levels))
 
 
@@ -182,5 +182,5 @@ def _codes_of(experiment: Experiment) -> list[ExitCodeMeaning]:
     )
 
 
-def _words(code: ExitCodeMeaning) -> str:
+def _text(code: ExitCodeMeaning) -> str:
     return f"{code.get_kind_display().lower()} {code.number}"

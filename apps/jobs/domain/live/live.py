@@ -135,4 +135,4 @@ def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
         else:
             name = row.account or row.cluster.name
             live.others[name] = live.others.get(name, 0) + row.jobs
-    return sorted(reasons.values(), key=lambda live: (-live.jobs, live.reason.words))
+    return sorted(reasons.values(), key=lambda live: (-live.jobs, live.reason.text))

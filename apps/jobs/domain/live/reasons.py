@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Reason:
     """The meaning of a scheduler's reason, and advice."""
 
-    words: str
+    text: str
     advice: str = ""
 
 

@@ -110,7 +110,7 @@ class Mark:
     """A value in a column that another app adds to the job list: a state and its text."""
 
     state: str
-    words: str
+    text: str
 
 
 class JobColumn(Protocol):

@@ -18,7 +18,7 @@ def event_table() -> Iterator[str]:
     yield "| kind | timeline | notification | who is notified |"
     yield "| --- | --- | --- | --- |"
     for kind in declared_kinds():
-        phrases = " / ".join([kind.words, *kind.words_for.values()])
+        phrases = " / ".join([kind.predicate, *kind.predicate_for.values()])
         yield f"| `{kind.name}` | {kind.did} | {phrases} | {_audiences(kind)} |"
 
 
@@ -59,7 +59,7 @@ def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
     names = [name for name in _notified(kind, group) if name != Audience.WATCHERS]
     if names:
         only = "" if Audience.REQUESTER in names else f" ({', '.join(names)})"
-        for phrase in (kind.words, *kind.words_for.values()):
+        for phrase in (kind.predicate, *kind.predicate_for.values()):
             yield phrase + only
 
 

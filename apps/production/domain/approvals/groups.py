@@ -27,7 +27,7 @@ class Retirement:
     delegations: tuple[str, ...]
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         effects = ["no one signs for it any more."]
         if self.rules:
             effects.append(f"These rules no longer require its signature: {'; '.join(self.rules)}.")

@@ -34,7 +34,7 @@ class Point:
         return self.index + 1
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return ", ".join(f"{name} = {value}" for name, value in self.values.items())
 
     def text(self, text: str) -> str:

@@ -25,7 +25,7 @@ from apps.production.domain.lifecycle.steps import (
     note_event,
     refusal_for,
     run_request_checks,
-    state_words,
+    state_text,
     step_of,
     warnings_data,
 )
@@ -163,7 +163,7 @@ def withdraw_signature(
     lock_request(request, version)
     if request.state != RequestState.AWAITING_APPROVAL:
         raise InvalidTransition(
-            f"{request} is {state_words(request)}. Signatures can no longer be withdrawn."
+            f"{request} is {state_text(request)}. Signatures can no longer be withdrawn."
         )
     reason = checked_reason(reason)
     taken = signatures.withdraw_own(
@@ -246,7 +246,7 @@ def set_priority(
     lock_request(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(
-            f"{request} is {state_words(request)}. Its priority cannot be changed in this state."
+            f"{request} is {state_text(request)}. Its priority cannot be changed in this state."
         )
     problems = reason_problems(reason, needed=reason_needed) | _level_problems(
         priority_class, priority

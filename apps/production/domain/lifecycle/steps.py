@@ -126,7 +126,7 @@ def step_of(request: Request, verb: Verb) -> Transition:
     steps = transitions_from(request.state, verb)
     if not steps:
         raise InvalidTransition(
-            f"“{verb.label}” is not possible: {request} is {state_words(request)}."
+            f"“{verb.label}” is not possible: {request} is {state_text(request)}."
         )
     refusals = [refusal_of(step, request) for step in steps]
     if "" not in refusals:
@@ -173,10 +173,10 @@ def lock_request(request: Request, version: int | None) -> None:
         )
         who = f" by {last.actor}" if last else ""
         raise StaleState(
-            f"{request} was changed{who} in the meantime and is now {state_words(current)}. "
+            f"{request} was changed{who} in the meantime and is now {state_text(current)}. "
             "Your change was not saved."
         )
 
 
-def state_words(request: Request) -> str:
+def state_text(request: Request) -> str:
     return f"“{request.get_state_display()}”"

@@ -103,7 +103,7 @@ def split_request(
     planned = plan_split(request=whole, by_what=by_what, size=size)
     made = []
     for part in planned.parts:
-        origin = {"split_from": whole.key, "note": part.words}
+        origin = {"split_from": whole.key, "note": part.note}
         made.append(
             create_draft(
                 experiment=whole.experiment,
@@ -114,7 +114,7 @@ def split_request(
                 editor_ids=whole.editor_ids,
             )
         )
-        _create_link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
+        _create_link(LinkKind.SPLIT, whole, made[-1], by, at, part.note)
         _copy_priority(whole, made[-1], at)
     if planned.defines:
         order_parts(whole=whole, parts=made, planned=planned, at=at)
@@ -305,7 +305,7 @@ def candidates_for(
 class Related:
     """A related request, a label for the relation, and a note such as the part it is."""
 
-    words: str
+    label: str
     request: Request
     note: str = ""
 

@@ -29,7 +29,7 @@ class SplitUnit(StrEnum):
 @dataclass(frozen=True)
 class Part:
     content: RequestContent
-    words: str
+    note: str
 
 
 @dataclass(frozen=True)

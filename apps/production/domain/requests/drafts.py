@@ -36,7 +36,7 @@ from apps.production.domain.lifecycle.steps import (
     apply_move,
     lock_request,
     run_request_checks,
-    state_words,
+    state_text,
 )
 from apps.production.domain.priority import rescoring
 from apps.production.domain.types.versions import version_of
@@ -282,7 +282,7 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
 
 def _check_editable(request: Request, content: RequestContent, typing: bool) -> None:
     if request.state not in EDITABLE and (typing or not may_change(request.state, content)):
-        raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
+        raise InvalidTransition(f"{request} is {state_text(request)} and can no longer be edited.")
 
 
 def _shortened(change: dict[str, str]) -> dict[str, str]:

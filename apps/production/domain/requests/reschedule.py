@@ -12,7 +12,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.forecast import expected_class
-from apps.production.domain.lifecycle.steps import lock_request, state_words
+from apps.production.domain.lifecycle.steps import lock_request, state_text
 from apps.production.domain.reasons import reason_problems
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import POSTPONABLE, SCORED, RequestedPriority
@@ -42,7 +42,7 @@ def reschedule(
     lock_request(request, version)
     if request.state not in POSTPONABLE:
         raise InvalidTransition(
-            f"{request} is {state_words(request)}. Its schedule cannot be changed in this state."
+            f"{request} is {state_text(request)}. Its schedule cannot be changed in this state."
         )
     problems = reason_problems(reason) | _schedule_problems(request, deadline, requested_class)
     if problems:

@@ -183,7 +183,7 @@ class StageForm(TickedForm):
         """Return the fields for the table of resources."""
         return [self[name] for name in RESOURCES if name in self.fields]
 
-    def more_words(self) -> str:
+    def more_text(self) -> str:
         """Return the values of the folded fields as one line."""
         return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
 
@@ -212,7 +212,7 @@ class StageForm(TickedForm):
         """Whether this stage has an argument that all stages share."""
         return any(argument.shared for argument in self.type.arguments)
 
-    def own_words(self) -> str:
+    def own_labels(self) -> str:
         """Return the labels of the shared fields that this stage overrides, as one line."""
         labels = []
         for field in self.visible_fields():

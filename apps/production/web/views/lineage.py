@@ -51,7 +51,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
         if request.POST.get("do") != "split" or request.POST.get("seen") != seen:
             rows = []
             for part in planned.parts:
-                rows.append((part.words.capitalize(), part.content.title, part.content))
+                rows.append((part.note.capitalize(), part.content.title, part.content))
             context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
             return render(request, "production/request/split.html", context)
 

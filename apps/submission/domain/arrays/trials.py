@@ -159,7 +159,7 @@ class Result:
     test: Submission
     sign: str
     word: str
-    words: str
+    text: str
 
 
 def results_of(request: Request) -> list[Result]:

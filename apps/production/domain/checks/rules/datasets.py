@@ -30,7 +30,7 @@ def at_each_point(whole: Rule) -> Rule:
         for point in points:
             for problem in whole(at_point(content, point), facts):
                 if problem.path not in seen:
-                    yield Problem(problem.path, f"At {point.words}: {problem.message}")
+                    yield Problem(problem.path, f"At {point.label}: {problem.message}")
                 seen.add(problem.path)
 
     return replace(whole, check=check_points)
