@@ -114,10 +114,6 @@ class IgnoreAdviceForm(forms.Form):
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
 
-class FollowAdviceForm(forms.Form):
-    """Ends an exception from the advice."""
-
-
 class CancelForm(forms.Form):
     """Cancels submitted jobs."""
 

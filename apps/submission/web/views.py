@@ -44,7 +44,6 @@ from apps.submission.web.forms import (
     AcceptForm,
     AssignForm,
     CancelForm,
-    FollowAdviceForm,
     IgnoreAdviceForm,
     LimitForm,
     RetryForm,
@@ -60,49 +59,43 @@ def submissions(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_POST
 def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Jobs of {request} will be submitted to {cluster}."
-    return _act(
-        request, key, message, assignment.assign_request, assign_form=AssignForm(request.POST)
-    )
+    return _act(request, key, message, assignment.assign_request, AssignForm(request.POST))
 
 
 @require_POST
 def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Failed jobs will be retried."
-    return _act(request, key, message, assignment.retry_failed, retry=RetryForm(request.POST))
+    return _act(request, key, message, assignment.retry_failed, RetryForm(request.POST))
 
 
 @require_POST
 def accept(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "The request continues without these jobs."
-    return _act(request, key, message, accept_stage, accept=AcceptForm(request.POST))
+    return _act(request, key, message, accept_stage, AcceptForm(request.POST))
 
 
 @require_POST
 def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "The stage waits for its missing jobs again."
-    return _act(request, key, message, withdraw_acceptance, accept=AcceptForm(request.POST))
+    return _act(request, key, message, withdraw_acceptance, AcceptForm(request.POST))
 
 
 @require_POST
 def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Job limit changed. It takes effect with the next submission."
-    return _act(request, key, message, set_limit, limit_form=LimitForm(request.POST))
+    return _act(request, key, message, set_limit, LimitForm(request.POST))
 
 
 @require_POST
 def ignore_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Jobs of {request} are submitted for {hours} h, whatever the advice is."
-    return _act(
-        request, key, message, advice.ignore_advice, ignore_form=IgnoreAdviceForm(request.POST)
-    )
+    return _act(request, key, message, advice.ignore_advice, IgnoreAdviceForm(request.POST))
 
 
 @require_POST
 def follow_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "{request} follows the advice again."
-    return _act(
-        request, key, message, advice.follow_advice, follow_form=FollowAdviceForm(request.POST)
-    )
+    return _act(request, key, message, advice.follow_advice)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -111,7 +104,7 @@ def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = CancelForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         message = "Submitted jobs of {request} will be cancelled."
-        return _act(request, key, message, assignment.cancel_sent, cancel=form)
+        return _act(request, key, message, assignment.cancel_sent, form)
     production_request = _for_operator(request, key)
     context = {"object": production_request, "form": form, "flight": flight_of(production_request)}
     return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
@@ -152,26 +145,30 @@ def _act(
     key: str,
     message: str,
     act: Callable[..., Any],
-    **bound: forms.Form,
+    form: forms.Form | None = None,
 ) -> HttpResponse:
-    """Call a domain function with the one form of `bound`;
-    a form with problems is shown again in its section.
+    """Call a domain function with the values of a form, and report its success.
+
+    An invalid form is shown again in its section.
     """
     production_request = _for_operator(request, key)
-    (form,) = bound.values()
-    if not form.is_valid():
-        return _page(request, production_request, **bound)
+    values: dict[str, Any] = {}
+    if form is not None:
+        if not form.is_valid():
+            return _page(request, production_request, form)
+        values = form.cleaned_data
     with show_errors(request):
-        act(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
-        messages.success(request, message.format(request=production_request, **form.cleaned_data))
+        act(request=production_request, by=request.user, at=timezone.now(), **values)
+        messages.success(request, message.format(request=production_request, **values))
     return redirect("submission:request", key=production_request.key)
 
 
 def _page(
-    request: AuthenticatedRequest, production_request: Request, **bound: forms.Form
+    request: AuthenticatedRequest, production_request: Request, invalid: forms.Form | None = None
 ) -> HttpResponse:
-    """Return the card alone to htmx, else the page with the forms;
-    `bound` are forms with problems.
+    """Return the card alone to htmx, else the page with its forms.
+
+    An `invalid` form takes the place of the empty one.
     """
     operator = may_submit(request.user, production_request)
     chosen = assignment_of(production_request)
@@ -207,56 +204,61 @@ def _page(
             "version": production_request.version,
             "most_in_flight": chosen and chosen.most_in_flight,
         }
-        context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
+        context["assign_form"] = AssignForm(initial=initial)
     if operator and context["against"]:
-        context["ignore_form"] = bound.get("ignore_form") or IgnoreAdviceForm(auto_id="ignore_%s")
+        context["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
     if operator and chosen and production_request.state in LIMITABLE:
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
-        context["limit_form"] = bound.get("limit_form") or LimitForm(
-            initial=initial, auto_id="limit_%s"
-        )
+        context["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
     if context["may_retry"]:
-        context["retry_forms"] = _retry_forms(stage_rows, bound)
+        context["retry_forms"] = _retry_forms(stage_rows, invalid)
     if operator and production_request.state == RequestState.RUNNING:
-        context["accept_forms"] = _accept_forms(production_request, at, bound)
+        context["accept_forms"] = _accept_forms(production_request, at, invalid)
+    for name, form in (
+        ("assign_form", AssignForm),
+        ("ignore_form", IgnoreAdviceForm),
+        ("limit_form", LimitForm),
+    ):
+        if name in context and isinstance(invalid, form):
+            context[name] = invalid
     context["holds"] = holds_over(production_request)
-    return render(request, "submission/request.html", context, status=400 if bound else 200)
+    return render(request, "submission/request.html", context, status=400 if invalid else 200)
 
 
 def _retry_forms(
-    stage_rows: Sequence[StageSubmissions], bound: dict[str, forms.Form]
+    stage_rows: Sequence[StageSubmissions], invalid: forms.Form | None
 ) -> list[tuple[StageSubmissions, forms.Form]]:
     """Return the stages with failed jobs to retry, each with its form."""
     retry_forms = []
     for stage_row in stage_rows:
         if stage_row.to_retry > 0:
-            form = _form_of(stage_row.stage, RetryForm, "retry", bound)
+            form = _form_of(stage_row.stage, RetryForm, "retry", invalid)
             retry_forms.append((stage_row, form))
     return retry_forms
 
 
 def _accept_forms(
-    production_request: Request, at: datetime, bound: dict[str, forms.Form]
+    production_request: Request, at: datetime, invalid: forms.Form | None
 ) -> list[tuple[Shortfall, forms.Form]]:
     """Return the stages that can be accepted as is, or are accepted, each with its form."""
     accept_forms = []
     for shortfall in shortfalls_of(production_request, at):
         if shortfall.acceptance or (shortfall.missing and not shortfall.obstacle):
-            form = _form_of(shortfall.stage, AcceptForm, "accept", bound)
+            form = _form_of(shortfall.stage, AcceptForm, "accept", invalid)
             accept_forms.append((shortfall, form))
     return accept_forms
 
 
 def _form_of(
-    stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]
+    stage: Stage, form_class: type[forms.Form], prefix: str, invalid: forms.Form | None
 ) -> forms.Form:
-    """Return the form of a stage: the bound one if it is of this stage, else an empty one."""
-    sent = bound.get(kind)
+    """Return the form of a stage: the invalid one if it is of this stage, else an empty one."""
     position = stage.position
-    if sent is None or sent.data.get("position") != str(position):
-        return form(initial={"position": position}, auto_id=f"{kind}{position}_%s")
-    sent.auto_id = f"{kind}{position}_%s"
-    return sent
+    auto_id = f"{prefix}{position}_%s"
+    if isinstance(invalid, form_class) and invalid.data.get("position") == str(position):
+        invalid.auto_id = auto_id
+        return invalid
+    return form_class(initial={"position": position}, auto_id=auto_id)
 
 
 def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
