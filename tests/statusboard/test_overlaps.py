@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.states.overlaps import meeting
 from apps.statusboard.domain.states.timeline import Span
+from tests.statusboard.overlaps import meeting
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 

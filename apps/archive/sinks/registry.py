@@ -1,7 +1,5 @@
 """Known sinks, by URL scheme."""
 
-from collections.abc import Iterable
-
 from apps.archive.sinks.base import BadSink, Sink, SinkURL
 from apps.core.domain.plugins import Registry, UnknownPlugin
 
@@ -15,20 +13,6 @@ SINKS: Registry[type[Sink]] = Registry(
         "store": "apps.archive.sinks.store:StoreSink",
     },
 )
-
-
-def open_sinks(texts: Iterable[str]) -> list[Sink]:
-    """Return the sinks of some URLs.
-
-    Raises `BadSink`, also if two URLs are the same place, which would get each job twice.
-    """
-    sinks: dict[str, Sink] = {}
-    for text in texts:
-        sink = open_sink(text)
-        if sink.name in sinks:
-            raise BadSink(f"the sink {sink.name} is given twice")
-        sinks[sink.name] = sink
-    return [*sinks.values()]
 
 
 def open_sink(text: str) -> Sink:

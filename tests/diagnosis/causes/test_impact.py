@@ -27,7 +27,6 @@ from apps.statusboard.domain.incidents.corrections import (
     split_incident,
 )
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
-from apps.statusboard.domain.states.overlaps import meeting
 from apps.statusboard.domain.states.timeline import Span
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident
@@ -36,6 +35,7 @@ from tests.factories.jobs import row
 from tests.factories.statusboard import service
 from tests.factories.verdicts import verdict
 from tests.pages import text_of
+from tests.statusboard.overlaps import meeting
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

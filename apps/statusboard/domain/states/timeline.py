@@ -13,6 +13,8 @@ from apps.statusboard.enums import Cause, State
 
 #: The start of every timeline, so that no timeline begins with a gap.
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+#: The end of an ongoing span.
+FOREVER = datetime.max.replace(tzinfo=UTC)
 
 _ORDER = {State.MAINTENANCE: 0, State.DOWN: 1, State.DEGRADED: 2, State.UNKNOWN: 3, State.UP: 4}
 

@@ -11,8 +11,7 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.enums import BaselineScope
 from apps.diagnosis.models import Impact, ImpactGroup
 from apps.jobs.enums import FAILED_STATES
-from apps.statusboard.domain.states.overlaps import FOREVER
-from apps.statusboard.domain.states.timeline import BEGINNING, Span
+from apps.statusboard.domain.states.timeline import BEGINNING, FOREVER, Span
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident, StateInterval
 

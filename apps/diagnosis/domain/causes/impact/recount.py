@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce
 from apps.diagnosis.domain.causes.impact.count import BASELINE, count_bins, count_groups
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
 from apps.jobs.models import Job
-from apps.statusboard.domain.states.overlaps import FOREVER
+from apps.statusboard.domain.states.timeline import FOREVER
 from apps.statusboard.models import Incident
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,10 @@
-"""Compare the interval of a job with that of an outage, as pure functions.
+"""How a job overlaps an outage, in Python: what the counts in the database are compared with.
 
 All spans are half-open: [start, end).
 """
 
-from datetime import UTC, datetime
-
-from apps.statusboard.domain.states.timeline import Span
+from apps.statusboard.domain.states.timeline import FOREVER, Span
 from apps.statusboard.enums import Meeting
-
-#: The end of an ongoing span.
-FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 def meeting(job: Span, outage: Span) -> Meeting | None:
@@ -25,13 +20,9 @@ def meeting(job: Span, outage: Span) -> Meeting | None:
     if over <= began:
         return None
     if start == end:
-        return (
-            Meeting.CONTAINED
-            if began <= start < over
-            else Meeting.TOUCHING
-            if start == over
-            else None
-        )
+        if began <= start < over:
+            return Meeting.CONTAINED
+        return Meeting.TOUCHING if start == over else None
     if end == began or start == over:
         return Meeting.TOUCHING
     if end < began or start > over:
