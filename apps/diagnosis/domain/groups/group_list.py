@@ -24,7 +24,7 @@ _SECTIONS = list(GroupSection)
 _COLUMNS = ("id", "kind", "status", "verdict", "owner", "first_seen_at")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GroupRow:
     """A group with its figures: jobs, those that succeeded later, and core seconds.
 
@@ -105,7 +105,14 @@ def sums_by_group(totals: Sequence[QuerySet[Any]]) -> dict[int | None, list[int]
 def group_rows(sums: Mapping[int | None, Sequence[int]]) -> list[GroupRow]:
     """Return the groups with these sums, sorted by section, then by number of open jobs."""
     groups = rows_where_any(FailureGroup, _COLUMNS, "id", [group for group in sums if group])
-    rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
+    rows = []
+    for columns in groups:
+        values = dict(zip(_COLUMNS, columns, strict=True))
+        pk = values.pop("id")
+        jobs, succeeded, core_seconds = sums[pk]
+        rows.append(
+            GroupRow(pk=pk, jobs=jobs, succeeded=succeeded, core_seconds=core_seconds, **values)
+        )
     return by_section(sorted(rows, key=lambda row: (-row.open, -row.jobs, row.pk)))
 
 
