@@ -7,10 +7,10 @@ from apps.core.models import Event
 from apps.production.enums import Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request
-from apps.progress.domain.attention import note_attention
-from apps.progress.domain.forecast import keep_forecasts, keep_queue_forecasts, note_starts
+from apps.progress.domain.needs import note_attention
 from apps.progress.domain.production_report import freeze_report
 from apps.progress.domain.stage_history import count_request
+from apps.progress.domain.stored_forecasts import keep_forecasts, keep_queue_forecasts, note_starts
 
 #: Moves of requests that are not approved yet.
 _BEFORE_APPROVAL = {Verb.CHECK, Verb.PASS, Verb.RETURN, Verb.APPROVE, Verb.REQUEST_CHANGES}

@@ -4,10 +4,10 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.progress.domain import (
-    attention,
-    forecast,
+    needs,
     share_use,
     stage_history,
+    stored_forecasts,
     transitions,
     weekly_report,
 )
@@ -25,14 +25,14 @@ def count_share_use() -> None:
 
 @shared_task(name="progress.keep_forecasts")
 def keep_forecasts() -> None:
-    forecast.keep_forecasts(at=timezone.now())
+    stored_forecasts.keep_forecasts(at=timezone.now())
 
 
 @shared_task(name="progress.follow_requests")
 def follow_requests() -> None:
     transitions.follow_requests(at=timezone.now())
-    forecast.note_starts(at=timezone.now())
-    attention.note_attention(at=timezone.now())
+    stored_forecasts.note_starts(at=timezone.now())
+    needs.note_attention(at=timezone.now())
 
 
 @shared_task(name="progress.freeze_weekly_reports")

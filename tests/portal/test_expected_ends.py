@@ -20,8 +20,8 @@ from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.domain.slack import is_late_on, slack_of, slack_until
 from apps.production.models import Attention, QueueState, Request
-from apps.progress.domain.attention import note_attention
-from apps.progress.domain.forecast import keep_forecasts
+from apps.progress.domain.needs import note_attention
+from apps.progress.domain.stored_forecasts import keep_forecasts
 from apps.progress.domain.weekly_report import weekly_report_of
 from tests.factories.history import history
 from tests.factories.requests import S, draft, request_in, stage

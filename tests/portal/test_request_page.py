@@ -12,7 +12,7 @@ from apps.portal.pages.request_use import Use
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
-from apps.progress.domain.forecast import keep_queue_forecasts
+from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories.requests import AT, LATER, request_in, stage

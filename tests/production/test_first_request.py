@@ -5,7 +5,7 @@ and no page fails for it.
 import pytest
 from django.urls import reverse
 
-from apps.progress.domain.forecast import keep_forecasts
+from apps.progress.domain.stored_forecasts import keep_forecasts
 from tests.factories.history import history
 from tests.factories.requests import LATER, S, content, draft, request_in, stage
 from tests.production.checks.test_check_pages import NEW, NEW_CHECK, edit, post_of

@@ -16,8 +16,8 @@ from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
 from apps.production.models import Request, ShareUse, Stage, StageHistory
-from apps.progress.domain.forecast import keep_forecasts
 from apps.progress.domain.progress import progress_now
+from apps.progress.domain.stored_forecasts import keep_forecasts
 from tests.factories.history import history
 from tests.factories.jobs import failed, record
 from tests.factories.requests import request_in, stage

@@ -18,14 +18,14 @@ from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.domain.outputs.counts import mark_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
-from apps.progress.domain.attention import note_attention
+from apps.progress.domain.needs import note_attention
 from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.data_quality import data_quality_of
-from apps.submission.domain.arrays.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.shortfalls import accept_stage, shortfalls_of
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories.requests import AT

@@ -20,8 +20,8 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
-from apps.progress.domain.attention import note_attention
-from apps.progress.domain.forecast import keep_forecasts, note_starts
+from apps.progress.domain.needs import note_attention
+from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import judge_tests

@@ -16,10 +16,10 @@ from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
 from apps.progress.domain.transitions import complete_ended
-from apps.submission.domain.arrays.acceptance import accept_stage
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.arrays.trials import end_kept_up
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission, TakenFile

@@ -18,8 +18,8 @@ from apps.statusboard.domain.maintenance.announcements import (
 )
 from apps.statusboard.enums import State
 from apps.submission import tasks
-from apps.submission.domain.arrays.advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.ignored_advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.dispatch import dispatch, start
 from apps.submission.domain.dispatch.start import obstacle, start_next

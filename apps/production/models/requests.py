@@ -246,7 +246,7 @@ class Request(models.Model):
 
 
 class Attention(models.Model):
-    """A reason why a request needs attention, since when. Kept by `progress.domain.attention`."""
+    """A reason why a request needs attention, since when. Kept by `progress.domain.needs`."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="attention")
     kind = models.CharField(max_length=16, choices=AttentionKind)

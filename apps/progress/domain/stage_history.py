@@ -11,7 +11,7 @@ from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import QUANTILES
 from apps.production.domain.priority.rescoring import forget_sizes
 from apps.production.models import Request, Stage, StageHistory
-from apps.progress.domain.forecast import keep_forecasts
+from apps.progress.domain.stored_forecasts import keep_forecasts
 
 #: Only requests with jobs that finished in this period are checked. Older ones no longer change.
 LOOK_BACK = timedelta(days=40)

@@ -8,7 +8,7 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
 from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.reasons import MAX_REASON
-from apps.submission.domain.arrays.advice import MOST_HOURS
+from apps.submission.domain.arrays.ignored_advice import MOST_HOURS
 from apps.submission.domain.arrays.limits import MAX_LIMIT
 from apps.submission.models import Submission
 

@@ -31,10 +31,10 @@ from apps.submission.api.serializers import (
     SubmissionReader,
 )
 from apps.submission.domain.arrays import assignment
-from apps.submission.domain.arrays.acceptance import accept_stage
-from apps.submission.domain.arrays.advice import follow_advice, ignore_advice
+from apps.submission.domain.arrays.ignored_advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays.limits import set_limit
 from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.arrays.submissions import check_may_submit
 
 _LIST = SubmissionReader(many=True)

@@ -21,11 +21,11 @@ from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
-from apps.submission.domain.arrays import advice, assignment
-from apps.submission.domain.arrays.acceptance import Shortfall, accept_stage, shortfalls_of
+from apps.submission.domain.arrays import assignment, ignored_advice
 from apps.submission.domain.arrays.keepup import files_note
 from apps.submission.domain.arrays.limits import LIMITABLE, set_limit
 from apps.submission.domain.arrays.request_bundle import write_bundle
+from apps.submission.domain.arrays.shortfalls import Shortfall, accept_stage, shortfalls_of
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
     SENDABLE,
@@ -89,13 +89,13 @@ def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_POST
 def ignore_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Jobs of {request} are submitted for {hours} h, whatever the advice is."
-    return _act(request, key, message, advice.ignore_advice, IgnoreAdviceForm(request.POST))
+    return _act(request, key, message, ignored_advice.ignore_advice, IgnoreAdviceForm(request.POST))
 
 
 @require_POST
 def follow_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "{request} follows the advice again."
-    return _act(request, key, message, advice.follow_advice)
+    return _act(request, key, message, ignored_advice.follow_advice)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -176,7 +176,7 @@ def _page(
     measure(stage_rows)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
-    if production_request.state in advice.STATES:
+    if production_request.state in ignored_advice.STATES:
         against = outlook(at).against(
             production_request, production_request.stages.prefetch_related("services")
         )
@@ -193,7 +193,7 @@ def _page(
         "flight": flight_of(production_request),
         "results": results_of(production_request),
         "against": against,
-        "ignores_advice": advice.ignores_advice(production_request, at),
+        "ignores_advice": ignored_advice.ignores_advice(production_request, at),
     }
     if request.htmx:
         return render(request, "submission/_card.html", context)

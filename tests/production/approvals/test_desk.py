@@ -24,7 +24,7 @@ from apps.production.domain.requests.status import notes_on_fields
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from apps.production.web.forms.moves import ApprovalForm
-from apps.progress.domain.forecast import keep_queue_forecasts
+from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from tests.factories.history import history
 from tests.factories.people import person
 from tests.factories.requests import AT, LATER, draft, request_in, request_moved_to, stage

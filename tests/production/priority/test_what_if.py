@@ -13,7 +13,7 @@ from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.ranks import in_line
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.models import QueueState, Request, ShareUse
-from apps.progress.domain.forecast import keep_queue_forecasts
+from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from tests.factories.history import history
 from tests.factories.requests import AT, draft, request_in
 

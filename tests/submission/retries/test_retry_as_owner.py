@@ -22,7 +22,7 @@ from apps.statusboard.domain.maintenance.announcements import (
     post_announcement,
     withdraw_announcement,
 )
-from apps.submission.domain.arrays.advice import ignore_advice
+from apps.submission.domain.arrays.ignored_advice import ignore_advice
 from apps.submission.domain.arrays.submissions import clusters_to_look_at
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.retries.batches import counts_of, dry_run, may_change, plan_batch

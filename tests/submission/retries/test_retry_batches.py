@@ -19,9 +19,9 @@ from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
-from apps.submission.domain.arrays.advice import ignore_advice
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.ignored_advice import ignore_advice
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
