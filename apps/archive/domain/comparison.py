@@ -104,7 +104,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VariableChange:
     """One variable of two environments; `kind` is as in `Row`."""
 
     name: str
@@ -122,8 +122,8 @@ class Comparison:
     """
 
     rows: list[Row] | None
-    changes: list[Change] | None
-    noise: list[Change]
+    changes: list[VariableChange] | None
+    noise: list[VariableChange]
     equal_variables: int
     plain: bool
 
@@ -170,7 +170,7 @@ def _line_keys(side: Side, *, verbatim: bool) -> Sequence[str]:
     return [normalised(line, job_id=side.job_id) for line in lines]
 
 
-def _is_noise(change: Change, left_id: str, right_id: str, *, plain: bool) -> bool:
+def _is_noise(change: VariableChange, left_id: str, right_id: str, *, plain: bool) -> bool:
     if _NOISE.fullmatch(change.name):
         return True
     if plain or change.kind != "changed":
@@ -323,7 +323,7 @@ def _between(
         yield kind, a0 + i0, a0 + i1, b0 + j0, b0 + j1
 
 
-def compare_variables(left: Mapping[str, str], right: Mapping[str, str]) -> list[Change]:
+def compare_variables(left: Mapping[str, str], right: Mapping[str, str]) -> list[VariableChange]:
     changes = []
     for name in sorted(left.keys() | right.keys()):
         kind: Kind = "changed"
@@ -333,5 +333,5 @@ def compare_variables(left: Mapping[str, str], right: Mapping[str, str]) -> list
             kind = "added"
         elif left[name] == right[name]:
             kind = "equal"
-        changes.append(Change(name, kind, left.get(name, ""), right.get(name, "")))
+        changes.append(VariableChange(name, kind, left.get(name, ""), right.get(name, "")))
     return changes

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.db.models import Q
 
 from apps.accounts.models import User
-from apps.archive.domain.comparison import Change, Row, Side, compare
+from apps.archive.domain.comparison import Row, Side, VariableChange, compare
 from apps.archive.domain.store.contents import jobs_for_list, shown_environment, shown_script
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
@@ -40,8 +40,8 @@ class Difference:
     same_script: bool
     same_environment: bool
     rows: list[Row] | None
-    changes: list[Change] | None
-    noise: list[Change]
+    changes: list[VariableChange] | None
+    noise: list[VariableChange]
     equal_variables: int
     whole: bool
     plain: bool

@@ -73,7 +73,7 @@ _FACTS = """
     FROM task GROUP BY archived"""
 
 
-class Facts(NamedTuple):
+class LinkFacts(NamedTuple):
     """Accounting's facts about an archived job, over all its tasks."""
 
     states: list[str]
@@ -182,14 +182,14 @@ def take_facts(*, archived: Iterable[int]) -> int:
     return _save(changes)
 
 
-def _facts_of(archived: list[int]) -> list[tuple[int, Facts]]:
+def _facts_of(archived: list[int]) -> list[tuple[int, LinkFacts]]:
     """Return accounting's facts about the archived jobs with these IDs, each with its ID."""
     tolerance = CLOCK_TOLERANCE.total_seconds()
     failed = [state.value for state in FAILED_STATES]
     interrupted = [state.value for state in INTERRUPTED_STATES]
     with connection.cursor() as cursor:
         cursor.execute(_FACTS, [archived, tolerance, tolerance, archived, failed, interrupted])
-        return [(pk, Facts(*columns)) for pk, *columns in cursor.fetchall()]
+        return [(pk, LinkFacts(*columns)) for pk, *columns in cursor.fetchall()]
 
 
 @transaction.atomic

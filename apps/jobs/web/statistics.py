@@ -36,7 +36,7 @@ from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.questions import read_question
 
 if TYPE_CHECKING:
-    from apps.jobs.domain.statistics.comparison import Change
+    from apps.jobs.domain.statistics.comparison import MeasureChange
     from apps.jobs.domain.statistics.explorer import Explorer
 
 SHOWN = 50
@@ -82,7 +82,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv" and not parsed.problems:
         return _csv(source.answer(question, limit=EXPORTED), source if is_compared else None)
     comparison = None
-    shown: list[tuple[Row, Change | None]] = []
+    shown: list[tuple[Row, MeasureChange | None]] = []
     if is_compared:
         answer = source.answer(question, limit=MOST_COMPARED)
         comparison = compare_periods(source, question, answer)
@@ -194,7 +194,7 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     }
 
 
-def _sort_keys() -> "dict[str, Callable[[tuple[Row, Change]], float | None]]":
+def _sort_keys() -> "dict[str, Callable[[tuple[Row, MeasureChange]], float | None]]":
     """Return what compared rows are ordered by, by name of the column."""
     return {
         "value": lambda pair: pair[1].now,
@@ -208,7 +208,10 @@ def _sort_keys() -> "dict[str, Callable[[tuple[Row, Change]], float | None]]":
 
 
 def _rows(
-    question: Question, answer: Answer, shown: "Sequence[tuple[Row, Change | None]]", top: float
+    question: Question,
+    answer: Answer,
+    shown: "Sequence[tuple[Row, MeasureChange | None]]",
+    top: float,
 ) -> list[dict[str, Any]]:
     values = {}
     for name in question.by:
@@ -222,7 +225,7 @@ def _rows(
     return rows
 
 
-def _change_text(change: "Change", measure: Measure) -> dict[str, str]:
+def _change_text(change: "MeasureChange", measure: Measure) -> dict[str, str]:
     """Return the value before and the difference with its sign, such as `+134` or `−2.5 %`."""
     texts = {"before": charts.value_text(change.before, measure), "difference": "–"}
     difference = change.difference

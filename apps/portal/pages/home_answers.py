@@ -22,7 +22,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyEnds
-from apps.production.domain.advice import Advice, Reason, submit_advice
+from apps.production.domain.advice import Advice, AdviceReason, submit_advice
 from apps.statusboard.models import Incident
 
 #: Length of the jobs that the answer assumes, and the number of hours in the chart.
@@ -95,7 +95,7 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
     )
 
 
-def _describe_jobs(reasons: Sequence[Reason]) -> str:
+def _describe_jobs(reasons: Sequence[AdviceReason]) -> str:
     """Return a text for the jobs that these reasons are about."""
     experiments: dict[str, None] = {}
     services: dict[str, None] = {}

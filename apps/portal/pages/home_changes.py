@@ -22,7 +22,7 @@ _MOST_REQUESTS = 200
 
 
 @dataclass(frozen=True)
-class Change:
+class RecentChange:
     """Something that changed: when, a text, the URL of its page, and the sign of a state."""
 
     at: datetime
@@ -36,7 +36,7 @@ class Changes:
     """The newest changes since a visit, and the number of further ones."""
 
     since: datetime
-    shown: list[Change]
+    shown: list[RecentChange]
     more: int
 
 
@@ -55,7 +55,7 @@ def changes_since(*, since: datetime, user: User, at: datetime) -> Changes:
     return Changes(since, changes[:MOST_SHOWN], max(0, len(changes) - MOST_SHOWN))
 
 
-def _incidents(since: datetime, at: datetime) -> list[Change]:
+def _incidents(since: datetime, at: datetime) -> list[RecentChange]:
     incidents = Incident.objects.filter(merged_into=None).overlapping(since, at)
     begun_or_over = Q(started_at__gte=since) | Q(ended_at__gte=since)
     changes = []
@@ -63,14 +63,16 @@ def _incidents(since: datetime, at: datetime) -> list[Change]:
         name = incident.service.name
         url = incident.get_absolute_url()
         if incident.ended_at:
-            changes.append(Change(incident.ended_at, f"Outage of {name} ended", url, "up"))
+            changes.append(RecentChange(incident.ended_at, f"Outage of {name} ended", url, "up"))
         else:
             state = incident.get_state_display().lower()
-            changes.append(Change(incident.started_at, f"{name} is {state}", url, incident.state))
+            changes.append(
+                RecentChange(incident.started_at, f"{name} is {state}", url, incident.state)
+            )
     return changes
 
 
-def _groups(since: datetime, user: User) -> list[Change]:
+def _groups(since: datetime, user: User) -> list[RecentChange]:
     is_new = Q(first_seen_at__gte=since)
     regressed = Q(status=GroupStatus.REGRESSED, status_at__gte=since)
     changes = []
@@ -78,22 +80,24 @@ def _groups(since: datetime, user: User) -> list[Change]:
     for group in groups.order_by("-first_seen_at")[:_MOST_READ]:
         url = group.get_absolute_url()
         if group.first_seen_at >= since:
-            changes.append(Change(group.first_seen_at, f"New failure: {group.title}", url, ""))
+            changes.append(
+                RecentChange(group.first_seen_at, f"New failure: {group.title}", url, "")
+            )
         else:
-            changes.append(Change(group.status_at, f"Failing again: {group.title}", url, ""))
+            changes.append(RecentChange(group.status_at, f"Failing again: {group.title}", url, ""))
     return changes
 
 
-def _attention(since: datetime, user: User) -> list[Change]:
+def _attention(since: datetime, user: User) -> list[RecentChange]:
     rows = Attention.objects.filter(since__gte=since, request__in=Request.objects.visible_to(user))
     changes = []
     for row in rows.select_related("request").order_by("-since")[:_MOST_READ]:
         text = f"{row.request.key} is {row.get_kind_display()}"
-        changes.append(Change(row.since, text, row.request.get_absolute_url(), row.kind))
+        changes.append(RecentChange(row.since, text, row.request.get_absolute_url(), row.kind))
     return changes
 
 
-def _own_requests(since: datetime, user: User) -> list[Change]:
+def _own_requests(since: datetime, user: User) -> list[RecentChange]:
     """Return the newest move of each request of a user, except the user's own moves."""
     own = Request.objects.visible_to(user).filter(Q(created_by=user) | Q(submitted_by=user))
     requests = {}
@@ -110,5 +114,5 @@ def _own_requests(since: datetime, user: User) -> list[Change]:
     for target_id, event in newest.items():
         request = requests[target_id]
         text = f"{request.key} {what_happened(event)}"
-        changes.append(Change(event.at, text, request.get_absolute_url(), request.state))
+        changes.append(RecentChange(event.at, text, request.get_absolute_url(), request.state))
     return changes

@@ -13,7 +13,7 @@ from apps.core.domain.quantities import format_duration, round_duration
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
-from apps.portal.pages.time_axis import Axis, Mark, ticks_of
+from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim
 from apps.statusboard.enums import NoteKind
@@ -49,11 +49,11 @@ class Course:
     """The time axis of an incident and its lanes."""
 
     bars: Sequence[Bar]
-    states: Sequence[Mark]
-    alerts: Sequence[Mark]
-    updates: Sequence[Mark]
-    ticks: Sequence[Mark]
-    wash: Mark
+    states: Sequence[AxisMark]
+    alerts: Sequence[AxisMark]
+    updates: Sequence[AxisMark]
+    ticks: Sequence[AxisMark]
+    wash: AxisMark
     highest: int
     bin: str
 
@@ -154,7 +154,7 @@ def _course(
     for number, note in enumerate(updates, 1):
         if note.at <= axis.end:
             title = f"{_format_time(note.at)} {note}"
-            marks.append(Mark(axis.place(note.at), label=str(number), title=title))
+            marks.append(AxisMark(axis.place(note.at), label=str(number), title=title))
     return Course(
         bars=bars,
         states=states,
@@ -213,13 +213,13 @@ def _bars(
     return bars, highest
 
 
-def _alerts(members: Iterable[Incident], axis: Axis) -> list[Mark]:
+def _alerts(members: Iterable[Incident], axis: Axis) -> list[AxisMark]:
     marks = []
     for number, incident in enumerate(members):
         started_at = incident.started_at
         letter = chr(ord("a") + number % 26)
         marks.append(
-            Mark(
+            AxisMark(
                 axis.place(started_at),
                 label=letter,
                 title=f"{_format_time(started_at)} {incident.title}",
@@ -230,7 +230,9 @@ def _alerts(members: Iterable[Incident], axis: Axis) -> list[Mark]:
                 f"{_format_time(incident.ended_at)} {incident.title}: "
                 f"{incident.get_resolution_display().lower()}"
             )
-            marks.append(Mark(axis.place(incident.ended_at), label="✓", title=title, state="up"))
+            marks.append(
+                AxisMark(axis.place(incident.ended_at), label="✓", title=title, state="up")
+            )
     return marks
 
 

@@ -38,7 +38,7 @@ from apps.submission.models import Submission
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Activity:
     """An entry of the job's activity. Only actions of users have `by` and `reason`."""
 
     at: datetime
@@ -57,7 +57,7 @@ class JobPage:
     job: Job
     job_request: Request | None
     is_watching: bool
-    steps: list[Step]
+    steps: list[Activity]
     phases: list[ShownPhase]
     timeline: Timeline | None
 
@@ -136,24 +136,28 @@ def _steps(
     verdict: Verdict | None,
     attempts: Sequence[Job],
     retry: Job | None,
-) -> list[Step]:
-    steps = [Step(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
+) -> list[Activity]:
+    steps = [Activity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
-        steps.append(Step(archived.captured_at, "script and environment captured"))
+        steps.append(Activity(archived.captured_at, "script and environment captured"))
     if job.started_at:
-        steps.append(Step(job.started_at, f"started on {job.host}"))
-    steps.append(Step(job.ended_at, _state(job)))
-    steps.append(Step(job.collected_at, "collected from accounting"))
+        steps.append(Activity(job.started_at, f"started on {job.host}"))
+    steps.append(Activity(job.ended_at, _state(job)))
+    steps.append(Activity(job.collected_at, "collected from accounting"))
     if verdict:
         steps.append(
-            Step(verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}")
+            Activity(
+                verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"
+            )
         )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
-    steps += [Step(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later]
+    steps += [
+        Activity(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later
+    ]
     if retry:
-        steps.append(Step(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
+        steps.append(Activity(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
     for event in events_of(job)[:50]:
-        steps.append(Step(event.at, what_was_done(event), event.actor, event.reason))
+        steps.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(steps, key=lambda step: step.at)
 
 

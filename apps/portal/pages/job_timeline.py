@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from apps.core.domain.quantities import round_duration
 from apps.jobs.domain.phases.reports import ShownPhase
 from apps.jobs.models import Job
-from apps.portal.pages.time_axis import Axis, Mark, ticks_of
+from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
 from apps.statusboard.domain.board.board import StateSpan
 from apps.statusboard.domain.board.outages import OUTAGES, ServiceOutage
 
@@ -21,7 +21,7 @@ LABELLED = 12.0
 class Span:
     """An outage: its bar on the axis, its state, and the phases of the job that it met."""
 
-    mark: Mark
+    mark: AxisMark
     state: StateSpan
     phases: tuple[str, ...]
 
@@ -38,10 +38,10 @@ class Lane:
 class Timeline:
     """The bars of a job, and the lanes of its services; `up` are services without an outage."""
 
-    bars: tuple[Mark, ...]
+    bars: tuple[AxisMark, ...]
     lanes: tuple[Lane, ...]
     up: tuple[ServiceOutage, ...]
-    ticks: tuple[Mark, ...]
+    ticks: tuple[AxisMark, ...]
 
 
 def timeline_of(
@@ -65,14 +65,14 @@ def timeline_of(
     return Timeline(tuple(_bars(job, phases, axis)), tuple(lanes), tuple(up), tuple(ticks_of(axis)))
 
 
-def _bars(job: Job, phases: Sequence[ShownPhase], axis: Axis) -> list[Mark]:
+def _bars(job: Job, phases: Sequence[ShownPhase], axis: Axis) -> list[AxisMark]:
     bars = []
     for name, started_at, ended_at, kind in _parts(job, phases):
         mark = axis.span(max(started_at, axis.start), ended_at)
         seconds = (ended_at - started_at).total_seconds()
         title = f"{name} {round_duration(seconds)}"
         label = title if mark.width >= LABELLED else ""
-        bars.append(Mark(mark.x, mark.width, label, title, kind))
+        bars.append(AxisMark(mark.x, mark.width, label, title, kind))
     return bars
 
 

@@ -16,7 +16,7 @@ from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
-from apps.portal.pages.request_ends import Change, earlier_end
+from apps.portal.pages.request_ends import EndingChange, earlier_end
 from apps.portal.pages.request_use import Output, Use, outputs_of, uses_of
 from apps.production.domain.actors import may
 from apps.production.domain.advice import Advice, request_advice
@@ -45,9 +45,9 @@ from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import (
+    ProgressStep,
     RequiredService,
     Status,
-    Step,
     Totals,
     required_services,
     status_of,
@@ -157,7 +157,7 @@ class RequestPage:
 
     # Summary.
     status: Status
-    steps: list[Step]
+    steps: list[ProgressStep]
     next_by: str
     schedule: Schedule | None
     attention: list[Attention]
@@ -179,7 +179,7 @@ class RequestPage:
     estimate: Estimate | None
     line: Line | None
     queue_length: int
-    earlier: list[Change]
+    earlier: list[EndingChange]
 
     # Its production, once it is approved; `quality` once it has output.
     progress: RequestNow | None

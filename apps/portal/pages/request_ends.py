@@ -28,7 +28,7 @@ from apps.statusboard.enums import State
 
 
 @dataclass(frozen=True)
-class Change:
+class EndingChange:
     """A change that would end a request earlier.
 
     `end` is the new end and `days` the gained days, if known.
@@ -50,7 +50,7 @@ def earlier_end(
     needs: Sequence[RequiredService],
     progress: RequestNow | None,
     at: datetime,
-) -> list[Change]:
+) -> list[EndingChange]:
     """Return the changes that would end an open request earlier, obstacles to its work first."""
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
@@ -60,7 +60,9 @@ def earlier_end(
     changes = []
     for hold in holds:
         changes.append(
-            Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold")
+            EndingChange(
+                f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold"
+            )
         )
     for need in needs:
         if need.row.state == State.DOWN:
@@ -76,7 +78,7 @@ def earlier_end(
 
 def _signatures(
     request: Request, approval: Approval, estimate: Estimate | None, at: datetime
-) -> Iterator[Change]:
+) -> Iterator[EndingChange]:
     """Yield the missing signatures, then the higher classes that would end the request earlier.
 
     The signatures have the end if all signed now.
@@ -93,7 +95,9 @@ def _signatures(
     people = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
     names = ", ".join(slot.name for slot in approval.missing)
     end = prospects[0][1].forecast.end if prospects else None
-    yield Change(f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None)
+    yield EndingChange(
+        f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None
+    )
 
     if prospects:
         yield from _classes(request, prospects[0], prospects[1:])
@@ -101,7 +105,7 @@ def _signatures(
 
 def _classes(
     request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]
-) -> Iterator[Change]:
+) -> Iterator[EndingChange]:
     """Yield the higher classes in which a request would end earlier."""
     was, url = now[1].forecast.end, f"{request.get_absolute_url()}?do=priority#do"
     rank = now[1].rank
@@ -112,7 +116,7 @@ def _classes(
             if was and end and then.forecast.start:
                 days = (was[1] - end[1]).days
             text = f"{then.rank} instead of {now[1].rank} in the queue"
-            yield Change(
+            yield EndingChange(
                 f"Class {name} instead of {now[0]}",
                 text,
                 url,
@@ -122,26 +126,28 @@ def _classes(
             rank = then.rank
 
 
-def _service(need: RequiredService) -> Change:
+def _service(need: RequiredService) -> EndingChange:
     service = need.row.service
-    return Change(
+    return EndingChange(
         f"{service.name} up again",
         f"down, needed by {', '.join(need.stages)}",
         service.get_absolute_url(),
     )
 
 
-def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[Change]:
+def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingChange]:
     """Yield the changes that jobs and stages wait for."""
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
-            yield Change(attention.words.rstrip("."), attention.get_kind_display(), submissions)
+            yield EndingChange(
+                attention.words.rstrip("."), attention.get_kind_display(), submissions
+            )
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
             jobs = f"{stage.waiting.held:,} held job{'s' if stage.waiting.held != 1 else ''}"
             address = reverse("jobs:list") + "?tab=held"
-            yield Change(
+            yield EndingChange(
                 f"Release {jobs} of {stage.row.stage}", "held in the batch system", address
             )
         if (
@@ -149,10 +155,10 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[Change]
             and stage.row.requested_jobs
             and stage.row.completed >= stage.row.requested_jobs
         ):
-            yield Change(
+            yield EndingChange(
                 f"Locate the output of {stage.row.stage}",
                 "the request waits for its catalogue entry",
                 submissions,
             )
     for cluster in progress.queue_unknown:
-        yield Change(f"{cluster} answers again", "its queue is unknown", reverse("jobs:list"))
+        yield EndingChange(f"{cluster} answers again", "its queue is unknown", reverse("jobs:list"))

@@ -13,7 +13,7 @@ _TICKS = tuple(
 
 
 @dataclass(frozen=True)
-class Mark:
+class AxisMark:
     """A mark on the axis: position and width in percent. `width` is 0 for a point in time."""
 
     x: float
@@ -34,12 +34,12 @@ class Axis:
         share = (at - self.start) / (self.end - self.start)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
-    def span(self, start: datetime, end: datetime | None, **more: str) -> Mark:
+    def span(self, start: datetime, end: datetime | None, **more: str) -> AxisMark:
         first = self.place(start)
-        return Mark(first, round(max(self.place(end or self.end) - first, 0.3), 2), **more)
+        return AxisMark(first, round(max(self.place(end or self.end) - first, 0.3), 2), **more)
 
 
-def ticks_of(axis: Axis) -> list[Mark]:
+def ticks_of(axis: Axis) -> list[AxisMark]:
     """Return marks at round times, at most seven."""
     length = axis.end - axis.start
     step = next((step for step in _TICKS if length / step <= 7), _TICKS[-1])
@@ -52,5 +52,5 @@ def ticks_of(axis: Axis) -> list[Mark]:
     marks = []
     for time in times:
         label = f"{time:%a} {time.day}" if days else f"{time:%H:%M}"
-        marks.append(Mark(axis.place(time), label=label))
+        marks.append(AxisMark(axis.place(time), label=label))
     return marks

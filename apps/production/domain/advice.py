@@ -29,7 +29,7 @@ LONGEST = timedelta(days=60)
 
 
 @dataclass(frozen=True)
-class Reason:
+class AdviceReason:
     """A reason not to submit, or something to know before submitting.
 
     `submit` is the advice from this reason alone. The reason is about all jobs, unless it names
@@ -53,7 +53,7 @@ class Advice:
 
     submit: Submit
     until: datetime | None = None
-    reasons: list[Reason] = field(default_factory=list)
+    reasons: list[AdviceReason] = field(default_factory=list)
 
 
 _ORDER: dict[Submit, int] = {"no": 0, "wait": 1, "yes": 2}
@@ -150,7 +150,7 @@ def _announced(
     at: datetime,
     services: Collection[int] | None,
     scope: Scope,
-) -> list[Reason]:
+) -> list[AdviceReason]:
     """Return the announcements not to submit that concern these services, or all of them (None)."""
     current = announcements.current(at).filter(do_not_submit=True)
     reasons = []
@@ -173,12 +173,12 @@ def _announced(
             experiment_names = tuple(experiment.name for experiment in named_experiments)
         text = f"“{announcement.title}”: do not submit."
         reasons.append(
-            Reason("no", text, announcement.ends_at, None, service_names, experiment_names)
+            AdviceReason("no", text, announcement.ends_at, None, service_names, experiment_names)
         )
     return reasons
 
 
-def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
+def _states(at: datetime, services: Collection[int] | None) -> list[AdviceReason]:
     rows = (
         StateInterval.objects.current(at)
         .exclude(state=State.UP)
@@ -201,13 +201,13 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
         until = row.ended_at if state == State.MAINTENANCE else None
         submit: Submit = _UNPLANNED[state]  # type: ignore[assignment]
         text = f"{row.service} {descriptions.get(state, 'is degraded')}."
-        reasons.append(Reason(submit, text, until, row.service, (row.service.name,)))
+        reasons.append(AdviceReason(submit, text, until, row.service, (row.service.name,)))
     return reasons
 
 
 def _planned(
     at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None
-) -> list[Reason]:
+) -> list[AdviceReason]:
     """Return the maintenance windows that start before a job that needs their services ends.
 
     The job starts at `at`.
@@ -226,5 +226,5 @@ def _planned(
                 continue
         submit: Submit = "yes" if row.effect == Effect.AT_RISK else "wait"
         text = f"“{row.title}” starts {row.starts_at:%Y-%m-%d %H:%M} UTC, before such a job ends."
-        reasons.append(Reason(submit, text, row.ends_at))
+        reasons.append(AdviceReason(submit, text, row.ends_at))
     return reasons

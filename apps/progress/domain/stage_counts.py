@@ -9,7 +9,7 @@ from itertools import chain
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
-from apps.jobs.domain.collection.undelivered import LeftOut, left_out
+from apps.jobs.domain.collection.undelivered import OtherJobs, left_out
 from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable
@@ -36,7 +36,7 @@ class StageProgress:
     requested_jobs: int | None
     sums: Sums
     requested_stage: Stage | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: OtherJobs = field(default_factory=OtherJobs)
 
     @property
     def completed(self) -> int:
@@ -112,6 +112,6 @@ def _progress(
                 if row.requested_stage
                 else 0
             )
-            row.left_out = without.get((request.key, row.stage.casefold()), LeftOut())
+            row.left_out = without.get((request.key, row.stage.casefold()), OtherJobs())
         progress[request.pk] = rows
     return progress

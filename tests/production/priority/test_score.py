@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.priority.score import (
-    Facts,
+    ScoreFacts,
     hand_term,
     sort_key,
     terms_of,
@@ -22,7 +22,7 @@ AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 LEVELS = list(RequestedPriority.values)
 PART = st.floats(0, 1)
 FACTS = st.builds(
-    Facts,
+    ScoreFacts,
     priority_class=st.sampled_from(["", *LEVELS]),
     number=st.none() | st.integers(1, 9),
     requested_priority=st.sampled_from(LEVELS),
@@ -38,7 +38,7 @@ FACTS = st.builds(
 FEW = settings(max_examples=60, deadline=None)
 
 
-def points(facts: Facts) -> float:
+def points(facts: ScoreFacts) -> float:
     return total(terms_of(facts, today=TODAY))
 
 
@@ -148,7 +148,7 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
     ],
 )
 def test_terms_say_how_they_came_about(changes, key, title, expected, said):
-    term = next(term for term in terms_of(Facts(**changes), today=TODAY) if term.key == key)
+    term = next(term for term in terms_of(ScoreFacts(**changes), today=TODAY) if term.key == key)
     assert (term.title, term.points) == (title, expected)
     assert said in term.why
 

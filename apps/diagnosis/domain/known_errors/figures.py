@@ -60,7 +60,7 @@ def figures_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """A change with the fields that differ from the previous version: (field, old, new)."""
 
     change: KnownErrorChange
@@ -83,13 +83,13 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def history_of(known_error: str) -> list[Step]:
+def history_of(known_error: str) -> list[HistoryStep]:
     """Return all changes of a known error, newest first, each with its differences."""
     changes = list(KnownErrorChange.objects.filter(known_error=known_error).order_by("pk"))
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
     current: dict[str, object] = {}
     for change in changes:
-        steps.append(Step(change, differences(current, change.values) if current else []))
+        steps.append(HistoryStep(change, differences(current, change.values) if current else []))
         if change.version:
             current = change.values
     return steps[::-1]

@@ -18,8 +18,8 @@ from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Events,
     Fold,
+    KnownErrorMark,
     Line,
-    Mark,
     RawLine,
     fold_of,
     line_of,
@@ -92,7 +92,7 @@ class Section:
 class KnownError:
     """A known error in the log, with its first line and its number of lines."""
 
-    mark: Mark
+    mark: KnownErrorMark
     offset: int
     count: int
 
@@ -312,16 +312,16 @@ def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
     return levels
 
 
-def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
+def _marks(page: LogPage, block: Block) -> dict[int, KnownErrorMark]:
     """Return the known errors by offset of their line, from the analysis and the window shown."""
     evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(
         role=Role.NOISE
     )
     marks = {}
     for row in evidence.order_by("-role"):
-        marks[row.offset] = Mark(Role(row.role), row.pattern, row.service)
+        marks[row.offset] = KnownErrorMark(Role(row.role), row.pattern, row.service)
     marks |= {
-        offset: Mark(pattern.role, pattern.id, pattern.service)
+        offset: KnownErrorMark(pattern.role, pattern.id, pattern.service)
         for offset, pattern in marks_in(page.job, block).items()
     }
     return dict(sorted(marks.items()))
@@ -337,7 +337,7 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     return Novelty(baseline.logs, tuple(offsets))
 
 
-def _serious(marks: dict[int, Mark]) -> list[int]:
+def _serious(marks: dict[int, KnownErrorMark]) -> list[int]:
     return [offset for offset, mark in marks.items() if mark.role is not Role.NOISE]
 
 
@@ -437,8 +437,8 @@ def _is_found(line: Line) -> bool:
     return any(piece.found for piece in line.pieces)
 
 
-def _known_errors(marks: dict[int, Mark]) -> tuple[KnownError, ...]:
-    first: dict[Mark, int] = {}
+def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownError, ...]:
+    first: dict[KnownErrorMark, int] = {}
     counts = Counter(marks.values())
     for offset, mark in marks.items():
         first.setdefault(mark, offset)
@@ -464,7 +464,7 @@ def _steps(offsets: Sequence[int], place: int | None) -> Steps:
 
 
 def _map(
-    text: LogText, levels: dict[int, Level], marks: dict[int, Mark]
+    text: LogText, levels: dict[int, Level], marks: dict[int, KnownErrorMark]
 ) -> tuple[tuple[float, str, int], ...]:
     """Return the marks on the map of the log: percentage of its length, kind, and offset."""
     length = max(1, text.end - text.begin)

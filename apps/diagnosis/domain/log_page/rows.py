@@ -32,7 +32,7 @@ _DIGITS = b"0123456789"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class KnownErrorMark:
     """The known error that matched a line, its role, and the service that it blames."""
 
     role: Role
@@ -56,7 +56,7 @@ class Line:
     number: int | None
     pieces: tuple[Piece, ...]
     level: Level | None = None
-    mark: Mark | None = None
+    mark: KnownErrorMark | None = None
     chosen: bool = False
     novel: bool = False
     more_at: int | None = None
@@ -118,7 +118,7 @@ def line_of(
     *,
     spans: Sequence[Span] = (),
     level: Level | None = None,
-    mark: Mark | None = None,
+    mark: KnownErrorMark | None = None,
     chosen: bool = False,
     novel: bool = False,
 ) -> Line:
@@ -157,7 +157,7 @@ class Events:
     """The events that make lines of a window worth showing, by offset of the line."""
 
     levels: Mapping[int, Level]
-    marks: Mapping[int, Mark]
+    marks: Mapping[int, KnownErrorMark]
     found: Collection[int]
     phase_begins: Collection[int]
     chosen: tuple[int, int] | None

@@ -56,7 +56,7 @@ SELECT requests.key, followed.* FROM requests, LATERAL (
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OtherJobs:
     """Jobs of a stage that are not production.
 
     `completed` are completed attempts, `tests` completed jobs, `ended` finished jobs.
@@ -67,7 +67,7 @@ class LeftOut:
     ended: int = 0
 
 
-def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
+def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], OtherJobs]:
     """Return what to subtract from totals, by request key and lower-case stage name."""
     if not requests:
         return {}
@@ -80,12 +80,12 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
         values["begins"].append(begin)
         values["tested"].append(tested)
     values["completed"] = JobState.COMPLETED.value
-    sums: dict[tuple[str, str], LeftOut] = {}
+    sums: dict[tuple[str, str], OtherJobs] = {}
     with connection.cursor() as cursor:
         cursor.execute(_LEFT_OUT, values)
         for key, stage, completed, tests, ended in cursor.fetchall():
-            before = sums.get((key, stage.casefold()), LeftOut())
-            sums[key, stage.casefold()] = LeftOut(
+            before = sums.get((key, stage.casefold()), OtherJobs())
+            sums[key, stage.casefold()] = OtherJobs(
                 before.completed + completed, before.tests + tests, before.ended + ended
             )
     return sums

@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.jobs.domain.collection.proof import Membership
-from apps.jobs.domain.live.reasons import Reason, reason_of
+from apps.jobs.domain.live.reasons import QueueReason, reason_of
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.models import LiveJobs
 from apps.production.models import Request
@@ -106,7 +106,7 @@ class LiveReason:
     without a request by account.
     """
 
-    reason: Reason
+    reason: QueueReason
     jobs: int
     oldest_submitted_at: datetime
     codes: set[str] = field(default_factory=set)
@@ -116,13 +116,13 @@ class LiveReason:
 
 def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
     """Return the reasons of unfinished jobs of a state that a user can see, most jobs first."""
-    reasons: dict[Reason, LiveReason] = {}
+    reasons: dict[QueueReason, LiveReason] = {}
     rows = (
         LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
     )
     for row in rows:
         if state == CurrentState.RUNNING:
-            reason = Reason("Running")
+            reason = QueueReason("Running")
         else:
             reason = reason_of(row.reason)
         live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))

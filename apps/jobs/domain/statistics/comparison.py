@@ -11,7 +11,7 @@ MOST_COMPARED = 10_000
 
 
 @dataclass(frozen=True)
-class Change:
+class MeasureChange:
     """The value of a measure in both periods; None where no job has one."""
 
     now: float | None
@@ -33,8 +33,8 @@ class Comparison:
 
     before: Question
     rows: list[Row]
-    changes: list[Change]
-    all: Change
+    changes: list[MeasureChange]
+    all: MeasureChange
 
 
 def question_before(question: Question) -> Question:
@@ -69,7 +69,7 @@ def _key(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(values.values())
 
 
-def _change(now: Row, before: Row | None, measure: Measure) -> Change:
+def _change(now: Row, before: Row | None, measure: Measure) -> MeasureChange:
     if before is None:
-        return Change(now.value(measure), 0 if measure.is_total else None)
-    return Change(now.value(measure), before.value(measure))
+        return MeasureChange(now.value(measure), 0 if measure.is_total else None)
+    return MeasureChange(now.value(measure), before.value(measure))

@@ -26,7 +26,7 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class DroppedValue:
     """A value that a workflow type has no argument for, with the request or stage it came from."""
 
     place: str
@@ -46,7 +46,7 @@ class Refit:
 
     content: RequestContent
     changed: list[str]
-    left_out: list[LeftOut]
+    left_out: list[DroppedValue]
 
     @property
     def notes(self) -> list[str]:
@@ -211,7 +211,7 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
 def fit(content: RequestContent, new: Workflow) -> Refit:
     """Convert content to a workflow type, and list the values that it has no argument for."""
     changed: list[str] = []
-    lost: list[LeftOut] = []
+    lost: list[DroppedValue] = []
     old = content.workflow
     arguments = _keep_declared(content.arguments, old, new, "The request", lost)
     stages = []
@@ -235,7 +235,7 @@ def _keep_declared(
     old: Workflow | StageType,
     declared: Workflow | StageType,
     place: str,
-    lost: list[LeftOut],
+    lost: list[DroppedValue],
 ) -> dict[str, Value]:
     """Return the arguments that the new type declares.
 
@@ -249,5 +249,5 @@ def _keep_declared(
             kept[name] = value
         elif old_argument is None or old_argument.default != value:
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            lost.append(LeftOut(place, name, text[:200]))
+            lost.append(DroppedValue(place, name, text[:200]))
     return kept

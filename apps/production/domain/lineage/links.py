@@ -239,7 +239,7 @@ def _supersede_or_cancel(
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LinkCandidate:
     request: Request
     reasons: list[str]
 
@@ -251,7 +251,7 @@ class Candidates:
     `older` is where the next page starts, 0 at the end.
     """
 
-    rows: list[Candidate]
+    rows: list[LinkCandidate]
     older: int
 
 
@@ -296,7 +296,7 @@ def candidates_for(
         reasons = [late] if late else obstacles(mine, theirs)
         if not may_rearrange(user, other):
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
-        rows_shown.append(Candidate(other, reasons))
+        rows_shown.append(LinkCandidate(other, reasons))
     rows_shown.sort(key=lambda candidate: bool(candidate.reasons))
     return Candidates(rows_shown, offered[OFFERED - 1] if len(offered) > OFFERED else 0)
 

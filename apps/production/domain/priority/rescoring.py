@@ -13,7 +13,7 @@ from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
 from apps.production.domain.priority.ranks import is_in_line, place_of
-from apps.production.domain.priority.score import Facts, as_data, sort_key, terms_of, total
+from apps.production.domain.priority.score import ScoreFacts, as_data, sort_key, terms_of, total
 from apps.production.enums import SCORED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 
@@ -169,10 +169,10 @@ def forget_sizes(*, experiment_id: int) -> None:
     QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
 
 
-def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
+def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
     """Return the facts from which the score of an entry is computed."""
     request = entry.request
-    return Facts(
+    return ScoreFacts(
         priority_class=request.priority_class,
         number=request.priority,
         requested_priority=request.requested_priority,

@@ -41,7 +41,7 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ScoreFacts:
     """The facts from which a score is computed.
 
     `share` and `used` are fractions of all production, 0 to 1; None is unknown.
@@ -70,7 +70,7 @@ class Term:
     why: str
 
 
-def terms_of(facts: Facts, *, today: date) -> list[Term]:
+def terms_of(facts: ScoreFacts, *, today: date) -> list[Term]:
     """Return every term except waiting and the manual move."""
     return [
         _class(facts),
@@ -109,7 +109,7 @@ def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
     return [asdict(term) for term in terms]
 
 
-def _class(facts: Facts) -> Term:
+def _class(facts: ScoreFacts) -> Term:
     if not facts.priority_class:
         return Term(
             "class",
@@ -121,7 +121,7 @@ def _class(facts: Facts) -> Term:
     return Term("class", f"Class: {chosen.label}", CLASS_POINTS[chosen], "Set by the OPG.")
 
 
-def _number(facts: Facts) -> Term:
+def _number(facts: ScoreFacts) -> Term:
     if facts.number is None:
         return Term("number", "Number: not set", 0.0, f"Counts as {USUAL_NUMBER} until set.")
     points = NUMBER_POINTS * (facts.number - USUAL_NUMBER)
@@ -129,7 +129,7 @@ def _number(facts: Facts) -> Term:
     return Term("number", f"Number: {facts.number}", points, why)
 
 
-def _requested(facts: Facts) -> Term:
+def _requested(facts: ScoreFacts) -> Term:
     requested = RequestedPriority(facts.requested_priority)
     return Term(
         "asked",
@@ -139,7 +139,7 @@ def _requested(facts: Facts) -> Term:
     )
 
 
-def _deadline(facts: Facts, today: date) -> Term:
+def _deadline(facts: ScoreFacts, today: date) -> Term:
     if facts.deadline is None:
         return Term("deadline", "No deadline", 0.0, "The request has no deadline.")
     left = float((facts.deadline - today).days)
@@ -164,7 +164,7 @@ def _deadline(facts: Facts, today: date) -> Term:
     return Term("deadline", title, round(points, 2), why)
 
 
-def _size(facts: Facts) -> Term:
+def _size(facts: ScoreFacts) -> Term:
     if facts.core_seconds is None:
         return Term(
             "size", "Size unknown", 0.0, "No past jobs, and the request lacks jobs or wall time."
@@ -177,7 +177,7 @@ def _size(facts: Facts) -> Term:
     return Term("size", f"Size: {hours:,.0f} core-hours", round(SIZE_POINTS * part, 2), why)
 
 
-def _share(facts: Facts) -> Term:
+def _share(facts: ScoreFacts) -> Term:
     title = f"Share of {facts.experiment}" if facts.experiment else "Share"
     if facts.used is None:
         return Term("share", title, 0.0, "No recent jobs, so no share is used.")

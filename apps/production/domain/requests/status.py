@@ -17,7 +17,7 @@ from apps.statusboard.domain.board.board import Row, board
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgressStep:
     """A step of the progress bar. `place` is `done`, `now` or `ahead`."""
 
     label: str
@@ -25,7 +25,7 @@ class Step:
     note: str = ""
 
 
-def steps_of(request: Request) -> list[Step]:
+def steps_of(request: Request) -> list[ProgressStep]:
     """Return the steps of a request with its current one.
 
     For a request that ended early, the last step is its final state.
@@ -40,13 +40,13 @@ def steps_of(request: Request) -> list[Step]:
         steps = []
         for label, reached in passed:
             if reached:
-                steps.append(Step(label, "done"))
-        return [*steps, Step(state.label.capitalize(), "now")]
+                steps.append(ProgressStep(label, "done"))
+        return [*steps, ProgressStep(state.label.capitalize(), "now")]
     place, note = _PLACES[state]
     labels = ("Draft", "Approval", "Queue", "Production", "Data quality", "Done")
-    steps = [Step(label, "done") for label in labels[:place]]
-    steps.append(Step(labels[place], "now", note))
-    steps += [Step(label, "ahead") for label in labels[place + 1 :]]
+    steps = [ProgressStep(label, "done") for label in labels[:place]]
+    steps.append(ProgressStep(labels[place], "now", note))
+    steps += [ProgressStep(label, "ahead") for label in labels[place + 1 :]]
     return steps
 
 

@@ -16,7 +16,7 @@ _OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 
 @dataclass
-class Step:
+class FormSection:
     """A section of the form with its number of problems. `is_checked` once the checks ran."""
 
     anchor: str
@@ -36,7 +36,7 @@ class Step:
 
 def steps_of(
     forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
-) -> list[Step]:
+) -> list[FormSection]:
     """Return the steps in the order of the form, and assign each stage its step.
 
     Without `findings`, no checks ran.
@@ -59,20 +59,20 @@ def steps_of(
     return list(steps.values())
 
 
-def _steps(forms: RequestForms) -> list[Step]:
+def _steps(forms: RequestForms) -> list[FormSection]:
     stages = []
     for number, form in enumerate(forms.stages.forms, start=1):
-        stages.append(Step(f"stage-{number}", form["name"].value() or f"Stage {number}"))
+        stages.append(FormSection(f"stage-{number}", form["name"].value() or f"Stage {number}"))
     if any(form.resource_fields() for form in forms.stages.forms):
-        resources = [Step(RESOURCES, "Resources")]
+        resources = [FormSection(RESOURCES, "Resources")]
     else:
         resources = []
     return [
-        Step(REQUEST, "Request"),
-        Step(STAGES, "All stages"),
+        FormSection(REQUEST, "Request"),
+        FormSection(STAGES, "All stages"),
         *stages,
         *resources,
-        Step(REVIEW, "Review"),
+        FormSection(REVIEW, "Review"),
     ]
 
 

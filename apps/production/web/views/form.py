@@ -32,7 +32,13 @@ from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import submit_request
-from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names, with_next_names
+from apps.production.domain.lineage.clones import (
+    DroppedValue,
+    Refit,
+    fit,
+    taken_names,
+    with_next_names,
+)
 from apps.production.domain.lineage.proposals import propose_values
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
@@ -166,7 +172,7 @@ class FormPage:
         self.applied: list[Fix] = []
         #: The type to switch to and the input that would be dropped, until the user confirms the
         #: switch.
-        self.switching: tuple[Workflow, list[LeftOut]] | None = None
+        self.switching: tuple[Workflow, list[DroppedValue]] | None = None
         is_draft = production_request is None or production_request.state == RequestState.DRAFT
         self.forms = RequestForms(
             data, workflow=workflow, draft_of=request.user if is_draft else None
@@ -195,7 +201,7 @@ class FormPage:
         shown = self.forms.data.get("shown_workflow", "") or self.forms.workflow.key
         return chosen_workflow(self.request.user, shown, current)
 
-    def _left_out(self) -> list[LeftOut]:
+    def _left_out(self) -> list[DroppedValue]:
         """Return the input that has no place in the chosen type, without what was proposed."""
         same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
         if same or self._shown_workflow.key == self.forms.workflow.key:

@@ -33,7 +33,7 @@ MOST_SHIFTS = 200
 
 
 @dataclass(frozen=True)
-class Change:
+class UnsavedChange:
     """An unsaved change of the queue: the key of the request, the form, and the resulting shifts.
 
     `kind` is `move` or `level`. Without `shifts`, the form has errors.
@@ -64,7 +64,9 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
         at = timezone.now()
         if previews:
             shifts = what_if.if_moved(production_request, to_rank=cleaned["to_rank"], at=at)
-            return _queue(request, query=request.POST, changed=Change(key, "move", form, shifts))
+            return _queue(
+                request, query=request.POST, changed=UnsavedChange(key, "move", form, shifts)
+            )
         with show_errors(request, form):
             old = manual_moves.move_request(
                 request=production_request, by=request.user, at=at, **cleaned
@@ -73,7 +75,7 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 request, f"{production_request} moved from rank {old} to {cleaned['to_rank']}."
             )
     if form.errors:
-        return _queue(request, query=request.POST, changed=Change(key, "move", form))
+        return _queue(request, query=request.POST, changed=UnsavedChange(key, "move", form))
     return _back(request)
 
 
@@ -88,14 +90,16 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
         if request.POST.get("do") == "preview":
             level = {name: cleaned[name] for name in ("priority_class", "priority")}
             shifts = what_if.if_level(production_request, at=at, **level)
-            return _queue(request, query=request.POST, changed=Change(key, "level", form, shifts))
+            return _queue(
+                request, query=request.POST, changed=UnsavedChange(key, "level", form, shifts)
+            )
         with show_errors(request, form):
             set_priority(request=production_request, by=request.user, at=at, **cleaned)
             messages.success(
                 request, f"{production_request} has priority {production_request.level}."
             )
     if form.errors:
-        return _queue(request, query=request.POST, changed=Change(key, "level", form))
+        return _queue(request, query=request.POST, changed=UnsavedChange(key, "level", form))
     return _back(request)
 
 
@@ -168,7 +172,7 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _queue(
-    request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None
+    request: AuthenticatedRequest, *, query: Mapping[str, str], changed: UnsavedChange | None = None
 ) -> HttpResponse:
     after = number_in(query, "after") or 0
     sees_all = is_opg(request.user)

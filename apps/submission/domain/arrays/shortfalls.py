@@ -9,7 +9,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.collection.undelivered import LeftOut, left_out
+from apps.jobs.domain.collection.undelivered import OtherJobs, left_out
 from apps.jobs.domain.live.queue import Waiting, waiting_of
 from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
@@ -144,7 +144,7 @@ def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Sho
         stage = stage_submissions.stage
         name = stage.name.casefold()
         requested = stage.jobs or 0
-        without_output = undelivered.get((request.key, name), LeftOut()).completed
+        without_output = undelivered.get((request.key, name), OtherJobs()).completed
         completed = sums.get(name, Sums()).completed - without_output
 
         unfinished = waiting.get(name, Waiting())
