@@ -1,7 +1,7 @@
-"""The capture loop: scan the spool, read entries on file events, pass jobs on;
-each in its own thread.
+"""The capture loop: scan the spool, read entries on file events, pass jobs on.
 
-A kill loses nothing: what is not in the journal is still in the spool, and the next start scans it.
+Each step has its own thread. A kill loses nothing: what is not in the journal is still in the
+spool, and the next start scans it.
 """
 
 import threading
@@ -88,8 +88,9 @@ class Capture:
         watcher.close()
 
     def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Capture what is in the spool now and hand it over;
-        give up after `patience_seconds` without progress.
+        """Capture what is in the spool now and hand it over.
+
+        Give up after `patience_seconds` without progress.
         """
         self._start()
         self._look_again.set()

@@ -71,9 +71,7 @@ class HandOver:
         self._thread.join(timeout=_STOP_SECONDS)
 
     def known(self, cluster: str) -> dict[str, Identity]:
-        """Return the newest captured spool entry of each job id that was in the spool at the
-        last scan.
-        """
+        """Return the newest captured entry of each job ID that the last scan saw in the spool."""
         return self._journal.known(cluster)
 
     def add(self, batch: Batch) -> int:
@@ -111,10 +109,9 @@ class HandOver:
         return self._rules.rules
 
     def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
-        """Return the masking rules in force; those last received where the portal does not
-        answer in this time.
+        """Return the masking rules in force, or the last known ones if the portal does not answer.
 
-        With `at_once`, those are enough, and only where none ever were, the answer is waited for.
+        With `at_once`, the last known ones suffice; the answer is awaited only if there are none.
         """
         if not (at_once and self._rules.received):
             self._asked.wait(patience_seconds)

@@ -1,5 +1,6 @@
-"""The masking rules received last, stored beside the journal:
-they apply while the portal is unreachable.
+"""The masking rules received last, stored beside the journal.
+
+They apply while the portal is unreachable.
 """
 
 import json

@@ -38,10 +38,10 @@ class JournalOutdated(Exception):
 
 
 class Portal(Protocol):
-    """Where batches go. All calls come from one thread, and all but `close` raise `PortalAway`."""
+    """Receives batches. All calls come from one thread, and all but `close` raise `PortalAway`."""
 
     def take(self, batch: JournaledBatch) -> None:
-        """Return when the portal has the batch durably; sending it again changes nothing.
+        """Send a batch, and return once it is stored durably; sending it again is harmless.
 
         Raises `BatchTooLarge`, `BatchRefused` and `JournalOutdated`.
         """

@@ -30,9 +30,7 @@ class JournalDied(Exception):
 
 
 class HandOverProcess:
-    """Stands for a `HandOver` in another process, which ends with this one,
-    whatever this one ends of.
-    """
+    """A `HandOver` in another process, which ends with this one, however this one ends."""
 
     def __init__(self, directory: Path, portal: Portal) -> None:
         """To be made before any thread is started; `portal` is used in the other process.
@@ -98,7 +96,7 @@ class HandOverProcess:
 
 
 def _serve(requests: Connection, directory: Path, portal: Portal) -> None:
-    """Do what is asked until capture has gone."""
+    """Answer requests until capture has ended."""
     try:
         journal = Journal(directory)
         hand_over = HandOver(journal, portal, KeptRules(directory))

@@ -18,12 +18,10 @@ LONGEST_EASE_SECONDS = 0.05
 
 
 class WaitingEntries:
-    """Spool entries to read, each once at a time, some of them not before a moment.
+    """Spool entries to read, each at most once at a time, some only after a delay.
 
-    Never more than MAX_ENTRIES.
-
-    What does not fit is left out and `overflowed` is set: it is still in the spool, for the next
-    scan to find.
+    Never more than MAX_ENTRIES. Entries beyond that are left out and `overflowed` is set: they are
+    still in the spool, and the next scan finds them.
     """
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
@@ -39,7 +37,7 @@ class WaitingEntries:
         return len(self._tries)
 
     def add(self, entry: SpoolEntry) -> None:
-        """Let it be read as soon as possible, unless it waits already."""
+        """Queue an entry to be read as soon as possible, unless it is queued already."""
         with self._changed:
             if entry.path in self._tries:
                 return
@@ -67,7 +65,7 @@ class WaitingEntries:
                 self._changed.wait(wake - moment)
 
     def pause(self, longest: float) -> float:
-        """Return for how many seconds there is nothing to read, `longest` at most."""
+        """Return the number of seconds until there is an entry to read, at most `longest`."""
         with self._changed:
             if self._now:
                 return 0.0
@@ -78,23 +76,22 @@ class WaitingEntries:
             )
 
     def ease(self, stopping: threading.Event) -> None:
-        """Let the reader go first, for a while: what it has before it may be deleted at any
-        moment.
-        """
+        """Wait briefly while entries are queued: their files may be deleted at any moment."""
         end = time.monotonic() + LONGEST_EASE_SECONDS
         while self._now and time.monotonic() < end and not stopping.wait(0.002):
             pass
 
     def again(self, entry: SpoolEntry, delay: Callable[[int], float]) -> int:
-        """Let an entry that was taken be read again later. Returns how often it was tried."""
+        """Queue an entry that was taken again, after a delay. Return how often it was tried."""
         with self._changed:
             tries = self._tries[entry.path] = self._tries[entry.path] + 1
             heapq.heappush(self._later, (time.monotonic() + delay(tries), entry))
             return tries
 
     def hurry(self) -> None:
-        """Say that one was gone before it was read: those after it may be too,
-        so the newest go first for now.
+        """Read the newest entries first for now.
+
+        Called when an entry was deleted before it was read: those queued after it may be gone too.
         """
         self._newest_first = True
 

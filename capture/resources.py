@@ -36,8 +36,9 @@ def _run_at(priority: int) -> None:
 
 
 class Tidying:
-    """Gives back to the system, now and then, what the heap no longer needs:
-    many jobs pass through it.
+    """Returns memory that the heap no longer needs to the system, at intervals.
+
+    Many jobs pass through the heap.
     """
 
     def __init__(self) -> None:
@@ -51,9 +52,7 @@ class Tidying:
 
 
 def give_memory_back() -> None:
-    """Have the allocator return large blocks as soon as they are free,
-    and share one heap between threads.
-    """
+    """Make the allocator return large blocks when freed, and share one heap among threads."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # of glibc; others have no such habits
         libc.mallopt(_ARENA_MAX, 1)

@@ -1,5 +1,6 @@
-"""Reads spool entries into memory the moment they are complete;
-one bad entry never stops the rest.
+"""Reads spool entries into memory the moment they are complete.
+
+A bad entry never stops the others.
 """
 
 import logging
@@ -73,8 +74,9 @@ class Reader:
         self._warned_at = 0.0
 
     def run(self, stopping: threading.Event, watcher: Watcher | None = None) -> None:
-        """Read what waits, and follow `watcher` in between: in one thread,
-        neither has to wait for the other.
+        """Read queued entries, and follow `watcher` in between.
+
+        Both run in one thread, so that neither has to wait for the other.
         """
         while not stopping.is_set():
             if watcher:
@@ -92,7 +94,7 @@ class Reader:
             self._warn_of_gone()
 
     def read(self, entry: SpoolEntry) -> None:
-        """Read one entry, or see that it is read again or reported."""
+        """Read an entry; queue it again if it is incomplete, and report it if it cannot be read."""
         try:
             spooled = self._spool.read(entry)
             identity = self._spool.identity(entry)
@@ -118,8 +120,9 @@ class Reader:
         self._waiting.done(entry)
 
     def _warn_of_gone(self) -> None:
-        """Log the entries that were deleted before they were read, together:
-        logging each would cost more of them.
+        """Log the entries that were deleted before they were read, together.
+
+        Logging each of them would delay the reader, so that it misses more.
         """
         if self._gone and (moment := time.monotonic()) > self._warned_at + _WARNING_SECONDS:
             lately = set(self._lately)

@@ -178,9 +178,7 @@ class Journal:
         return Refused(sum(jobs for jobs, _ in rows), rows[-1][1] if rows else "")
 
     def known(self, cluster: str) -> dict[str, Identity]:
-        """Return the newest captured spool entry of each job id that was in the spool when last
-        looked.
-        """
+        """Return the newest captured entry of each job ID that the last scan saw in the spool."""
         with self._guard:
             rows = self._database.execute(
                 (
@@ -203,8 +201,9 @@ class Journal:
             return str(self._database.execute("SELECT id FROM journal").fetchone()[0])
 
     def _renew_refused(self) -> None:
-        """Queue refused batches again under new numbers,
-        as the portal takes those of a journal in rising order.
+        """Queue refused batches again under new numbers.
+
+        The portal takes the batches of a journal in ascending order.
         """
         with self._transaction() as database:
             for batch in database.execute(

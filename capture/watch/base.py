@@ -46,8 +46,6 @@ class EventSource(Protocol):
         """Whether the watch of this directory goes on: it ends when the directory is removed."""
 
     def read(self, timeout: float) -> Iterable[FileEvent]:
-        """Return what happened, as soon as something has,
-        and nothing after `timeout` seconds without.
-        """
+        """Return the next events as soon as there are any; nothing after `timeout` seconds."""
 
     def close(self) -> None: ...

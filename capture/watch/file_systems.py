@@ -1,5 +1,6 @@
-"""The file system of a directory: the kernel sees no writes by other hosts to a network file
-system.
+"""The file system of a directory.
+
+The kernel sees no writes by other hosts to a network file system.
 """
 
 import os
@@ -34,9 +35,7 @@ def is_network(directory: Path) -> bool:
 
 
 def type_of(directory: Path) -> str:
-    """Return the type of its file system as in mount(8), such as `ext4`;
-    nothing where that cannot be told.
-    """
+    """Return the type of a directory's file system as in mount(8), or "" if it is unknown."""
     try:
         mount = _mount_of(directory)
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -51,8 +50,9 @@ def type_of(directory: Path) -> str:
 
 
 def _mount_of(directory: Path) -> str:
-    """Return the id of the mount; unlike the path, it is right for links,
-    bind mounts and mounts over others.
+    """Return the ID of a directory's mount.
+
+    Unlike the path, it is correct for links, bind mounts and mounts over others.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -81,9 +81,7 @@ class Inotify:
 
 
 class _Descriptor(InotifyFD):
-    """Watchdog's reader of events, not started as a thread:
-    it waits at most `timeout` seconds for them.
-    """
+    """Watchdog's reader of events, without its thread: a read waits at most `timeout` seconds."""
 
     timeout = 0.0
 

@@ -97,11 +97,10 @@ class _Handler(FileSystemEventHandler):
         self._events = events
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Keep what is new or written, and the end of the watch itself,
-        which may have to be watched again.
+        """Queue created and written files, and the end of the watch, which may have to be renewed.
 
-        Something new may have the inode of what is gone, and so pass for moved. Other deletions do
-        not matter.
+        A new file may have the inode of a deleted one and so be reported as moved. Other deletions
+        do not matter.
         """
         if event.event_type != EVENT_TYPE_DELETED or event.src_path == self._directory:
             path = event.dest_path or event.src_path

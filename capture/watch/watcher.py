@@ -56,9 +56,7 @@ class Watcher:
             created = set()
 
     def follow(self, timeout: float) -> None:
-        """Take the events that are there; where there are none,
-        wait for some until `timeout` seconds are over.
-        """
+        """Handle events that have occurred; if there are none, wait `timeout` seconds for some."""
         sources = [watches.source for watches in (self._inotify, self._polling) if watches]
         if not sources:
             time.sleep(timeout)
@@ -114,8 +112,9 @@ class _Watches:
         self._inodes: dict[Path, int] = {}
 
     def renew(self, directories: Mapping[Path, int], created: Set[Path]) -> None:
-        """Watch these directories, with their inodes; those in `created` were created since the
-        last call.
+        """Watch these directories, given with their inodes.
+
+        Those in `created` were created since the last call.
         """
         # A directory that was created again may have the inode of the previous one, whose watch has
         # ended.

@@ -1,8 +1,8 @@
-"""Batches of captured jobs as compressed bytes: packed once by the reader,
-then journaled and handed over unchanged.
+"""Batches of captured jobs as compressed bytes.
 
-A line of JSON describes the jobs; their contents follow, one after another. Parts that jobs have in
-common, such as most of their environments, are stored once.
+The reader packs a batch once; it is journaled and handed over unchanged. A line of JSON describes
+the jobs; their contents follow, one after another. Parts that jobs have in common, such as most of
+their environments, are stored once.
 """
 
 import json

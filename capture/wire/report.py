@@ -1,5 +1,6 @@
-"""The status report of a capture process: written with its heartbeat,
-read by health page and metrics.
+"""The status report of a capture process.
+
+It is written with the heartbeat, and read by the health page and metrics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +14,12 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """`captured`, `missed` and `handed_over` are since its start;
-    `unreadable` are paths with reasons.
+    """The counts of a capture process.
 
-    `missed` were seen in the spool, and deleted before they were read.
-
-    `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest;
-    `refused` those that it does not take.
+    `captured`, `missed` and `handed_over` are since its start; `missed` were seen in the spool, and
+    deleted before they were read. `unreadable` are paths with reasons. `behind` are jobs in the
+    journal that the portal lacks, `lag_seconds` is the age of the oldest; `refused` are those that
+    the portal does not accept.
     """
 
     captured: int = 0
