@@ -1,6 +1,4 @@
-"""Preferences, rules and webhooks of users, their notifications,
-and the mails and calls to deliver.
-"""
+"""Notifications, preferences, rules and webhooks of users, and mails and calls to deliver."""
 
 from urllib.parse import urlsplit
 
@@ -84,9 +82,7 @@ class Follow(models.Model):
 
 
 class Webhook(models.Model):
-    """A URL that is called for a user's notifications,
-    or for every event of an experiment's requests.
-    """
+    """A URL that is called for a user's notifications, or for all events of an experiment."""
 
     user = models.ForeignKey(
         _USER, on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks"

@@ -15,8 +15,9 @@ SECONDS = 60
 
 @shared_task(name="notifications.send_mail")
 def send_mail() -> None:
-    """Combine digests and send mail; if the server does not answer,
-    the rest waits for the next run.
+    """Combine digests and send mail.
+
+    If the mail server does not answer, the rest waits for the next run.
     """
     if not mail_is_configured():
         return

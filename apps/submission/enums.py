@@ -1,6 +1,4 @@
-"""Purposes and states of submissions, states of batches of retries,
-and why jobs are not retried.
-"""
+"""Purposes and states of submissions and batches, and reasons not to retry a job."""
 
 from collections.abc import Mapping
 

@@ -182,8 +182,9 @@ class Submission(models.Model):
 
     @property
     def first_job_id(self) -> str:
-        """Return the ID of its first job, as the scheduler shows it:
-        those of the portal are arrays.
+        """Return the ID of the first job as the scheduler shows it.
+
+        The jobs of the portal are arrays.
         """
         if self.cluster.scheduler != "slurm":
             return self.spool_id
@@ -196,9 +197,7 @@ class Submission(models.Model):
 
 
 class DebugProfile(models.Model):
-    """What a debug re-run changes about a job: chosen by shifters and approvers,
-    written by admins.
-    """
+    """What a debug re-run changes about a job: users choose it, admins write it."""
 
     experiment = models.ForeignKey(
         Experiment,
@@ -281,9 +280,7 @@ class TakenFile(models.Model):
 
 
 class RetryBatch(Work):
-    """Failed jobs of a failure group or an incident, or one job, that a user retries together,
-    in steps.
-    """
+    """Failed jobs of a failure group or incident, or one job, retried together in steps."""
 
     group = models.ForeignKey(
         FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"

@@ -43,8 +43,9 @@ def release_retries() -> None:
 
 @shared_task(name="submission.send_to")
 def send_to(*, cluster_id: int) -> None:
-    """Count finished jobs on a cluster, find lost ones, and submit what is due,
-    in the order of the queue.
+    """Count finished jobs on a cluster, find lost ones, and submit what is due.
+
+    Arrays are submitted in the order of the queue.
     """
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:

@@ -1,6 +1,4 @@
-"""Atom feeds of a request, of an experiment's requests and of a user's notifications,
-and their secret URLs.
-"""
+"""Atom feeds of requests, experiments and a user's notifications, with secret URLs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -66,8 +64,9 @@ def reader_of(token: str) -> User | None:
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
-    """Return the URLs of a user's feeds by their content, or that of one request;
-    empty if the user has none.
+    """Return the URLs of a user's feeds by their content, or that of one request.
+
+    Empty if the user has none.
     """
     if preferences is None or not preferences.feed_name:
         return {}
@@ -119,7 +118,8 @@ def atom(
 
 
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
-    """Return the events of an experiment's requests, newest first;
+    """Return the events of an experiment's requests, newest first.
+
     `hold_events_of` has those of its holds.
     """
     requests = (

@@ -71,8 +71,9 @@ KEEP_NOTIFICATIONS = timedelta(days=180)
 
 
 def form_digests(*, at: datetime) -> int:
-    """Combine notifications whose digest is due into one mail for each user;
-    return the number of mails.
+    """Combine notifications whose digest is due into one mail for each user.
+
+    Return the number of mails.
     """
     waiting = Notification.objects.filter(digest_at__lte=at)
     made = 0
@@ -153,8 +154,9 @@ def _postpone(queue: Queue[Message], message: Message, user: User, at: datetime)
 
 
 def call_webhook(*, message_id: int, at: datetime) -> None:
-    """Call one webhook if the call is still due and visible;
-    a failure delays all calls of the webhook.
+    """Call one webhook if the call is still due and visible.
+
+    A failure delays all calls of the webhook.
     """
     call = due_calls(at).filter(pk=message_id)
     related = ("webhook__user__notification_preferences", "event")
@@ -205,9 +207,7 @@ def _call(message: Message, at: datetime) -> None:
 
 
 def payload(event: Event, target: object) -> dict[str, object]:
-    """Return the body of a webhook's call for an event of a request, a hold,
-    failures or the webhook itself.
-    """
+    """Return the body of a webhook's call for an event."""
     request = target if isinstance(target, Request) else None
     return {
         "id": event.pk,

@@ -1,7 +1,7 @@
-"""Where mail is written and sent: `compose` writes a message,
-`MailServer.send` hands it to the mail server.
+"""Writes and sends mail.
 
-`delivery` decides which messages are due and retries those that fail.
+`compose` writes a message, `MailServer.send` passes it to the mail server. `delivery` decides which
+messages are due and retries those that fail.
 """
 
 import smtplib

@@ -54,8 +54,9 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
-    """Set `text` of each row, in one query: the reason of its event, or the comment as it is now;
-    withdrawn: empty.
+    """Set `text` of each row, in one query.
+
+    It is the reason of the event, or the current text of the comment; empty if that was withdrawn.
     """
     comments = {
         row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT
@@ -125,9 +126,7 @@ def _notify(
 
 
 def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> None:
-    """Create notifications, the mails that are sent at once,
-    and the calls of the users' webhooks.
-    """
+    """Create notifications, the mails sent immediately, and the calls of the users' webhooks."""
     rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
     hooks: dict[int | None, list[Webhook]] = {}
     for hook in Webhook.objects.filter(user__in=users, enabled=True):

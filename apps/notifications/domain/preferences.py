@@ -1,5 +1,6 @@
-"""Notification preferences of a user: hours, rules by channel and group,
-and watched or muted requests.
+"""Notification preferences of a user.
+
+Quiet hours, rules by channel and group of events, and watched or muted requests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,9 +45,7 @@ def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
 
 
 def level_of(user: User, request: Request) -> str:
-    """Return how the user follows a request: `watching`, `muted`,
-    or "" for the default of the roles.
-    """
+    """Return how the user follows a request: `watching`, `muted`, or "" for the default."""
     level = (
         Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
     )

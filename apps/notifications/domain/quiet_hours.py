@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 
 @dataclass(frozen=True)
 class Hours:
-    """Quiet from one time to another, also across midnight;
-    no quiet hours if both are equal or None.
+    """Quiet hours, from one time to another, also across midnight.
+
+    There are none if both times are equal or None.
     """
 
     zone: ZoneInfo
@@ -36,8 +37,9 @@ class Hours:
         return self.allowed(self._next(at, time(self.digest_hour)))
 
     def _next(self, at: datetime, clock: time) -> datetime:
-        """Return the next moment after `at` at which the clock shows this;
-        a skipped time is an hour later.
+        """Return the next moment after `at` at which the clock shows this time.
+
+        A time that is skipped in spring is an hour later.
         """
         today = at.astimezone(self.zone).date()
         moments = []

@@ -1,6 +1,4 @@
-"""Recipients of an event: the users whom it concerns,
-and the group of events it is for each of them.
-"""
+"""Recipients of an event: the users whom it concerns, each with the group of events."""
 
 from collections.abc import Mapping
 
@@ -23,8 +21,9 @@ from apps.statusboard.models import Incident
 
 
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
-    """Return the users whom an event concerns with their group;
-    without its actor and users who muted the request.
+    """Return the users whom an event concerns, with their group of events.
+
+    The actor and users who muted the request are left out.
     """
     reasons: dict[int, set[Audience]] = {}
     for reason, people in _candidates(event, request).items():
@@ -91,8 +90,7 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
 def concerned_by_failures(
     event: Event, target: FailureGroup | Incident | WeeklyReport
 ) -> dict[int, Group]:
-    """Return the users concerned by an event of a failure group, an incident or a weekly report,
-    with their group.
+    """Return the users concerned by an event about failures, with their group of events.
 
     A failure group concerns the liaisons who may triage it: those of all experiments with jobs in
     it. A weekly report concerns the liaisons of its experiment.

@@ -1,5 +1,6 @@
-"""URLs that a webhook may call: https, and hosts on the public internet,
-unless the settings allow others.
+"""URLs that a webhook may call.
+
+They are https URLs of hosts on the public internet, unless the settings allow others.
 """
 
 from urllib.parse import urlsplit
@@ -18,8 +19,9 @@ class BadAddress(Exception):
 
 
 def check_address(url: str) -> None:
-    """Raise `BadAddress` unless the URL is valid and its host, if it is an IP address,
-    may be called.
+    """Check that a URL is valid, and that its host may be called if it is an IP address.
+
+    Raises `BadAddress`.
     """
     if (
         len(url) > MAX_LENGTH

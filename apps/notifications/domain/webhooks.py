@@ -22,8 +22,9 @@ MAX_WEBHOOKS = 5
 
 
 def webhooks_for(user: User) -> QuerySet[Webhook]:
-    """Return the webhooks that the user may change: the user's own;
-    for the OPG also those of experiments.
+    """Return the webhooks that the user may change.
+
+    They are the user's own; for the OPG also those of experiments.
     """
     mine = Q(user=user)
     if is_opg(user):

@@ -15,8 +15,9 @@ from apps.notifications.models import Preferences
 
 
 class PreferencesForm(forms.ModelForm):
-    """Hours, and for each group of events when mail and webhook notify of it:
-    fields such as `mail_turn`.
+    """Quiet hours, and for each group of events when mail and webhook notify of it.
+
+    The fields are named like `mail_turn`.
     """
 
     digest_hour = forms.TypedChoiceField(

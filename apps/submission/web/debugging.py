@@ -1,5 +1,6 @@
-"""Pages of debug re-runs: what would change, the re-run,
-and the bundle for jobs that the portal did not submit.
+"""Pages of debug re-runs: what would change, the re-run, and the bundle.
+
+The bundle is for jobs that the portal did not submit.
 """
 
 from django.contrib import messages

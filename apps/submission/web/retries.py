@@ -122,9 +122,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
 
 
 def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announcement, int]]:
-    """Return the announcements that keep jobs from being submitted,
-    with the number of these jobs.
-    """
+    """Return the announcements that keep jobs from being submitted, with the number of jobs."""
     obstacles = find_obstacles(dry_run.eligible, outlook(at)).values()
     announcements = [obstacle.announcement for obstacle in obstacles if obstacle.announcement]
     return Counter(announcements).most_common()

@@ -47,11 +47,10 @@ def assign_request(
     reason: str = "",
     version: int | None = None,
 ) -> Assignment:
-    """Assign a request to a cluster, to which the portal submits its jobs,
-    and make the move `verb`.
+    """Assign a request to the cluster to which the portal submits its jobs, and apply `verb`.
 
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for stages that cannot run,
-    `StaleState`.
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`, and `InvalidFields` for stages that
+    cannot run.
     """
     check_may_submit(by, request)
     reason = checked_reason(reason, needed=False)

@@ -1,5 +1,6 @@
-"""Submit jobs of a request for some hours although a service is down or an announcement advises
-against it.
+"""Exceptions from advice: for some hours, jobs of a request are submitted against it.
+
+The advice is that of a service that is down, or of an announcement.
 """
 
 from datetime import datetime, timedelta

@@ -1,6 +1,4 @@
-"""Keep-up: new files are looked up regularly and grouped into jobs, each file once,
-until the stop date.
-"""
+"""Keep-up: new files are grouped into jobs, each file once, until the stop date."""
 
 import logging
 from collections import defaultdict
@@ -41,11 +39,10 @@ def is_over(request: Request, at: datetime) -> bool:
 
 
 def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
-    """Group new files into at most `most` jobs from number `first` on, if a look is due;
-    return how many jobs.
+    """Group new files into at most `most` jobs from number `first` on, if the interval is over.
 
-    Fails as a whole if a file is already taken. Raises `InvalidFields` if the files cannot be
-    listed.
+    Return the number of jobs. Fails as a whole if a file is already taken. Raises `InvalidFields`
+    if the files cannot be listed.
     """
     request = assignment.request
     cadence = _cadence(request)
@@ -83,10 +80,9 @@ def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[st
 
 
 def listed_files(request: Request) -> list[DataFile]:
-    """Return the files in the catalogue, without names that are unusable in commands;
-    none for other requests.
+    """Return the files in the catalogue, without names that are unusable in commands.
 
-    Raises `InvalidFields` if they cannot be listed.
+    Requests without keep-up have none. Raises `InvalidFields` if the files cannot be listed.
     """
     if not takes_files(request):
         return []

@@ -132,8 +132,9 @@ def cut_planned(*, cluster: Cluster, at: datetime) -> list[Submission]:
 
 @transaction.atomic
 def _cut(pk: int, at: datetime) -> Submission | None:
-    """Split an array in two and return the first part; None if it is submitted, fits,
-    or has no valid script.
+    """Split an array in two and return the first part.
+
+    Return None if the array is submitted, is small enough, or has no valid script.
     """
     request = locked(Submission.objects.select_related("request").get(pk=pk).request)
     rows = Submission.objects.select_for_update(of=("self",)).select_related("cluster", "retry_of")

@@ -32,8 +32,7 @@ from apps.submission.models import Assignment, Submission
 
 @transaction.atomic
 def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan the next array of a request if one is due: of its first incomplete stage,
-    or the next test.
+    """Plan the next array of a request if one is due: of a stage, or a test.
 
     Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the
     cluster.
@@ -50,10 +49,10 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of the first stage that has unplanned jobs at a point whose previous stage is
-    complete.
+    """Plan jobs of the first stage with unplanned jobs whose previous stage is complete.
 
-    The points of a scan have equal shares of the jobs; a request without a scan has one point.
+    The points of a scan have equal shares of the jobs, and count separately; a request without a
+    scan has one point.
     """
     scan = read_scan(request.scan)
     ready: Sequence[int] = range(scan.count)
@@ -82,9 +81,7 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
 
 
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for
-    a later one.
-    """
+    """Plan jobs of new files for the first stage, or of completed jobs for a later one."""
     mine: list[Submission] = []
     for stage_submissions in stage_submissions_of(request):
         stage = stage_submissions.stage
@@ -106,9 +103,7 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
 
 
 def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
-    """Return the numbers of jobs that the previous stage completed and that are in no array of
-    this stage.
-    """
+    """Return the numbers of jobs that the previous stage completed and this one has not planned."""
     planned: set[int] = set()
     for submission in mine:
         if submission.retry_of_id is None:
@@ -193,8 +188,9 @@ def plan_jobs(
     reason: str = "",
     **jobs: Any,
 ) -> Submission:
-    """Store the next array of a request, with jobs as for `new_submission`,
-    and publish the event.
+    """Store the next array of a request and publish the event.
+
+    The jobs are as for `new_submission`.
     """
     submission = new_submission(
         request=request,

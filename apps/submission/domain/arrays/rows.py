@@ -83,11 +83,10 @@ def new_submission(
     overlay: Overlay | None = None,
     changes: Changes | None = None,
 ) -> Submission:
-    """Return an unsaved row with its script, for `tasks` jobs from `first` on,
-    or for those of `indices`.
+    """Return an unsaved row with its script.
 
-    `changes` are resources that differ from those of the stage; a retry keeps the changes of the
-    array that it retries.
+    Its jobs are `tasks` from number `first` on, or those of `indices`. `changes` are resources that
+    differ from those of the stage; a retry keeps the changes of the array that it retries.
     """
     token = uuid.uuid4()
     if plan.takes_files and files is None:

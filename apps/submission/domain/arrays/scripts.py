@@ -97,10 +97,10 @@ def plan_stage(
     test_events: int = 0,
     job: int = 0,
 ) -> StagePlan:
-    """Plan the jobs of a stage, or its test with at most `test_events`; of a scan,
-    the jobs of the point of `job`.
+    """Plan the jobs of a stage, or its test with at most `test_events`.
 
-    Raises `InvalidFields` with everything that prevents it.
+    Of a scan, these are the jobs of the point of `job`. Raises `InvalidFields` with everything that
+    prevents it.
     """
     purpose = Purpose.TEST if test_events else purpose
     scan = scan_of(content)

@@ -26,8 +26,9 @@ _ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Requested and completed jobs of a stage; `obstacle` says why it cannot be accepted as is,
-    or is empty.
+    """The requested and completed jobs of a stage.
+
+    `obstacle` says why the stage cannot be accepted as it is, or is empty.
     """
 
     stage: Stage

@@ -1,6 +1,4 @@
-"""Read submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs,
-and resource use.
-"""
+"""Read submissions: job numbers, jobs in flight, arrays by stage, failed jobs, resource use."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -53,8 +51,9 @@ def write_ranges(numbers: Iterable[int]) -> str:
 
 
 def read_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers of ranges written by `write_ranges` or Slurm,
-    which may have a step (`0-8:4`) and `%5`.
+    """Yield the numbers of ranges written by `write_ranges` or Slurm.
+
+    Those of Slurm may have a step (`0-8:4`) and a limit (`%5`).
     """
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
@@ -71,9 +70,7 @@ def in_flight(submissions: QuerySet[Submission]) -> int:
 
 
 def clusters_to_look_at() -> QuerySet[Cluster]:
-    """Return the clusters with submission switched on,
-    and those that still have jobs of the portal.
-    """
+    """Return the clusters with submission switched on, or with unfinished jobs of the portal."""
     there = Submission.objects.filter(
         cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None
     )
@@ -84,8 +81,9 @@ def clusters_to_look_at() -> QuerySet[Cluster]:
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
-    """Return the arrays to submit to a cluster now: debug re-runs,
-    then the others in the order of the queue.
+    """Return the arrays to submit to a cluster now.
+
+    Debug re-runs come first, then the others in the order of the queue.
     """
     waiting = Submission.objects.filter(
         cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at
@@ -112,8 +110,9 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 
 
 def sent_here(requests: Iterable[int]) -> set[int]:
-    """Return which of these requests, by primary key, have jobs submitted by the portal,
-    now or in future.
+    """Return which of these requests, by primary key, have jobs that the portal submits.
+
+    These may be future jobs.
     """
     sent = (
         Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION)
@@ -168,8 +167,9 @@ def jobs_of(submission: Submission) -> QuerySet[Job]:
 
 
 def index_of(submission: Submission, job_id: str) -> int | None:
-    """Return the number of a job by its ID, such as `4711_3`;
-    None if it is no task of the array.
+    """Return the number of a job by its ID, such as `4711_3`.
+
+    Return None if it is no task of the array.
     """
     _, _, task = job_id.partition("_")
     if not task.isdigit() or int(task) >= submission.tasks:
@@ -201,8 +201,9 @@ def completed_of(submission: Submission) -> set[int]:
 
 
 def retried_jobs(submission: Submission) -> dict[int, Job]:
-    """Return the collected jobs of a retry by the primary key of each job that they retry,
-    also of earlier retries.
+    """Return the collected jobs of a retry by the primary key of each job that they retry.
+
+    Jobs of earlier retries are included.
     """
     by_index = {index_of(submission, job.job_id): job for job in jobs_of(submission)}
     retry_by_job: dict[int, Job] = {}
@@ -420,8 +421,9 @@ def may_submit(user: User, request: Request) -> bool:
 
 
 def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
-    """Return whether a user may retry jobs of an experiment (None:
-    of none) that the portal did not submit.
+    """Return whether a user may retry jobs of an experiment that the portal did not submit.
+
+    None stands for jobs without an experiment.
     """
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)

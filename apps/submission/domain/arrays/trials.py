@@ -64,8 +64,9 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
 
 
 def _is_done(request: Request) -> bool:
-    """Return whether each stage has completed a job for all files,
-    or for those that an accepted stage passed on.
+    """Return whether each stage has completed a job for all files.
+
+    After an accepted stage, only the files that it passed on count.
     """
     expected = request.taken_files.values("job").distinct().count()
     accepted = acceptances_of([request])

@@ -1,5 +1,6 @@
-"""A debug re-run as one tar: for jobs that the portal did not submit,
-from their archived script and environment.
+"""A debug re-run as a tar, for jobs that the portal did not submit.
+
+It is made from the archived script and environment.
 """
 
 import math
@@ -105,8 +106,9 @@ def _variables(
 
 
 def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], list[str]]:
-    """Return the variables of a captured job without those of its scheduler,
-    and the names of masked ones.
+    """Return the variables of a captured job, and the names of masked ones.
+
+    The variables of its scheduler are left out.
     """
     values = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
     variables = []
@@ -120,8 +122,9 @@ def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], l
 
 
 def masked_variables(archived: ArchivedJob) -> list[str]:
-    """Return the names of masked variables as `captured_variables` does,
-    without reading the environment.
+    """Return the names of masked variables, without reading the environment.
+
+    They are those that `captured_variables` returns.
     """
     masked = []
     for name in archived.masked_names:

@@ -46,8 +46,9 @@ TRACE = DebugProfile(name="trace", description="Prints every command of the scri
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A debug re-run before it is submitted: its row, the lines of both scripts,
-    and options with old and new value.
+    """A debug re-run before it is submitted.
+
+    It has the row, the lines of both scripts, and the options with old and new value.
     """
 
     submission: Submission
@@ -62,8 +63,9 @@ def profiles_for(job: Job) -> list[DebugProfile]:
 
 
 def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
-    """Return the newest debug re-runs of a job, each with its job if already collected,
-    in two queries.
+    """Return the newest debug re-runs of a job, each with its job if already collected.
+
+    Takes two queries.
     """
     rows = (
         Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
@@ -137,9 +139,7 @@ def start_debug_run(
 
 
 def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
-    """Return the array of a job, the number of the job, and the request,
-    if the user may submit it.
-    """
+    """Return the array of a job, its number in it, and the request, if the user may submit it."""
     origin = submission_of(job)
     index = index_of(origin, job.job_id) if origin else None
     if origin is None or index is None:

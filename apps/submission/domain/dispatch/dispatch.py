@@ -209,8 +209,9 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
 def _note(
     submission: Submission, state: SubmissionState, at: datetime, **changes: Any
 ) -> Submission:
-    """Store the outcome of an attempt, unless it was stored meanwhile or superseded by another
-    attempt.
+    """Store the outcome of an attempt.
+
+    It is dropped if it was stored meanwhile, or if another attempt superseded this one.
     """
     current = (
         Submission.objects.select_for_update(of=("self",))

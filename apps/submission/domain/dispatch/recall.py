@@ -28,10 +28,10 @@ _EVENTS = {
 
 
 def recall_sent(*, cluster: Cluster, at: datetime) -> int:
-    """Cancel, hold or release submitted jobs as their requests require;
-    return how many arrays changed.
+    """Cancel, hold or release submitted jobs as their requests require.
 
-    Failures are retried in the next run: every command to a scheduler may be repeated.
+    Return the number of arrays that changed. Failures are retried in the next run: every command to
+    a scheduler may be repeated.
     """
     try:
         adapter = adapter_that_submits(cluster)

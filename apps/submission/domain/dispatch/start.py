@@ -32,11 +32,10 @@ MOST_LOOKED_AT = 100
 
 
 def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
-    """Start the first request in the queue that can start on a cluster, with its test;
-    None if there is none.
+    """Start the first request in the queue that can start on a cluster, with its test.
 
-    Requests on hold, advised against, or of a full experiment keep their rank and are skipped.
-    Raises `SchedulerError` for invalid options.
+    Return None if there is none. Requests on hold, advised against, or of an experiment that has
+    reached its limit keep their rank and are skipped. Raises `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
     for request in able_now(cluster, at):
@@ -46,8 +45,9 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
 
 
 def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
-    """Yield the requests that can start on a cluster now, in the order of the queue;
-    none without room.
+    """Yield the requests that can start on a cluster now, in the order of the queue.
+
+    There are none if the cluster has no capacity.
     """
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
@@ -58,8 +58,9 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
-    """Return what prevents the automatic start of a request on a cluster, except capacity;
-    or an empty text.
+    """Return what prevents the automatic start of a request on a cluster, except capacity.
+
+    Empty if nothing does.
     """
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
@@ -93,9 +94,7 @@ def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
 
 
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
-    """Yield queued requests for a cluster, without those of experiments that are on hold or
-    full.
-    """
+    """Yield queued requests for a cluster whose experiment is not on hold or at its limit."""
     held = experiments_on_hold()
     if None in held:
         return

@@ -1,9 +1,8 @@
-"""Retries of jobs that the portal did not submit, as one tar for their owners:
-archived scripts and environments.
+"""Retries of jobs that the portal did not submit, as a tar for their owners.
 
-Nobody but the owner can submit as the owner, so the portal hands the jobs out. What runs, or may be
-started again by its scheduler, is not in the tar; and each submit.sh asks Slurm first, so that it
-never makes a second copy.
+Only the owner can submit as the owner, so the portal hands out scripts and environments from the
+archive. Jobs that are running, or that their scheduler may restart, are not in the tar. Each
+submit.sh asks Slurm first, so that it never submits a job twice.
 """
 
 import math
@@ -59,10 +58,9 @@ if id=$({command}); then echo "$id" > submitted; echo "{job}: $id"; else rmdir l
 
 
 def retry_bundle(*, verdicts: Iterable[Verdict], by: User, at: datetime) -> bytes:
-    """Return a tar with a directory for each job that can be retried, at most `MOST_JOBS`,
-    and why others are left out.
+    """Return a tar with a directory for each job that can be retried, and why others are left out.
 
-    Raises `InvalidTransition` if there is none.
+    At most `MOST_JOBS` are in it. Raises `InvalidTransition` if there is none.
     """
     jobs = [verdict.job for verdict in verdicts]
     captured = archived_jobs_for(jobs)

@@ -1,6 +1,4 @@
-"""Which failed jobs can be retried, and why the others cannot:
-the dry run of a batch of retries.
-"""
+"""Which failed jobs can be retried, and why others cannot: the dry run of a batch."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +34,8 @@ MOST_JOBS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Attempts that a job may have in all, and retried jobs that a stage may have;
+    """The maximum number of attempts of a job, and of retried jobs of a stage.
+
     None for no limit.
     """
 
@@ -46,8 +45,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A failed job that can be retried: its verdict,
-    and its number in the array that the portal submitted it with.
+    """A failed job that can be retried: its verdict, and its number in the array of the portal.
 
     Without an array it is submitted as its owner, as the attempt of this number.
     """
@@ -230,9 +228,7 @@ class _Known:
     def obstacle_as_owner(
         self, verdict: Verdict, limits: Limits, user: User | None
     ) -> LeftOut | None:
-        """Return why this user cannot retry a job as its owner within these limits;
-        None if that can be done.
-        """
+        """Return why this user cannot retry a job as its owner within these limits, or None."""
         if user is not None and not may_submit_as_owner(user, verdict.experiment_id):
             return LeftOut.FORBIDDEN
         if limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts:
@@ -273,8 +269,9 @@ def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submis
 
 
 def reserved_indices(submission: Submission) -> set[int]:
-    """Return the numbers of jobs of an array that wait in a batch of retries:
-    they are not retried otherwise.
+    """Return the numbers of the jobs of an array that wait in a batch of retries.
+
+    They are not retried in any other way.
     """
     waiting = RetryJob.objects.filter(state__in=IN_BATCH, submission=None).values("job")
     jobs = list(

@@ -12,8 +12,9 @@ from apps.submission.models import RetryBatch, RetryJob
 
 
 def find_retry(verdict: Verdict) -> Job | None:
-    """Return the finished job that the portal submitted in place of a failed one,
-    for users who see the failed one.
+    """Return the finished job that the portal submitted in place of a failed one.
+
+    Only for users who can see the failed job.
     """
     job = verdict.job
     if not verdict.retried_as:
@@ -25,8 +26,9 @@ def find_retry(verdict: Verdict) -> Job | None:
 
 
 def find_retried_job(job: Job) -> Job | None:
-    """Return the failed job that this one retries, for users who see this one;
-    None for other jobs.
+    """Return the failed job that this one retries, for users who can see this one.
+
+    Return None for other jobs.
     """
     return _find_retried_task(job) or _find_job_retried_as_owner(job)
 
@@ -60,8 +62,9 @@ def _find_job_retried_as_owner(job: Job) -> Job | None:
 
 
 def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
-    """Return the finished jobs of retries as owners, by the primary key of the row,
-    in one query.
+    """Return the finished jobs of retries as owners, by the primary key of the row.
+
+    Takes one query.
     """
     sent = {(row.job.cluster_id, row.spool_id): row for row in rows if row.spool_id}
     clusters = {cluster for cluster, _ in sent}

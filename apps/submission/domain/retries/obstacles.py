@@ -1,6 +1,4 @@
-"""What retries wait for: services that are down,
-and announcements that advise against submitting.
-"""
+"""What retries wait for: services that are down, and advice not to submit."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,8 +18,10 @@ from apps.submission.models import RetryBatch, RetryJob
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the retry of a job depends on: announcements to its experiment or about its services,
-    by their primary keys, unless its request ignores advice, and the service that made it fail.
+    """What the retry of a job depends on.
+
+    These are the announcements to its experiment or about its services, by their primary keys,
+    unless its request ignores advice; and the service that made it fail.
     """
 
     experiment: int | None

@@ -1,9 +1,9 @@
-"""Retries of jobs that the portal did not submit: once more as their owners,
-where the cluster allows that.
+"""Retries of jobs that the portal did not submit, as their owners.
 
-What runs is what was archived: the script, its arguments, the environment without what the
-scheduler set. Each retry has a name of its own; the intent is committed before it is submitted, and
-after a crash its name is looked for first.
+Only clusters that allow it have them. A retry runs what is in the archive: the script, its
+arguments, and the environment without the variables of the scheduler. Each retry has a unique name.
+The intent is committed before the job is submitted; after a crash, the portal first looks for a job
+of that name.
 """
 
 import logging
@@ -66,8 +66,9 @@ def adapter_for_owners(cluster: Cluster) -> SubmitsAsOwner | None:
 
 
 class Foreign:
-    """The facts that decide whether jobs not submitted by the portal can be retried,
-    read for all jobs at once.
+    """What decides whether jobs that the portal did not submit can be retried.
+
+    It is read for all jobs at once.
     """
 
     def __init__(self, jobs: Iterable[Job], at: datetime) -> None:
@@ -110,9 +111,7 @@ class Foreign:
 
 
 def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut | None:
-    """Return why a capture may be another than the owner's job;
-    `trusted` are the senders that are believed.
-    """
+    """Return why a capture may not be of the owner's job; `trusted` are the trusted senders."""
     if captured.caveat:
         return LeftOut.NO_SCRIPT
     if captured.open_conflict:
@@ -123,12 +122,11 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
 
 
 def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
-    """Return why jobs should not be submitted as their owners now, by primary key,
-    where there is a reason.
+    """Return why jobs should not be submitted as their owners now, by primary key.
 
-    As for the portal's arrays: an announcement, or a service that is down and that the stage of the
-    job needs; neither while the request that the job names ignores advice. A fixed number of
-    queries.
+    Jobs without an obstacle are left out. As for the arrays of the portal, obstacles are
+    announcements, and services that are down and that the stage of the job needs; neither counts
+    while the request that the job names ignores advice. The number of queries is constant.
     """
     if not (now.advice or now.down):
         return {}

@@ -66,8 +66,7 @@ def fails_again(*, failed: int, alike: int, ended: int) -> bool:
 
 
 def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
-    """Count finished retries of a batch, and release its next step if it is due;
-    return how many jobs.
+    """Count finished retries of a batch, release its next step if it is due, and return its size.
 
     A step is one transaction. Jobs whose service is down, or which should not be submitted now,
     wait for a later step. A step that fails is recorded and tried again.
@@ -133,8 +132,9 @@ def _count(batch: RetryBatch) -> dict[str, int]:
 
 
 def _release(batch: RetryBatch, at: datetime) -> int:
-    """Plan the arrays of the next step; jobs that can no longer be retried are left out with the
-    reason.
+    """Plan the arrays of the next step.
+
+    Jobs that can no longer be retried are left out, with the reason.
     """
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
