@@ -24,7 +24,7 @@ from apps.jobs.models import Job
 from apps.notifications.models import Notification, Webhook
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.models import Delegation, Hold, Request, RequestTemplate
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident
 from tests.routes import Route, all_routes
@@ -252,7 +252,7 @@ class Tour:
                 {"after": _last(Request, "created_at")},
             ],
             "production:holds": [{"after": _last(Hold, "at")}],
-            "production:queue": [{"after": max(0, in_line().count() - 50)}],
+            "production:queue": [{"after": max(0, ranked_requests().count() - 50)}],
             "production:request-new": [{"workflow": "monte_carlo"}],
             "portal:find": [
                 {"q": text}
@@ -277,7 +277,7 @@ class Tour:
             "api:verdict-list": [{"verdict": "code"}, {"cursor": _cursor(Verdict)}],
             "api:archived-job-list": [{"text": "generation"}, {"request": "EXP00-0009"}],
             "api:notification-list": [{"unread": "true"}, {"cursor": _cursor(Notification)}],
-            "api:queue-list": [{"after": max(0, in_line().count() - 50)}],
+            "api:queue-list": [{"after": max(0, ranked_requests().count() - 50)}],
         }
         for route, asked in queries.items():
             for query in asked:

@@ -6,12 +6,12 @@ import pytest
 from playwright.sync_api import expect
 
 from apps.core.domain.events import events_of
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from tests.factories.requests import request_in
 
 
 def order() -> list[str]:
-    return [request.key for request in in_line()]
+    return [request.key for request in ranked_requests()]
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def test_row_is_dragged_and_moves_only_with_a_reason(queue, approver):
     told = queue.locator("#changes li").first
     expect(told).to_contain_text(approver.username)
     expect(told).to_contain_text("“The freeze is near”")
-    moved = events_of(next(request for request in in_line() if request.key == before[3])).last()
+    moved = events_of(
+        next(request for request in ranked_requests() if request.key == before[3])
+    ).last()
     assert (moved.kind, moved.actor, moved.reason) == (
         "request.moved",
         approver.username,

@@ -14,8 +14,8 @@ from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.desk import desk_of, sheet_of
 from apps.production.domain.forecast import forecast_of
-from apps.production.domain.priority.listing import queue_lines
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.listing import queue_rows
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.domain.slack import is_late_on, slack_of, slack_until
@@ -89,8 +89,8 @@ def test_all_places_agree(
         keep_forecasts(at=at)
         note_attention(at=at)
 
-        queued = list(in_line().select_related("experiment", "queue_entry"))
-        lines = {line.request.pk: line for line in queue_lines(user=approver, at=at).rows}
+        queued = list(ranked_requests().select_related("experiment", "queue_entry"))
+        lines = {line.request.pk: line for line in queue_rows(user=approver, at=at).rows}
         api = {
             row["key"]: row for row in browse(liaison).get("/api/v1/requests/").json()["results"]
         }

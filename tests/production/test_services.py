@@ -18,8 +18,8 @@ from apps.production.domain.lifecycle.moves import (
     set_priority,
     submit_request,
 )
-from apps.production.domain.priority.listing import queue_history, queue_lines
-from apps.production.domain.priority.ranks import queue_ranks, startable
+from apps.production.domain.priority.listing import queue_history, queue_rows
+from apps.production.domain.priority.ranks import queue_ranks, startable_requests
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import Verb
 from apps.production.models import Request
@@ -191,7 +191,7 @@ def test_queue_is_ranked_by_class_number_and_deadline(approved, approver):
         request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first"
     )
     set_priority(request=low, priority_class="low", by=approver, at=AT, reason="last")
-    assert list(startable()) == [high, early, late, low]
+    assert list(startable_requests()) == [high, early, late, low]
 
 
 def test_priority_event_tells_level_and_rank_before_and_after(approved, approver):
@@ -223,15 +223,15 @@ def test_ranks_count_all_experiments_but_rows_are_ones_own(
         "queued", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30)
     )
     approved()
-    part = queue_lines(user=liaison, at=AT)
+    part = queue_rows(user=liaison, at=AT)
     assert [(row.rank, row.request.key) for row in part.rows] == [(2, "NOVA-0001")]
     assert (part.total, part.visible) == (2, 1)
 
 
 def test_queue_goes_on_after_a_rank(approved, approver):
     made = [approved(deadline=date(2026, 12, day)) for day in (1, 2, 3)]
-    first = queue_lines(user=approver, at=AT, size=2)
-    rest = queue_lines(user=approver, at=AT, size=2, after=first.next_after)
+    first = queue_rows(user=approver, at=AT, size=2)
+    rest = queue_rows(user=approver, at=AT, size=2, after=first.next_after)
     assert [row.request for part in (first, rest) for row in part.rows] == made
     assert rest.next_after is None
 
@@ -261,7 +261,7 @@ def test_approver_of_one_experiment_decides_there_alone(
 
 def test_queue_without_requests_is_empty(approver):
     assert queue_ranks() == {}
-    assert queue_lines(user=approver, at=AT).rows == []
+    assert queue_rows(user=approver, at=AT).rows == []
 
 
 def test_hundred_stages_are_saved(nova, liaison):

@@ -40,8 +40,8 @@ from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.priority.listing import Line, line_of, queue_length
-from apps.production.domain.priority.ranks import is_in_line
+from apps.production.domain.priority.listing import QueueRow, queue_length, queue_row_of
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import (
@@ -177,7 +177,7 @@ class RequestPage:
     submission_warnings: Warnings | None
     advice: Advice | None
     estimate: Estimate | None
-    line: Line | None
+    line: QueueRow | None
     queue_length: int
     earlier: list[EndingChange]
 
@@ -237,7 +237,7 @@ def request_page(
     holds = holds_over(request)
     needs = required_services(request, at)
 
-    line = line_of(request, user=user, at=at)
+    line = queue_row_of(request, user=user, at=at)
     estimate = None
     advice = None
     if request.state not in CLOSED:
@@ -259,7 +259,7 @@ def request_page(
         next_by=next_by(request, approval),
         schedule=schedule,
         attention=_attention(request, schedule),
-        begun=request.state in IN_PRODUCTION and not is_in_line(request),
+        begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
         stages=stage_arguments(request),
         ingredients=argument_texts(request),
@@ -333,7 +333,7 @@ def _may_sign(moves: Sequence[Transition]) -> bool:
 
 
 def _estimate(
-    request: Request, written: RequestContent, line: Line | None, at: datetime
+    request: Request, written: RequestContent, line: QueueRow | None, at: datetime
 ) -> Estimate:
     """Return the estimate of an open request, with its end for its expected start."""
     start = line.start.days if line and line.start else None

@@ -18,7 +18,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import OfRequests
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.priority import manual_moves, shares
-from apps.production.domain.priority.listing import Line, line_of, queue_lines, queue_state
+from apps.production.domain.priority.listing import QueueRow, queue_row_of, queue_rows, queue_state
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
@@ -127,7 +127,7 @@ class QueueViewSet(OfRequests):
     def list(self, request: ApiRequest) -> Response:
         """Read the queue. Ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
-        lines = queue_lines(
+        lines = queue_rows(
             user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"]
         )
         return Response(QueueReader(lines).data)
@@ -137,13 +137,13 @@ class QueueViewSet(OfRequests):
         return Response(LineReader(self._line(self.get_object())).data)
 
     @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
-    def move(self, production_request: Request, **fields: Any) -> Line:
+    def move(self, production_request: Request, **fields: Any) -> QueueRow:
         """Move a request to a rank manually. The others keep their order."""
         manual_moves.move_request(request=production_request, **fields)
         return self._line(self.get_object())
 
     @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move", allowed=may_move)
-    def undo_move(self, production_request: Request, **fields: Any) -> Line:
+    def undo_move(self, production_request: Request, **fields: Any) -> QueueRow:
         """Reset a request to the rank given by its score."""
         manual_moves.undo_move(request=production_request, **fields)
         return self._line(self.get_object())
@@ -164,8 +164,8 @@ class QueueViewSet(OfRequests):
             raise Http404
         return Response({"rank": line.rank, "rank_then": then})
 
-    def _line(self, production_request: Request) -> Line:
-        line = line_of(production_request, user=self.request.user, at=timezone.now())
+    def _line(self, production_request: Request) -> QueueRow:
+        line = queue_row_of(production_request, user=self.request.user, at=timezone.now())
         if line is None:
             raise Http404
         return line

@@ -19,7 +19,7 @@ from apps.production.domain.approvals.inbox import arrivals
 from apps.production.domain.attention import Need, is_news, keep_attention
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.forecast import forecast_of
-from apps.production.domain.priority.ranks import startable
+from apps.production.domain.priority.ranks import startable_requests
 from apps.production.domain.slack import slack_of
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
@@ -237,7 +237,7 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
     )
     busy |= set(on_its_way.values_list("request_id", flat=True))
     known = all_queues_are_known(at)
-    first = startable().filter(
+    first = startable_requests().filter(
         pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED]
     )
     automatic_starts = {

@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.jobs.domain.collection.undelivered import OtherJobs, left_out
 from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.jobs.enums import NONE
-from apps.production.domain.priority.ranks import by_place, startable
+from apps.production.domain.priority.ranks import by_place, startable_requests
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.submissions import sent_again
@@ -64,7 +64,9 @@ def production_now(user: User) -> list[StageProgress]:
     visible = Request.objects.visible_to(user)
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started.only(*_SHOWN)[:MOST_REQUESTS])
-    requests += startable().filter(pk__in=visible).only(*_SHOWN)[: MOST_REQUESTS - len(requests)]
+    requests += (
+        startable_requests().filter(pk__in=visible).only(*_SHOWN)[: MOST_REQUESTS - len(requests)]
+    )
     prefetch_related_objects(requests, "attention")
     stages = Stage.objects.only("request", "position", "name", "jobs")
     return list(chain.from_iterable(progress_of_many(requests, stages).values()))

@@ -14,9 +14,9 @@ from django.utils import timezone
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.production.domain.forecast import TEST_PASSES, Forecast
-from apps.production.domain.priority.listing import starts_in_line
+from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.queue_forecast import end_of_entry, forecast_of_queued
-from apps.production.domain.priority.ranks import IN_LINE
+from apps.production.domain.priority.ranks import RANKED
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
@@ -50,7 +50,7 @@ def note_starts(*, at: datetime) -> None:
 
 def keep_queue_forecasts(*, at: datetime) -> int:
     """Store the forecasts of the queue after its order changed, and return how many changed."""
-    return keep_forecasts(at=at, requests=Request.objects.filter(IN_LINE))
+    return keep_forecasts(at=at, requests=Request.objects.filter(RANKED))
 
 
 def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -> int:
@@ -96,8 +96,8 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
     """
     today = timezone.localdate(at)
     pks = [request.pk for request in requests]
-    queued = set(Request.objects.filter(IN_LINE, pk__in=pks).values_list("pk", flat=True))
-    starts = starts_in_line(at=at) if queued else {}
+    queued = set(Request.objects.filter(RANKED, pk__in=pks).values_list("pk", flat=True))
+    starts = starts_in_queue(at=at) if queued else {}
 
     forecasts = {}
     for request in requests:

@@ -12,7 +12,7 @@ from apps.core.errors import InvalidTransition, StaleState
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, submit_request
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
@@ -114,7 +114,7 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     queued = [
         request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(3)
     ]
-    before, version = [request.key for request in in_line()], queue_state().version
+    before, version = [request.key for request in ranked_requests()], queue_state().version
     last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
     move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
     results = at_once(
@@ -127,7 +127,7 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     assert refusals(results) == [
         f"{by} changed the queue in the meantime: {what}. Your change was not made."
     ]
-    assert [request.key for request in in_line()] == [
+    assert [request.key for request in ranked_requests()] == [
         won.key,
         *[key for key in before if key != won.key],
     ]

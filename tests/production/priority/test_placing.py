@@ -18,11 +18,11 @@ from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request, undo_move
 from apps.production.domain.priority.ranks import (
     by_place,
-    in_line,
     place_of,
     queue_ranks,
     rank_of,
-    startable,
+    ranked_requests,
+    startable_requests,
 )
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
@@ -34,7 +34,7 @@ LATER = AT + timedelta(hours=2)
 
 
 def keys() -> list[str]:
-    return [request.key for request in in_line()]
+    return [request.key for request in ranked_requests()]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_move_changes_only_what_it_says_and_the_order_stays_total(five, approver
             assert [key for key in after if key != five[number].key] == [
                 key for key in before if key != five[number].key
             ]
-            assert [rank_of(request) for request in in_line()] == [1, 2, 3, 4, 5]
+            assert [rank_of(request) for request in ranked_requests()] == [1, 2, 3, 4, 5]
             if beat:
                 rescore_all(at=LATER)
                 assert keys() == after
@@ -173,12 +173,12 @@ def test_held_one_keeps_its_place_and_is_passed_over(five, approver):
     before = keys()
     SERVICES[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
     assert keys() == before
-    assert five[1] not in startable()
+    assert five[1] not in startable_requests()
     assert rank_of(five[1]) == 2
     rescore_all(at=LATER)
     move(five[1], 1, approver)
     SERVICES[Verb.RELEASE](request=five[1], by=approver, at=LATER)
-    assert (startable().first(), rank_of(five[1])) == (five[1], 1)
+    assert (startable_requests().first(), rank_of(five[1])) == (five[1], 1)
 
 
 def test_who_starts_leaves_the_ranks_and_stays_in_order_for_jobs(five, approver):

@@ -12,7 +12,7 @@ from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare
@@ -106,7 +106,7 @@ def test_effect_is_previewed_before_the_change_is_offered_first(kind, queued, ap
     form = page.partition(f'action="{address}"')[2]
     assert "Nothing is saved yet." in form.partition("</form>")[0]
     assert buttons.findall(form)[:2] == [(" main", change), ("", "Preview")]
-    assert [request.key for request in in_line()] == [first.key, second.key]
+    assert [request.key for request in ranked_requests()] == [first.key, second.key]
 
 
 def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):
@@ -124,7 +124,7 @@ def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, brows
         assert "opg-one" in shown
         assert "2nd → 1st in the queue" in shown
         assert "&lt;b&gt;freeze" in shown
-    assert [request.key for request in in_line()] == [second.key, first.key]
+    assert [request.key for request in ranked_requests()] == [second.key, first.key]
     undo = reverse("production:queue-undo", args=[second.key])
     assert (
         "was not moved. "
@@ -150,7 +150,7 @@ def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approve
 
 def test_second_of_two_is_told_on_the_page(queued, approver, second_approver, browse):
     queued(), queued(), queued()
-    one, _, three = in_line()
+    one, _, three = ranked_requests()
     seen = queue_state().version
     post_move(browse(approver), three, to_rank=1, reason="x", version=seen)
     page = post_move(
@@ -166,7 +166,9 @@ def test_others_learn_of_a_move_but_not_of_whose_and_why(
 ):
     queued(), queued()
     request_in("queued", by=other_liaison, experiment=dune, approver=approver)
-    move_request(request=list(in_line())[1], to_rank=1, by=approver, at=AT, reason="secret freeze")
+    move_request(
+        request=list(ranked_requests())[1], to_rank=1, by=approver, at=AT, reason="secret freeze"
+    )
     page = browse(other_liaison).get(QUEUE).content.decode()
     assert "a request of another experiment" in page
     assert "secret" not in page
@@ -175,7 +177,7 @@ def test_others_learn_of_a_move_but_not_of_whose_and_why(
 
 def test_what_setting_each_class_would_give_is_told_beside_the_form(queued, approver, browse):
     queued(), queued()
-    last = list(in_line())[-1]
+    last = list(ranked_requests())[-1]
     page = browse(approver).get(f"{last.get_absolute_url()}?do=priority").content.decode()
     assert "urgent: <b>1st</b>" in page
     assert "low: <b>2nd</b>" in page

@@ -10,7 +10,7 @@ from apps.jobs.models import HourlyTotals
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.shares import (
     ranks_by_class,
@@ -45,7 +45,7 @@ def two(nova, dune, queued, other_liaison, approver):
 
 
 def order() -> list[str]:
-    return [request.key for request in in_line()]
+    return [request.key for request in ranked_requests()]
 
 
 def save(by, weights, **more):

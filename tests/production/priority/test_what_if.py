@@ -10,7 +10,7 @@ from django.urls import reverse
 from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority import manual_moves, shares
-from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.models import QueueState, Request, ShareUse
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
@@ -35,7 +35,9 @@ def queue(queued, nova, dune, liaison, other_liaison, approver):
 
 
 def stored():
-    ranks = {pk: rank for rank, pk in enumerate(in_line().values_list("pk", flat=True), start=1)}
+    ranks = {
+        pk: rank for rank, pk in enumerate(ranked_requests().values_list("pk", flat=True), start=1)
+    }
     return {
         request.pk: (ranks[request.pk], request.expected_end)
         for request in Request.objects.filter(pk__in=ranks)
@@ -55,7 +57,7 @@ def check(before, shifts):
 
 def test_level_does_what_was_told(queue, approver):
     before, events = stored(), Event.objects.count()
-    last = list(in_line())[-1]
+    last = list(ranked_requests())[-1]
     shifts = if_level(last, priority_class="urgent", priority=None, at=AT + HOUR)
     assert (shifts[0].request, shifts[0].then, len(shifts)) == (last, 1, 4)
     assert (stored(), Event.objects.count()) == (before, events)
@@ -70,7 +72,7 @@ def test_level_does_what_was_told(queue, approver):
 
 
 def test_move_does_what_was_told(queue, approver):
-    before, first = stored(), in_line()[0]
+    before, first = stored(), ranked_requests()[0]
     shifts = if_moved(first, to_rank=3, at=AT + HOUR)
     manual_moves.move_request(request=first, to_rank=3, by=approver, at=AT + HOUR, reason="x")
     check(before, shifts)
@@ -89,7 +91,7 @@ def test_shares_do_what_was_told(queue, dune, approver):
 
 
 def test_page_previews_and_saves(queue, approver, liaison, browse):
-    last = list(in_line())[-1]
+    last = list(ranked_requests())[-1]
     address = reverse("production:queue-priority", args=[last.key])
     sent = {"priority_class": "high", "priority": "7", "version": last.version}
     page = browse(approver).post(address, sent | {"do": "preview"})

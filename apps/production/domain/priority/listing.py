@@ -15,7 +15,7 @@ from apps.core.models import Event
 from apps.production.domain.forecast import forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
-from apps.production.domain.priority.ranks import entries_ahead, in_line, is_in_line
+from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
 from apps.production.domain.priority.score import Term, hand_term, total, waiting_term
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import RequestState
@@ -39,7 +39,7 @@ SHARE = "share.set"
 
 
 @dataclass(frozen=True)
-class Line:
+class QueueRow:
     """A request with the terms of its score.
 
     It has a rank and an expected start if it is in the queue.
@@ -79,10 +79,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class QueueLines:
+class QueueRows:
     """Lines that a user can see, after some rank. `total` counts the queue of all experiments."""
 
-    rows: list[Line]
+    rows: list[QueueRow]
     total: int
     visible: int
     held: int
@@ -90,12 +90,12 @@ class QueueLines:
     state: QueueState
 
 
-def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
+def queue_rows(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueRows:
     """Return the part of the queue that this user sees after some rank.
 
     Ranks count the requests of all experiments.
     """
-    line = list(in_line().values_list("pk", "state", "experiment_id"))
+    line = list(ranked_requests().values_list("pk", "state", "experiment_id"))
     scope = scope_of(user)
     state = queue_state()
     holds = experiments_on_hold()
@@ -127,10 +127,10 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
             rows.append(row if row.is_held else replace(row, held_with=held))
 
     more = rows[-1].rank if rows and len(following) > size else None
-    return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
+    return QueueRows(rows, len(line), len(seen), len(line) - startable[-1], more, state)
 
 
-def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
+def queue_row_of(request: Request, *, user: User, at: datetime) -> QueueRow | None:
     """Return the line of one request, in a few queries; None if it has no score."""
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None:
@@ -145,14 +145,14 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
     None if it is not in the queue or has no score yet.
     """
     entry = None
-    if is_in_line(request):
+    if has_rank(request):
         entry = QueueEntry.objects.filter(request=request).first()
     return None if entry is None else _rank_and_start(request, entry, at)[1]
 
 
-def starts_in_line(*, at: datetime) -> dict[int, Start]:
+def starts_in_queue(*, at: datetime) -> dict[int, Start]:
     """Return the expected start of every request in the queue by primary key, in three queries."""
-    requests = in_line().select_related("experiment", "queue_entry")
+    requests = ranked_requests().select_related("experiment", "queue_entry")
     return starts_in_order(
         ((request, getattr(request, "queue_entry", None)) for request in requests), at=at
     )
@@ -194,7 +194,7 @@ def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[
 def _rank_and_start(
     request: Request, entry: QueueEntry, at: datetime
 ) -> tuple[int | None, Start | None]:
-    if not (entry.is_queued and is_in_line(request)):
+    if not (entry.is_queued and has_rank(request)):
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
@@ -229,7 +229,7 @@ def queue_state() -> QueueState:
 
 
 def queue_length() -> int:
-    return in_line().count()
+    return ranked_requests().count()
 
 
 def _line(
@@ -239,7 +239,7 @@ def _line(
     start: Start | None,
     user: User,
     at: datetime,
-) -> Line:
+) -> QueueRow:
     terms: list[Term] = []
     if entry is not None:
         terms = [
@@ -251,7 +251,7 @@ def _line(
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_move = rank is not None and may_move(user, request)
     slack = slack_of(request.deadline, forecast_of(request), today=timezone.localdate(at))
-    return Line(
+    return QueueRow(
         request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move
     )
 

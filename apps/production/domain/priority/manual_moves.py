@@ -12,7 +12,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.priority.ranks import is_in_line, place_of, rank_of
+from apps.production.domain.priority.ranks import has_rank, place_of, rank_of
 from apps.production.domain.priority.rescoring import (
     clear_manual_move,
     lock_queue,
@@ -135,7 +135,7 @@ def _lock(request: Request, by: User, version: int | None) -> QueueState:
         raise NotAllowed("Only approvers other than the requester can move it.")
     state = lock_queue()
     check_version(state, version)
-    if not is_in_line(current):
+    if not has_rank(current):
         raise InvalidTransition(
             f"{request} is “{current.get_state_display()}” and not in the queue."
         )

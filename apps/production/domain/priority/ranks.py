@@ -1,6 +1,6 @@
 """The order of the queue: which requests are in it, and at which rank.
 
-Code that starts jobs uses `startable`.
+Code that starts jobs uses `startable_requests`.
 """
 
 from typing import Any
@@ -10,9 +10,7 @@ from django.db.models import F, OrderBy, Q
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, Request, RequestQuerySet
 
-IN_LINE = Q(state=RequestState.QUEUED) | Q(
-    state=RequestState.ON_HOLD, held_from=RequestState.QUEUED
-)
+RANKED = Q(state=RequestState.QUEUED) | Q(state=RequestState.ON_HOLD, held_from=RequestState.QUEUED)
 
 
 def by_place(path: str = "") -> tuple[OrderBy, ...]:
@@ -28,30 +26,32 @@ def by_place(path: str = "") -> tuple[OrderBy, ...]:
     )
 
 
-def startable() -> RequestQuerySet[Request]:
+def startable_requests() -> RequestQuerySet[Request]:
     """Return the requests that can be started, in order of rank, without those on hold."""
     return Request.objects.filter(state=RequestState.QUEUED).order_by(*by_place())
 
 
-def in_line() -> RequestQuerySet[Request]:
+def ranked_requests() -> RequestQuerySet[Request]:
     """Return the requests with a rank, in order: queued ones, and those put on hold there."""
-    return Request.objects.filter(IN_LINE).order_by(*by_place())
+    return Request.objects.filter(RANKED).order_by(*by_place())
 
 
-def is_in_line(request: Request) -> bool:
+def has_rank(request: Request) -> bool:
     held = request.state == RequestState.ON_HOLD and request.held_from == RequestState.QUEUED
     return held or request.state == RequestState.QUEUED
 
 
 def queue_ranks() -> dict[int, int]:
     """Return the rank of each request in the queue by primary key. Rank 1 is next."""
-    return {pk: rank for rank, pk in enumerate(in_line().values_list("pk", flat=True), start=1)}
+    return {
+        pk: rank for rank, pk in enumerate(ranked_requests().values_list("pk", flat=True), start=1)
+    }
 
 
 def rank_of(request: Request) -> int | None:
     """Return the rank of a request; None if it is not in the queue or has no score yet."""
     entry = None
-    if is_in_line(request):
+    if has_rank(request):
         entry = QueueEntry.objects.filter(request=request, is_queued=True).first()
     return None if entry is None else entries_ahead(entry).count() + 1
 

@@ -12,7 +12,7 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
-from apps.production.domain.priority.ranks import is_in_line, place_of
+from apps.production.domain.priority.ranks import has_rank, place_of
 from apps.production.domain.priority.score import ScoreFacts, as_data, sort_key, terms_of, total
 from apps.production.enums import SCORED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
@@ -190,7 +190,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
 def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
     """Compute terms, points and sort key of an entry, without saving it."""
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
-    entry.is_queued = is_in_line(entry.request)
+    entry.is_queued = has_rank(entry.request)
     entry.terms = as_data(terms)
     entry.points = total(terms)
     entry.sort_key = sort_key(entry.points + entry.hand_points, entry.request.submitted_at or at)

@@ -19,7 +19,7 @@ from apps.production.domain.forecast import IF_APPROVED, Days, Forecast, expecte
 from apps.production.domain.priority.listing import starts_behind
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
-from apps.production.domain.priority.ranks import is_in_line, rank_of
+from apps.production.domain.priority.ranks import has_rank, rank_of
 from apps.production.domain.priority.rescoring import (
     facts_of,
     lock_queue,
@@ -213,7 +213,7 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
-    if entry is None or not entry.is_queued or not is_in_line(request) or len(classes[own:]) < 2:
+    if entry is None or not entry.is_queued or not has_rank(request) or len(classes[own:]) < 2:
         return {}
     prospects = dict(
         zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
@@ -290,7 +290,7 @@ def _queued(request: Request) -> QueueEntry | None:
     queued = QueueEntry.objects.select_related("request__experiment").filter(
         pk=request.pk, is_queued=True
     )
-    return queued.first() if is_in_line(request) else None
+    return queued.first() if has_rank(request) else None
 
 
 def _ranks_with(

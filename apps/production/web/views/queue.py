@@ -21,7 +21,7 @@ from apps.production.domain.holds import wide_holds
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.outlook import find_hindrances
 from apps.production.domain.priority import manual_moves, shares, what_if
-from apps.production.domain.priority.listing import queue_history, queue_lines, queue_state
+from apps.production.domain.priority.listing import queue_history, queue_rows, queue_state
 from apps.production.enums import RequestedPriority
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
@@ -178,7 +178,7 @@ def _queue(
     sees_all = is_opg(request.user)
     now = read_shares()
     at = timezone.now()
-    part = queue_lines(user=request.user, at=at, after=after)
+    part = queue_rows(user=request.user, at=at, after=after)
     if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):
         raise PermissionDenied("Only approvers other than the requester can change its place.")
     context = {

@@ -17,7 +17,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outlook import Outlook, outlook
-from apps.production.domain.priority.ranks import rank_of, startable
+from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import choose_cluster
@@ -99,7 +99,7 @@ def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Reques
     if None in held:
         return
     candidates = with_stages(
-        startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster))
+        startable_requests().filter(Q(assignment=None) | Q(assignment__cluster=cluster))
     )
     candidates = candidates.exclude(experiment__in=held)
     if options.experiments:
