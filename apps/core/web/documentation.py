@@ -24,7 +24,9 @@ _SECTIONS = {
     "Requests": (
         "requests workflows checks approvals priority progress combine-and-split data-quality"
     ),
-    "Jobs and failures": "jobs phases diagnosis recovery submission archive notifications monitoring",
+    "Jobs and failures": (
+        "jobs phases diagnosis recovery submission archive notifications monitoring"
+    ),
     "Run the portal": (
         "demo production administration settings security single-sign-on slurm torque htcondor "
         "elasticsearch kafka"
