@@ -354,4 +354,5 @@ def test_queries_do_not_grow_with_what_needs_attention(make, browse, shifter):
         make("completing")
         make("running")
     note_attention(at=AT + 3 * DAY)
-    assert counted() == few
+    for with_many, with_few in zip(counted(), few, strict=True):
+        assert with_many <= with_few

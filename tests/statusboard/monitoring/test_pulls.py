@@ -122,7 +122,7 @@ def test_alert_that_is_no_longer_listed_is_over_and_comes_back_if_it_is_reported
     incident = Incident.objects.get(dedup_key="gone")
     assert (incident.is_open, incident.service, Incident.objects.count()) == (True, samweb, 2)
     # An older list says nothing of what was reported since.
-    parse_payload(payload_id=payload.pk, again=True)
+    parse_payload(payload_id=payload.pk)
     incident.refresh_from_db()
     assert incident.is_open
 
