@@ -247,11 +247,7 @@ class Environment(BaseModel):
         ),
     )
     RECOVERY_MINUTES_PER_JOB: float = Field(
-        5,
-        ge=0,
-        le=1000,
-        description="Minutes of a person's work that the page *Recovery* counts as saved for each "
-        "failed job that a rule recovered.",
+        5, ge=0, le=1000, description="Minutes of work that each job recovered by a rule saves."
     )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,

@@ -34,7 +34,7 @@ _SECTIONS = {
     "Use it from programs": "api events experiment-packs",
     "Develop it": "architecture development adding-a-scheduler glossary",
 }
-_HEADING = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
+_HEADING = re.compile(r'<h2 id="([^"]+)">(.*)</h2>')
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ def page(name: str) -> Document:
     text = (settings.BASE_DIR / "docs" / f"{name}.md").read_text(encoding="utf-8")
     html = html_of(text.partition("\n")[2], titles().keys())
     headings = []
-    for anchor, heading in _HEADING.findall(html):
-        # Safe: it is part of the HTML above.
-        headings.append((anchor, mark_safe(heading)))  # noqa: S308
+    for line in html.splitlines():
+        heading = _HEADING.fullmatch(line)
+        if heading:
+            # Safe: it is part of the HTML above.
+            headings.append((heading[1], mark_safe(heading[2])))  # noqa: S308
     return Document(titles()[name], html, tuple(headings))
 
 
