@@ -1,12 +1,9 @@
 """The root URL configuration of the portal."""
 
 from django.contrib import admin
-from django.urls import include, path, register_converter
-
-from apps.core.web.converters import AnyTextConverter
+from django.urls import include, path
 
 admin.autodiscover()
-register_converter(AnyTextConverter, "text")
 
 handler400 = "apps.core.web.views.bad_request"
 handler404 = "apps.core.web.views.not_found"

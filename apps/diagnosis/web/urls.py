@@ -1,5 +1,6 @@
 from django.urls import path
 
+from apps.core.web import converters  # noqa: F401 -- registers them
 from apps.diagnosis.web import (
     causes,
     exit_codes,

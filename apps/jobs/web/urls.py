@@ -1,5 +1,6 @@
 from django.urls import path
 
+from apps.core.web import converters  # noqa: F401 -- registers them
 from apps.jobs.web import slices, statistics, views
 
 app_name = "jobs"

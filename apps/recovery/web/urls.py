@@ -1,26 +1,7 @@
-from datetime import date
+from django.urls import path
 
-from django.urls import path, register_converter
-
+from apps.core.web import converters  # noqa: F401 -- registers them
 from apps.recovery.web import views
-
-
-class Day:
-    """A day in an address, such as 2026-11-23."""
-
-    regex = r"\d{4}-\d{2}-\d{2}"
-
-    def to_python(self, value: str) -> date:
-        day = date.fromisoformat(value)
-        if not 2000 <= day.year <= 2100:
-            raise ValueError(f"{value} is not a day of this century")
-        return day
-
-    def to_url(self, value: date) -> str:
-        return value.isoformat()
-
-
-register_converter(Day, "day")
 
 app_name = "recovery"
 urlpatterns = [
