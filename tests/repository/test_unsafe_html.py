@@ -35,7 +35,7 @@ LINKS = re.compile(
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
     |query                          # of views: “?” and urlencode()
-    |(cause|change|count|error|fix|item|job|option|reason|link|place|service_now|task|turn\.action)\.url
+    |(cause|change|count|error|failures|fix|item|job|option|reason|link|place|service_now|task|turn\.action)\.url
     |results\.(jobs|scripts)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
