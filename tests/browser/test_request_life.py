@@ -137,6 +137,7 @@ def write(life: Life, liaison: User) -> None:
             page.get_by_label(label, exact=True).nth(place).fill(text)
     page.get_by_label("Release", exact=True).first.fill("v09_72")
     page.get_by_label("Events", exact=True).first.fill("20,000")
+    page.locator("#stage-2 > .fold > summary").press("Enter")
     page.get_by_text("Differs from the other stages").nth(1).click()
     page.get_by_label("Release", exact=True).nth(2).fill("v09_73")
     if life.javascript:

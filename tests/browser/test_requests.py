@@ -40,6 +40,7 @@ def test_request_from_form_to_approved(
         page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("SAM web").check()
     page.get_by_role("button", name="Add stage").click()
+    page.locator("#stage-2 > .fold > summary").press("Enter")
     page.get_by_role("button", name="Remove stage 2").click()
     page.get_by_label("Deadline", exact=True).fill(
         (timezone.localdate() + timedelta(days=20)).isoformat()
