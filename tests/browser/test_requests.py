@@ -42,6 +42,7 @@ def test_request_from_form_to_approved(
     page.get_by_role("button", name="Add stage").click()
     page.locator("#stage-2 > .fold > summary").press("Enter")
     page.get_by_role("button", name="Remove stage 2").click()
+    expect(page.locator("#stage-2")).to_have_count(0)
     page.get_by_label("Deadline", exact=True).fill(
         (timezone.localdate() + timedelta(days=20)).isoformat()
     )
