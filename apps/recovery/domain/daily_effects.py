@@ -1,18 +1,42 @@
 """Daily totals of decisions: what pages and the stop rule read instead of counting decisions."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
+from django.db import connection
 from django.db.models import Count, Sum
 
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.recovery.models import DailyEffect, Decision
 
 _SAME = ("rule_id", "version", "experiment_id", "arm", "outcome")
+_ADDED = """
+INSERT INTO recovery_dailyeffect AS total
+  (day, rule_id, version, experiment_id, arm, outcome,
+   jobs, failed_core_seconds, retry_core_seconds)
+SELECT %s, rule_id, version, experiment_id, arm, outcome,
+  count(*), sum(failed_core_seconds), sum(retry_core_seconds)
+FROM recovery_decision WHERE id = ANY(%s)
+GROUP BY rule_id, version, experiment_id, arm, outcome
+ON CONFLICT (day, rule_id, version, experiment_id, arm, outcome) DO UPDATE SET
+  jobs = total.jobs + excluded.jobs,
+  failed_core_seconds = total.failed_core_seconds + excluded.failed_core_seconds,
+  retry_core_seconds = total.retry_core_seconds + excluded.retry_core_seconds
+"""
+
+
+def add_to_day(day: date, decisions: Iterable[int]) -> None:
+    """Add new decisions, by primary key, to the totals of their day (UTC).
+
+    In the caller's transaction. The cost does not depend on how many decisions the day has.
+    """
+    lock_for_this_transaction("recovery.daily_effects")
+    with connection.cursor() as cursor:
+        cursor.execute(_ADDED, [day, list(decisions)])
 
 
 def recount_days(days: Collection[date]) -> None:
-    """Count the decisions of these days (UTC) anew, in the caller's transaction."""
+    """Count all decisions of these days (UTC), in the caller's transaction."""
     if not days:
         return
     lock_for_this_transaction("recovery.daily_effects")

@@ -12,7 +12,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
-from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.daily_effects import add_to_day
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
 from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, rules_in_order
 from apps.recovery.domain.remedies import Asked
@@ -38,6 +38,21 @@ ON_HOLD_WAIT = timedelta(minutes=5)
 _HANDLED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: These are no failures of production, or nobody wants them retried.
 _NOT_PRODUCTION = (LeftOut.TEST, LeftOut.DEBUG, LeftOut.NOT_RUNNING, LeftOut.ACCEPTED)
+#: What a decision, or its delay, changes.
+_DECIDED_FIELDS = (
+    "arm",
+    "rule",
+    "version",
+    "why",
+    "changes",
+    "attempt",
+    "first_asked",
+    "decided_at",
+    "act_at",
+    "failed_core_seconds",
+    "due_at",
+    "attempts",
+)
 
 #: The failed jobs to decide about.
 DECISIONS = Queue(
@@ -99,22 +114,15 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
         else:
             context.leave(decision, verdict, reason_of[decision.job_id])
         decided.append(decision)
-    fields = [
-        "arm",
-        "rule",
-        "version",
-        "why",
-        "changes",
-        "attempt",
-        "first_asked",
-        "decided_at",
-        "act_at",
-        "failed_core_seconds",
-        "due_at",
-        "attempts",
-    ]
-    Decision.objects.bulk_update(decided, fields, batch_size=BATCH)
-    recount_days({at.date()})
+    # All rows exist and are locked, so this updates them, several times as fast as `bulk_update`.
+    Decision.objects.bulk_create(
+        decided,
+        batch_size=BATCH,
+        update_conflicts=True,
+        unique_fields=["id"],
+        update_fields=_DECIDED_FIELDS,
+    )
+    add_to_day(at.date(), [decision.pk for decision in decisions if decision.decided_at])
 
 
 def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Sum, When
@@ -175,8 +176,14 @@ def index_of(submission: Submission, job_id: str) -> int | None:
     if not task.isdigit() or int(task) >= submission.tasks:
         return None
     if submission.indices:
-        return list(read_ranges(submission.indices))[int(task)]
+        return _numbers(submission.indices)[int(task)]
     return submission.first + int(task)
+
+
+@lru_cache(maxsize=32)
+def _numbers(ranges: str) -> tuple[int, ...]:
+    """Return the numbers of ranges, read once for the many jobs of an array."""
+    return tuple(read_ranges(ranges))
 
 
 def indices_of(submission: Submission) -> list[int]:
