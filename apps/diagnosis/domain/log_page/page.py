@@ -169,54 +169,55 @@ def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -
         return replace(page, problem=str(reason))
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The bytes of a log that the page shows, and the outline of the log.
+
+    The outline begins at `outlined_from`; `missing` is a message about missing markers.
+    """
+
+    begin: int
+    data: bytes
+    lines: list[RawLine]
+    outlined_from: int
+    phases: list[Phase]
+    levels: dict[int, Level]
+    missing: str
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
+
+
 def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
-    query = page.query
-    invalid = ""
-    matches = None
-    if query.search:
-        try:
-            matches = search_log(text, query.search, user=user)
-        except InvalidFields as error:
-            invalid = " ".join(error.problems["find"])
-    place, chosen = _place(page, text, matches)
-    begin, data = _window(text, place, query)
-    numbered = split_lines(data, begin, text.number_at(begin))
-    outlined_from, phases, levels, missing = _outline(text, page.job.experiment_id)
-    if begin < outlined_from:
-        marked, missing = pack_marks(data, page.job.experiment_id)
-        levels |= _levels(data, begin, marked)
-    marks = _marks(page, Block(data, begin, text.end, None, page.stream))
-    novelty = _novelty(page.job, numbered)
+    """Return the page with the contents of a log: read, mark, and lay out."""
+    matches, invalid = _search(text, page.query, user)
+    place, chosen = _place_to_open(page, text, matches)
+    window = _read_window(page, text, place)
+
+    block = Block(window.data, window.begin, text.end, None, page.stream)
+    marks = _marks(page, block)
+    novelty = _novelty(page.job, window.lines)
+    matching_lines: frozenset[int] = frozenset()
+    if matches:
+        matching_lines = frozenset(_lines_of(matches.offsets, window.lines))
     events = Events(
-        levels=levels,
+        levels=window.levels,
         marks=marks,
-        found=frozenset(_lines_of(matches.offsets, numbered)) if matches else frozenset(),
-        phase_begins=frozenset(phase.begin for phase in phases),
+        found=matching_lines,
+        phase_begins=frozenset(phase.begin for phase in window.phases),
         chosen=chosen,
         end=text.end,
         novel=frozenset(novelty.rows),
     )
-    spans = _spans(matches, numbered, events, user)
-    if query.part is None and query.only is None:
-        services = service_lines(page.job)
-    else:
-        services = []
-    rows = with_service_lines(
-        _rows(numbered, events, query, spans),
-        services,
-        text=text,
-        window=(begin, data),
-        job=page.job,
-    )
-    errors = sorted(
-        {*(offset for offset, level in levels.items() if level == "error"), *_serious(marks)}
-    )
-    sections = _sections(page.job, rows, phases, numbered, events)
-    end = begin + len(data)
+
+    spans = _spans(matches, window.lines, events, user)
+    rows = _rows_of_window(page, text, window, events, spans)
+    sections = _sections(page.job, rows, window, events)
     return replace(
         page,
         problem=text.problem,
-        invalid=" ".join(filter(None, [invalid, missing])),
+        invalid=" ".join(filter(None, [invalid, window.missing])),
         size_bytes=text.end - text.begin,
         begin=text.begin,
         end=text.end,
@@ -224,22 +225,53 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         phases=tuple(section for section in sections if section.phase),
         errors=_known_errors(marks),
         novelty=novelty,
-        counts=Counter(levels.values()),
-        outlined_from=outlined_from if outlined_from > text.begin else None,
+        counts=Counter(window.levels.values()),
+        outlined_from=window.outlined_from if window.outlined_from > text.begin else None,
         place=place,
-        error_steps=_steps(errors, place),
+        error_steps=_steps(_errors(window.levels, marks), place),
         matches=matches,
         match_steps=_steps(matches.offsets, place) if matches else Steps(),
-        earlier=max(text.begin, begin - 1) if begin > text.begin else None,
-        later=end if end < text.end else None,
-        hidden_debug=0
-        if query.debug
-        else sum(levels.get(line.offset) == "debug" for line in numbered),
-        marked_places=_map(text, levels, marks),
+        earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
+        later=window.end if window.end < text.end else None,
+        hidden_debug=0 if page.query.debug else _count_debug(window),
+        marked_places=_marks_on_map(text, window.levels, marks),
     )
 
 
-def _place(
+def _search(text: LogText, query: PageQuery, user: User) -> tuple[Matches | None, str]:
+    """Return the matches of the search, and why it is invalid."""
+    if query.search is None:
+        return None, ""
+    try:
+        return search_log(text, query.search, user=user), ""
+    except InvalidFields as error:
+        return None, " ".join(error.problems["find"])
+
+
+def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
+    begin, data = _bytes_to_show(text, place, page.query)
+    lines = split_lines(data, begin, text.number_at(begin))
+    outlined_from, phases, levels, missing = _outline(text, page.job.experiment_id)
+    if begin < outlined_from:
+        marked, missing = pack_marks(data, page.job.experiment_id)
+        levels |= _levels(data, begin, marked)
+    return _Window(begin, data, lines, outlined_from, phases, levels, missing)
+
+
+def _errors(levels: Mapping[int, Level], marks: Mapping[int, KnownErrorMark]) -> list[int]:
+    """Return the offsets of lines with an error, of the log's level or a known one, in order."""
+    errors = set(_serious(marks))
+    for offset, level in levels.items():
+        if level == "error":
+            errors.add(offset)
+    return sorted(errors)
+
+
+def _count_debug(window: _Window) -> int:
+    return sum(window.levels.get(line.offset) == "debug" for line in window.lines)
+
+
+def _place_to_open(
     page: LogPage, text: LogText, matches: Matches | None
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the byte around which the page opens, and the selected range."""
@@ -267,7 +299,7 @@ def _cause(job: Job, stream: Stream) -> int | None:
     return None
 
 
-def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, bytes]:
+def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[int, bytes]:
     """Return start and bytes of the lines to show."""
     if query.part is not None:
         begin = text.line_start(query.part[0], reach=LINE_BYTES)
@@ -337,7 +369,7 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     return Novelty(baseline.logs, tuple(offsets))
 
 
-def _serious(marks: dict[int, KnownErrorMark]) -> list[int]:
+def _serious(marks: Mapping[int, KnownErrorMark]) -> list[int]:
     return [offset for offset, mark in marks.items() if mark.role is not Role.NOISE]
 
 
@@ -363,18 +395,38 @@ def _spans(
     return {line.offset: spans_of_line for line, spans_of_line in zip(matching, spans, strict=True)}
 
 
-def _rows(
-    lines: list[RawLine], events: Events, query: PageQuery, spans: Mapping[int, Sequence[Span]]
-) -> list[Line | Fold]:
-    if query.part is None:
-        return rows_of(
-            lines,
+def _rows_of_window(
+    page: LogPage,
+    text: LogText,
+    window: _Window,
+    events: Events,
+    spans: Mapping[int, Sequence[Span]],
+) -> list[Row]:
+    """Return the rows of the window, with the lines of services that fall into it."""
+    query = page.query
+    services: list[ServiceLine] = []
+    if query.part is not None:
+        rows = _rows_of_part(window.lines, query.part[1], events, spans)
+    else:
+        rows = rows_of(
+            window.lines,
             events,
             spans=spans,
             only=query.only,
             debug=query.debug,
             fold=query.fold or bool(query.only),
         )
+        if query.only is None:
+            services = service_lines(page.job)
+    return with_service_lines(
+        rows, services, text=text, window=(window.begin, window.data), job=page.job
+    )
+
+
+def _rows_of_part(
+    lines: list[RawLine], end: int, events: Events, spans: Mapping[int, Sequence[Span]]
+) -> list[Line | Fold]:
+    """Return the rows of an opened fold, which ends at `end`."""
     rows: list[Line | Fold] = []
     for line in lines[:PLAIN_LINES]:
         rows.append(
@@ -386,7 +438,6 @@ def _rows(
             )
         )
     rest = lines[PLAIN_LINES:]
-    end = query.part[1]
     if rest:
         rows.append(replace(fold_of(rest, events), end=max(end, rest[-1].end)))
     elif lines and lines[-1].end < end:
@@ -394,43 +445,61 @@ def _rows(
     return rows
 
 
-def _sections(
-    job: Job, rows: Sequence[Row], phases: Sequence[Phase], lines: Sequence[RawLine], events: Events
-) -> list[Section]:
+def _sections(job: Job, rows: Sequence[Row], window: _Window, events: Events) -> list[Section]:
     """Divide rows by phase; a phase with events is open."""
+    phases = window.phases
+    by_phase = _rows_by_phase(rows, phases)
+    counts = _counts_by_phase(events, phases)
+    numbers = {line.offset: line.number for line in window.lines}
+    ends = {line.end: line.number for line in window.lines}
+
+    sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
+    for index, phase in enumerate(phases):
+        rows_of_phase = tuple(by_phase.get(index, ()))
+        is_last = index == len(phases) - 1
+        has_events = bool(counts.get(index)) or any(map(_is_event, rows_of_phase))
+        sections.append(
+            Section(
+                phase=phase,
+                failed=is_last and not phase.done and job.state != "completed",
+                rows=rows_of_phase,
+                is_open=bool(rows_of_phase) and (is_last or has_events),
+                counts=counts.get(index, Counter()),
+                numbers=(numbers.get(phase.begin), ends.get(phase.end)),
+            )
+        )
+    return sections
+
+
+def _rows_by_phase(rows: Sequence[Row], phases: Sequence[Phase]) -> dict[int | None, list[Row]]:
+    """Group rows by the index of their phase; None is before the first phase.
+
+    A line of a service belongs to the phase of the row before it.
+    """
     by_phase: dict[int | None, list[Row]] = {}
     current = None
     for row in rows:
         if not isinstance(row, ServiceLine):
             current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
         by_phase.setdefault(current, []).append(row)
+    return by_phase
+
+
+def _counts_by_phase(events: Events, phases: Sequence[Phase]) -> dict[int | None, Counter[str]]:
+    """Count the levels and known errors of each phase, in the whole outline."""
     counts: dict[int | None, Counter[str]] = {}
     for offset, level in events.levels.items():
         counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
-    for offset in _serious(dict(events.marks)):
+    for offset in _serious(events.marks):
         counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
-    numbers = {line.offset: line.number for line in lines}
-    ends = {line.end: line.number for line in lines}
-    sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
-    for index, phase in enumerate(phases):
-        mine = tuple(by_phase.get(index, ()))
-        is_last = index == len(phases) - 1
-        eventful = any(
-            isinstance(row, ServiceLine)
-            or (isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)))
-            for row in mine
-        )
-        sections.append(
-            Section(
-                phase=phase,
-                failed=is_last and not phase.done and job.state != "completed",
-                rows=mine,
-                is_open=bool(mine) and (is_last or eventful or bool(counts.get(index))),
-                counts=counts.get(index, Counter()),
-                numbers=(numbers.get(phase.begin), ends.get(phase.end)),
-            )
-        )
-    return sections
+    return counts
+
+
+def _is_event(row: Row) -> bool:
+    """Whether a row is worth opening its phase for."""
+    if isinstance(row, ServiceLine):
+        return True
+    return isinstance(row, Line) and bool(row.mark or row.chosen or _is_found(row))
 
 
 def _is_found(line: Line) -> bool:
@@ -463,7 +532,7 @@ def _steps(offsets: Sequence[int], place: int | None) -> Steps:
     )
 
 
-def _map(
+def _marks_on_map(
     text: LogText, levels: dict[int, Level], marks: dict[int, KnownErrorMark]
 ) -> tuple[tuple[float, str, int], ...]:
     """Return the marks on the map of the log: percentage of its length, kind, and offset."""
