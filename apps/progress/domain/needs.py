@@ -4,7 +4,8 @@ The needs are computed from the facts, periodically and after events.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db.models import Max, Q
@@ -86,6 +87,15 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
     )
 
 
+@dataclass
+class _Undecided:
+    """The jobs of a request that need a decision; `moments` are since when, one for each array."""
+
+    failed_jobs: int = 0
+    refused_jobs: int = 0
+    moments: list[datetime] = field(default_factory=list)
+
+
 def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
     """Return how many failed or refused jobs of each request need a decision, and since when.
 
@@ -106,44 +116,50 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
         )
     )
     stages: dict[tuple[int, int], list[Submission]] = {}
-    again: dict[int, int] = {}
+    retried_jobs: dict[int, int] = {}
     for array in arrays.defer("script", "asked", "last_error"):
         stages.setdefault((array.request_id, array.position), []).append(array)
         if array.retry_of_id:
-            again[array.retry_of_id] = again.get(array.retry_of_id, 0) + array.tasks
+            retried_jobs[array.retry_of_id] = retried_jobs.get(array.retry_of_id, 0) + array.tasks
 
-    totals: dict[int, tuple[int, int, datetime]] = {}
-    for (request_pk, position), mine in stages.items():
-        if (request_pk, position) in accepted:
-            continue
-
-        refused = [array for array in mine if array.state == SubmissionState.FAILED]
-        failed = [array for array in mine if array.ended > array.completed + again.get(array.pk, 0)]
-        settled = any(array.settled_at for array in mine)
-        if not settled or any(_may_be_retried(array, at) for array in failed):
-            failed = []
-
-        failed_jobs = 0
-        refused_jobs = 0
-        moments = []
-        for array in failed:
-            failed_jobs += array.ended - array.completed - again.get(array.pk, 0)
-            moments.append(array.settled_at or array.sending_at or array.created_at)
-        for array in refused:
-            refused_jobs += array.tasks
-            moments.append(array.settled_at or array.sending_at or array.created_at)
-        if moments:
-            failed_before, refused_before, since = totals.get(request_pk, (0, 0, moments[0]))
-            totals[request_pk] = (
-                failed_before + failed_jobs,
-                refused_before + refused_jobs,
-                min(since, *moments),
-            )
+    by_request: dict[int, _Undecided] = {}
+    for (request_pk, position), arrays_of_stage in stages.items():
+        if (request_pk, position) not in accepted:
+            undecided = by_request.setdefault(request_pk, _Undecided())
+            _add_undecided(undecided, arrays_of_stage, retried_jobs, at)
 
     needs = {}
-    for pk, (failed_jobs, refused_jobs, since) in totals.items():
-        needs[pk] = Need(since, _decision_text(failed_jobs, refused_jobs))
+    for pk, undecided in by_request.items():
+        if undecided.moments:
+            text = _decision_text(undecided.failed_jobs, undecided.refused_jobs)
+            needs[pk] = Need(min(undecided.moments), text)
     return needs
+
+
+def _add_undecided(
+    undecided: _Undecided,
+    arrays: Sequence[Submission],
+    retried_jobs: Mapping[int, int],
+    at: datetime,
+) -> None:
+    """Add the jobs of a stage; `retried_jobs` counts those of each array that were retried."""
+    failed: dict[int, int] = {}
+    for array in arrays:
+        failed_jobs = array.ended - array.completed - retried_jobs.get(array.pk, 0)
+        if failed_jobs > 0:
+            failed[array.pk] = failed_jobs
+    is_settled = any(array.settled_at for array in arrays)
+    if not is_settled or any(_may_be_retried(array, at) for array in arrays if array.pk in failed):
+        failed = {}
+
+    for array in arrays:
+        is_refused = array.state == SubmissionState.FAILED
+        if is_refused:
+            undecided.refused_jobs += array.tasks
+        undecided.failed_jobs += failed.get(array.pk, 0)
+        if is_refused or array.pk in failed:
+            since = array.settled_at or array.sending_at or array.created_at
+            undecided.moments.append(since)
 
 
 def _may_be_retried(array: Submission, at: datetime) -> bool:

@@ -172,43 +172,37 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     """
     as_of = totals_as_of()
     rows = progress_of(request)
-    counted = counts_of(request)
+    counts = counts_of(request)
     queue_as_of, unknown = queue_known()
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
+    acceptances = [
+        accepted.get(row.requested_stage.pk) if row.requested_stage else None for row in rows
+    ]
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at)
     else:
         ends = []
-        for row in rows:
-            ends.append(
-                _stored_end(
-                    request,
-                    row,
-                    accepted.get(row.requested_stage.pk) if row.requested_stage else None,
-                )
-            )
+        for row, acceptance in zip(rows, acceptances, strict=True):
+            ends.append(_stored_end(request, row, acceptance))
+
     stages = []
-    for row, expected in zip(rows, ends, strict=True):
-        mine = None
+    for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
+        waiting_of_stage = None
         if queue_as_of:
-            mine = waiting.get(row.stage.casefold(), Waiting())
-        if mine and row.requested_jobs is not None:
-            mine = mine.at_most(row.requested_jobs - row.completed)
-        if row.requested_stage:
-            known = counted.get(row.requested_stage.pk, StageCounts())
-        else:
-            known = StageCounts()
+            waiting_of_stage = waiting.get(row.stage.casefold(), Waiting())
+            if row.requested_jobs is not None:
+                waiting_of_stage = waiting_of_stage.at_most(row.requested_jobs - row.completed)
+        counts_of_stage = StageCounts()
         located = None
-        if row.requested_stage and must_be_located(row.requested_stage):
-            located = is_located(row.requested_stage)
-        taken = accepted.get(row.requested_stage.pk) if row.requested_stage else None
-        stages.append(StageNow(row, mine, known, expected, located, taken))
-    is_short = request.state == RequestState.RUNNING and any(
-        stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
-        for stage in stages
-        if stage.row.requested_jobs is not None
-    )
+        if row.requested_stage:
+            counts_of_stage = counts.get(row.requested_stage.pk, counts_of_stage)
+            if must_be_located(row.requested_stage):
+                located = is_located(row.requested_stage)
+        stages.append(
+            StageNow(row, waiting_of_stage, counts_of_stage, expected, located, acceptance)
+        )
+    is_short = request.state == RequestState.RUNNING and any(map(_is_short, stages))
     by_portal = is_short and bool(sent_here([request.pk]))
     return RequestNow(
         request,
@@ -221,6 +215,13 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         has_claims(request),
         points_of(request),
     )
+
+
+def _is_short(stage: StageNow) -> bool:
+    """Whether jobs of a stage have finished, but fewer completed than it needs."""
+    if stage.row.requested_jobs is None:
+        return False
+    return stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
 
 
 def _stored_end(

@@ -92,65 +92,78 @@ def refusal_to_split(content: RequestContent) -> str:
     )
 
 
-def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = False) -> Split:
+def split(content: RequestContent, unit: SplitUnit, size: int, *, defines: bool = False) -> Split:
     """Split content into parts of `size` runs, files or events each.
 
     The last part has the remainder. `defines` is whether the portal will define the datasets that
     the parts read. Raises `InvalidFields`.
     """
-    _check(content, by, size)
-    total = split_counts(content)[by]
+    _check(content, unit, size)
+    total = split_counts(content)[unit]
     cut = Cut(total, tuple(min(end, total) for end in range(size, total + size, size)))
     count = len(cut.ends)
     if short := list(_find_too_few(content, count)):
         raise InvalidFields({"size": short})
 
-    lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
+    lead = _runs_argument(content) if unit is SplitUnit.RUNS else ""
     shares = {}
     for name in dict.fromkeys([lead, NEW_RUNS]):
         if text(content, name):
             shares[name] = _cut_runs(runs(content, name), cut)
     stages = [_cut_stage(stage, cut) for stage in content.stages]
     parts = []
-    for i, end in enumerate(cut.ends):
-        own: dict[str, Value] = {}
+    for index, end in enumerate(cut.ends):
+        arguments: dict[str, Value] = dict(content.arguments)
         for name, runs_of_parts in shares.items():
-            own[name] = runs_text(runs_of_parts[i])
+            arguments[name] = runs_text(runs_of_parts[index])
         if seed := number(content, SEED):
-            own[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:i])
-        named = _rename_datasets(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
-        suffix = f" (part {i + 1} of {count})"
-        title = content.title and content.title[: REQUEST["title"].most - len(suffix)] + suffix
-        part = replace(content, title=title, arguments={**content.arguments, **own}, stages=named)
-        first = cut.ends[i - 1] + 1 if i else 1
-        which = runs_text(shares[lead][i]) if lead else f"{first:,} to {end:,}"
-        parts.append(Part(part, f"part {i + 1} of {count}: {by} {which}"[:200]))
+            arguments[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:index])
+        stages_of_part = tuple(parts_of_stage[index] for parts_of_stage in stages)
+        part = replace(
+            content,
+            title=_title_of_part(content.title, f" (part {index + 1} of {count})"),
+            arguments=arguments,
+            stages=_rename_datasets(stages_of_part, f"_part{index + 1}of{count}", unit),
+        )
+        first = cut.ends[index - 1] + 1 if index else 1
+        which = runs_text(shares[lead][index]) if lead else f"{first:,} to {end:,}"
+        parts.append(Part(part, f"part {index + 1} of {count}: {unit} {which}"[:200]))
     return Split(
-        parts, list(_notes(content, by, defines=defines)), cut, defines and by is not SplitUnit.RUNS
+        parts,
+        list(_notes(content, unit, defines=defines)),
+        cut,
+        defines and unit is not SplitUnit.RUNS,
     )
 
 
-def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
+def _title_of_part(title: str, suffix: str) -> str:
+    """Return a title with a suffix, shortened to the longest that is allowed."""
+    if not title:
+        return ""
+    return title[: REQUEST["title"].most - len(suffix)] + suffix
+
+
+def _check(content: RequestContent, unit: SplitUnit, size: int) -> None:
     known = split_counts(content)
     if why := refusal_to_split(content):
         raise InvalidFields({"by": [why]})
-    if by not in known:
+    if unit not in known:
         raise InvalidFields(
-            {"by": [f"The request does not state its number of {by}, or has only one."]}
+            {"by": [f"The request does not state its number of {unit}, or has only one."]}
         )
-    if not 0 < size < known[by]:
+    if not 0 < size < known[unit]:
         raise InvalidFields(
             {
                 "size": [
                     (
-                        f"Enter a whole number from 1 to {known[by] - 1:,}. The request has "
-                        f"{known[by]:,} {by}."
+                        f"Enter a whole number from 1 to {known[unit] - 1:,}. The request has "
+                        f"{known[unit]:,} {unit}."
                     )
                 ]
             }
         )
-    count = -(-known[by] // size)
-    least = -(-known[by] // MAX_PARTS)
+    count = -(-known[unit] // size)
+    least = -(-known[unit] // MAX_PARTS)
     if count > MAX_PARTS:
         raise InvalidFields(
             {
@@ -224,7 +237,7 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
 
 
 def _rename_datasets(
-    stages: tuple[StageContent, ...], suffix: str, by: SplitUnit
+    stages: tuple[StageContent, ...], suffix: str, unit: SplitUnit
 ) -> tuple[StageContent, ...]:
     """Rename the outputs of a part and the inputs that differ between parts.
 
@@ -238,7 +251,7 @@ def _rename_datasets(
                 stage,
                 output_dataset=stage.output_dataset and stage.output_dataset + suffix,
                 input_dataset=stage.input_dataset
-                if by is SplitUnit.RUNS and stage.input_dataset not in own
+                if unit is SplitUnit.RUNS and stage.input_dataset not in own
                 else stage.input_dataset and stage.input_dataset + suffix,
             )
         )
@@ -254,13 +267,13 @@ def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
             yield position, stage.input_dataset
 
 
-def _notes(content: RequestContent, by: SplitUnit, *, defines: bool) -> Iterator[str]:
+def _notes(content: RequestContent, unit: SplitUnit, *, defines: bool) -> Iterator[str]:
     read = list(outside(content))
     if defines:
         what = "The portal defines these datasets in the catalogue."
     else:
         what = "Define these datasets, or enter others, before you submit the parts."
-    for position, name in read if by is not SplitUnit.RUNS else ():
+    for position, name in read if unit is not SplitUnit.RUNS else ():
         yield (
             f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 "
             f"and so on. {what}"

@@ -124,9 +124,11 @@ def save_draft(
         return request
     if request.state not in EDITABLE:
         _check_change(request, review, content, by, at)
-    short = [_shortened(change) for change in changes[:MAX_CHANGES]]
-    data = {"changes": short, "count": len(changes)}
-    editor_ids = sorted({*request.editor_ids, by.pk})
+
+    data: dict[str, Any] = {
+        "changes": [_shortened(change) for change in changes[:MAX_CHANGES]],
+        "count": len(changes),
+    }
     _write_content(request, content)
     if review.material:
         data["withdrawn"] = signatures.withdraw_all(
@@ -137,24 +139,52 @@ def save_draft(
             request=request, by=by, at=at, reason=f"{by} edited the request."
         )
     if review.material and request.state not in EDITABLE:
-        stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
-        # One statement sets the editors and clears the approver, who may be an editor now.
-        stamps["editor_ids"] = editor_ids
-        apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
-        keep_revision(request=request, by=by, at=at, submitted=True)
-        enqueue("production.check_request", request_id=request.pk)
+        _submit_change(request, by, at, reason, data)
         return request
-    request.version = request.version + 1
-    request.editor_ids = editor_ids
-    request.save(update_fields=["version", "editor_ids"])
-    if request.state in SCORED:
-        rescoring.update_entry(request=request, at=at)
-    keep_revision(request=request, by=by, at=at)
-    if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
+
+    _store_edit(request, by, at)
+    is_same_edit = typing and request.state == RequestState.DRAFT
+    if not (is_same_edit and _edited_just_now(request, by, at)):
         publish(
             kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data
         )
     return request
+
+
+def _submit_change(
+    request: Request, by: User, at: datetime, reason: str, data: dict[str, Any]
+) -> None:
+    """Submit a request again after a material change, and start its checks."""
+    # One statement sets the editors and clears the approver, who may be an editor now.
+    apply_move(
+        request,
+        Verb.CHANGE,
+        by=by,
+        at=at,
+        reason=reason,
+        data=data,
+        submitted_at=at,
+        submitted_by=by,
+        approved_at=None,
+        approved_by=None,
+        editor_ids=_editors_with(request, by),
+    )
+    keep_revision(request=request, by=by, at=at, submitted=True)
+    enqueue("production.check_request", request_id=request.pk)
+
+
+def _store_edit(request: Request, by: User, at: datetime) -> None:
+    """Store the new version of a request that keeps its state."""
+    request.version = request.version + 1
+    request.editor_ids = _editors_with(request, by)
+    request.save(update_fields=["version", "editor_ids"])
+    if request.state in SCORED:
+        rescoring.update_entry(request=request, at=at)
+    keep_revision(request=request, by=by, at=at)
+
+
+def _editors_with(request: Request, by: User) -> list[int]:
+    return sorted({*request.editor_ids, by.pk})
 
 
 @transaction.atomic

@@ -174,18 +174,19 @@ def write_script(
         first_text = "${1:-0}" if first is None else str(first)
         index = [f"first={first_text}", "index=$((first + task))"]
 
-    base, more = divmod(plan.events // plan.points, plan.jobs_each or 1)
-    # Each point divides its own events among its own jobs.
+    # Each point divides its own events among its own jobs. The first `extra_jobs` jobs of a point
+    # have one event more than the others.
+    events_of_point = plan.events // plan.points
+    events_per_job, extra_jobs = divmod(events_of_point, plan.jobs_each or 1)
+    job_of_point = "index"
+    events_before = ""
     if plan.point:
-        job = f"(index - {plan.point * plan.jobs_each})"
-    else:
-        job = "index"
-    before = ""
-    if plan.point:
-        before = f"{plan.point * (plan.events // plan.points)} + "
+        job_of_point = f"(index - {plan.point * plan.jobs_each})"
+        events_before = f"{plan.point * events_of_point} + "
     if plan.test_events:
-        base = min(base, plan.test_events) if base else plan.test_events
-        more = 0
+        events_per_job = min(events_per_job, plan.test_events) or plan.test_events
+        extra_jobs = 0
+    first_event = f"{events_before}{job_of_point} * {events_per_job} + extra + 1"
     reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
     most_events = "-1" if reads_all else "$OPSPORTAL_EVENTS_PER_JOB"
     overlay = overlay or Overlay()
@@ -198,11 +199,11 @@ def write_script(
         *exports,
         "task=${SLURM_ARRAY_TASK_ID:-0}",
         *index,
-        f"extra=$(({job} < {more} ? {job} : {more}))",
+        f"extra=$(({job_of_point} < {extra_jobs} ? {job_of_point} : {extra_jobs}))",
         "export OPSPORTAL_JOB_INDEX=$index",
         f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
-        f"export OPSPORTAL_FIRST_EVENT=$(({before}{job} * {base} + extra + 1))",
-        f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + ({job} < {more})))",
+        f"export OPSPORTAL_FIRST_EVENT=$(({first_event}))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({events_per_job} + ({job_of_point} < {extra_jobs})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
         f"export OPSPORTAL_MOST_EVENTS={most_events}",
         *_files(files or {}),
