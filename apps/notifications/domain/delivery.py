@@ -16,33 +16,25 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.accounts.permissions import is_opg, scope_of
+from apps.accounts.permissions import is_opg
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.domain.work import BackOff, Queue, describe
 from apps.core.http.errors import HttpError
 from apps.core.models import Event
-from apps.diagnosis.domain.groups.triage import visible_groups
-from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownError, KnownErrorChange
-from apps.jobs.models import Job
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications, with_texts
 from apps.notifications.domain.preferences import hours_of
+from apps.notifications.domain.targets import TargetKind, kind_of_target, may_see
 from apps.notifications.domain.webhook_addresses import BadAddress
 from apps.notifications.domain.webhooks import disable_webhook
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message, Notification, Webhook
-from apps.production.domain.holds import sees_hold
-from apps.production.models import Hold, Request
-from apps.progress.models import WeeklyReport
-from apps.recovery.domain.rules import visible_rules
-from apps.recovery.models import RecoveryRule
-from apps.statusboard.models import Incident
+from apps.production.models import Request
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +172,7 @@ def _call(message: Message, at: datetime) -> None:
         raise TypeError("a call needs a webhook and an event")
     target = target_of(event)
     if hook.user is not None:
-        if not hook.user.is_active or not _may_see(hook.user, target):
+        if not hook.user.is_active or not may_see(hook.user, target):
             _settle(message, MessageState.DROPPED, at, "No longer visible to the user.")
             return
         if _postpone(CALLS, message, hook.user, at):
@@ -208,50 +200,20 @@ def _call(message: Message, at: datetime) -> None:
 
 def payload(event: Event, target: object) -> dict[str, object]:
     """Return the body of a webhook's call for an event."""
+    kind = kind_of_target(target) or TargetKind()
     request = target if isinstance(target, Request) else None
     return {
         "id": event.pk,
         "kind": event.kind,
         "at": event.at.isoformat(),
         "request": request.key if request else None,
-        "url": _url_of(target),
+        "url": kind.url(target),
         "text": mark_hidden(headline(event)),
         "actor": mark_hidden(event.actor),
         "old": mark_hidden(event.old),
         "new": mark_hidden(event.new),
         "reason": mark_hidden(event.reason),
     }
-
-
-def _url_of(target: object) -> str | None:
-    """Return the address of the page about the target of an event, if there is one."""
-    if isinstance(target, Hold):
-        return settings.PORTAL_URL + reverse("production:holds")
-    address = getattr(target, "get_absolute_url", None)
-    if address is None:
-        return None
-    return f"{settings.PORTAL_URL}{address()}"
-
-
-def _may_see(user: User, target: object) -> bool:
-    """Return whether a user may still see what an event is about."""
-    rows: QuerySet[Any]
-    match target:
-        case Request() | Job():
-            rows = type(target).objects.visible_to(user)
-        case FailureGroup():
-            rows = visible_groups(user)
-        case RecoveryRule():
-            rows = visible_rules(user)
-        case Incident():
-            return scope_of(user).sees_all
-        case WeeklyReport() | ExperimentPack():
-            return scope_of(user).sees(target.experiment_id)
-        case Hold():
-            return sees_hold(user, target)
-        case _:  # All users may read the catalogue of known errors.
-            return isinstance(target, Webhook | KnownError | KnownErrorChange)
-    return bool(rows.filter(pk=target.pk).exists())
 
 
 def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -12,28 +13,18 @@ from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.diagnosis.domain.groups.triage import visible_groups
-from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownError, KnownErrorChange
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
-from apps.notifications.domain.recipients import (
-    concerned_by,
-    concerned_by_catalogue,
-    concerned_by_failures,
-    concerned_by_hold,
-    concerned_by_message,
-    concerned_by_proposal,
-)
+from apps.notifications.domain.recipients import concerned_by_message
+from apps.notifications.domain.targets import Recipients, kind_of_target
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
-from apps.production.models import Comment, Hold, Request
-from apps.progress.models import WeeklyReport
-from apps.recovery.models import RecoveryRule
-from apps.statusboard.models import Incident
+from apps.production.models import Comment
 
+#: The kind of messages to the liaisons of an experiment, whatever they are about.
+MESSAGE = "experiment.notified"
 #: Events about the text of a comment.
 _WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
-#: What a notification is about.
-Target = Request | Hold | FailureGroup | Incident | WeeklyReport
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -82,50 +73,29 @@ def notify(*, event: Event) -> int:
     Idempotent; does nothing if what it is about is gone.
     """
     target = target_of(event)
-    if isinstance(target, Request):
-        return _notify(event, concerned_by(event, target), {target.experiment_id}, request=target)
-    if isinstance(target, Hold):
-        groups, experiments = concerned_by_hold(event, target)
-        return _notify(event, groups, experiments, hold=target)
-    if event.kind == "experiment.notified":
-        return _notify(event, concerned_by_message(event), ())
-    if isinstance(target, KnownError | KnownErrorChange | ExperimentPack | RecoveryRule):
-        return _notify(event, _concerned_by_catalogue(event, target), ())
-    columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}
-    if type(target) not in columns:
+    kind = kind_of_target(target)
+    if event.kind == MESSAGE:
+        return _notify(event, Recipients(concerned_by_message(event)))
+    if kind is None or not kind.events:
         return 0
-    return _notify(
-        event, concerned_by_failures(event, target), (), **{columns[type(target)]: target}
-    )
+    about = {kind.column: target} if kind.column else {}
+    return _notify(event, kind.recipients(event, target), **about)
 
 
-def _concerned_by_catalogue(
-    event: Event, target: KnownError | KnownErrorChange | ExperimentPack | RecoveryRule
-) -> dict[int, Group]:
-    if isinstance(target, KnownError | RecoveryRule):
-        return concerned_by_catalogue(event)
-    return concerned_by_proposal(event, target)
-
-
-def _notify(
-    event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target
-) -> int:
+def _notify(event: Event, concerned: Recipients, **about: Any) -> int:
     notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
-    users = User.objects.filter(pk__in=groups.keys() - notified, is_active=True).order_by("pk")
-    recipients = {
-        user: groups[user.pk] for user in users.select_related("notification_preferences")
+    new = concerned.groups.keys() - notified
+    users = User.objects.filter(pk__in=new, is_active=True).order_by("pk")
+    group_by_user = {
+        user: concerned.groups[user.pk] for user in users.select_related("notification_preferences")
     }
-    notify_users(event, recipients, **about)
-    _queue_calls(
-        [
-            _call(event, hook)
-            for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)
-        ]
-    )
-    return len(recipients)
+    notify_users(event, group_by_user, **about)
+    hooks = Webhook.objects.filter(experiment__in=concerned.experiments, enabled=True)
+    _queue_calls([_call(event, hook) for hook in hooks])
+    return len(group_by_user)
 
 
-def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> None:
+def notify_users(event: Event, users: Mapping[User, Group], **about: Any) -> None:
     """Create notifications, the mails sent immediately, and the calls of the users' webhooks."""
     rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
     hooks: dict[int | None, list[Webhook]] = {}
