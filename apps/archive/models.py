@@ -30,8 +30,9 @@ def name_sender(sender: str | None) -> str:
 
 
 class Dictionary(models.Model):
-    """What many contents of one kind have in common; needed to read those compressed with it,
-    so never removed.
+    """What many contents of one kind have in common.
+
+    It is needed to read the contents compressed with it, so it is never deleted.
     """
 
     kind = models.CharField(max_length=16, choices=BlobKind)
@@ -65,8 +66,9 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
     """Archived jobs; people see their own too, whatever experiment they are for."""
 
     def visible_to(self, user: User) -> Self:
-        """Keep what this person may see: own jobs, those of own experiments; everything,
-        for the OPG.
+        """Keep the jobs that a user may see: own jobs, and those of own experiments.
+
+        The OPG sees all jobs.
         """
         scope = scope_of(user)
         if scope.sees_all:
@@ -196,8 +198,9 @@ class ArchivedJob(models.Model):
 
     @property
     def open_conflict(self) -> str:
-        """Return how captures of the job differ, unless a user has chosen this one;
-        empty if they do not.
+        """Return how captures of the job differ, unless a user has chosen one of them.
+
+        Empty if they do not differ.
         """
         return "" if self.chosen_at else self.conflict
 
@@ -226,10 +229,9 @@ class Matches(models.Lookup):
 
 @models.ForeignKey.register_lookup
 class FoundFirst(models.Lookup):
-    """`script__found_first=["'a' & 'b'", "'c'"]`: one of the scripts that all of these match,
-    which are few.
+    """`script__found_first=["'a' & 'b'", "'c'"]`: one of the few scripts that match all of these.
 
-    `OFFSET 0` has them looked up before all else: the planner, which takes them for many, would
+    `OFFSET 0` makes the database look them up first. The planner expects many of them, and would
     look at job after job.
     """
 
@@ -244,10 +246,10 @@ class FoundFirst(models.Lookup):
 
 
 class ScriptWords(models.Model):
-    """The words of a script for each day on which jobs with it were submitted;
-    the day is one of the words.
+    """The words of a script, for each day on which jobs with it were submitted.
 
-    The newest jobs with a word are found by looking at few days, however many jobs have it.
+    The day is one of the words. The newest jobs with a word are found by looking at few days,
+    however many jobs have it.
     """
 
     pk = models.CompositePrimaryKey("script", "day")
@@ -279,9 +281,7 @@ class WordIndex(models.Model):
 
 
 class MaskingTrial(Work):
-    """What a rule would mask in the environments that are archived already: counts and names,
-    never a value.
-    """
+    """What a rule would mask in the environments in the archive: counts and names, no values."""
 
     rule = models.ForeignKey(
         MaskingRule, on_delete=models.SET_NULL, null=True, related_name="trials"

@@ -1,6 +1,4 @@
-"""Permissions to see the environment of an archived job,
-and to choose between captures that differ.
-"""
+"""Permissions to see the environment of an archived job, and to choose between captures."""
 
 from typing import TYPE_CHECKING
 
@@ -30,8 +28,9 @@ def sees_environment(user: User, job: "ArchivedJob") -> bool:
 
 
 def may_choose_capture(user: User, job: "ArchivedJob") -> bool:
-    """Tell whether the user may choose this capture of a job: approvers and admins,
-    all or of its experiment.
+    """Return whether the user may choose this capture of a job.
+
+    Approvers and admins may, of all experiments or of the job's.
     """
     scope = scope_of(user)
     return any(scope.has(role, job.experiment_id) for role in (Role.APPROVER, Role.ADMIN))

@@ -32,10 +32,9 @@ _NICE = 5
 
 @shared_task(name="archive.archive_batches", bind=True)
 def archive_batches(self: Task) -> None:
-    """Take what the intake has to the sinks of the message's queue, in turn,
-    until there is nothing more to do.
+    """Deliver what was received to the sinks of the message's queue, until all is delivered.
 
-    All workers of a queue may do so at once; one message is as good as another.
+    All workers of a queue may do so at once; the messages are interchangeable.
     """
     queue = (self.request.delivery_info or {}).get("routing_key") or QUEUE
     ends = time.monotonic() + TURN_SECONDS
@@ -114,8 +113,6 @@ def read_queues() -> None:
 
 @shared_task(name="archive.read_queue")
 def read_queue(*, cluster_id: int) -> None:
-    """Ask a cluster what waits and runs; which requests the jobs are for,
-    was captured with them.
-    """
+    """Read the waiting and running jobs of a cluster; their requests are known from the capture."""
     if cluster := Cluster.objects.filter(pk=cluster_id).first():
         queue.read_queue(cluster=cluster, origins_of=links.captured_origins, at=timezone.now())

@@ -15,8 +15,9 @@ class OtherJobForm(forms.Form):
     job = forms.CharField(label="Job ID", max_length=64)
 
     def find(self, user: User) -> ArchivedJob | None:
-        """Return the newest job with this id that the user may see; without one,
-        add an error to the field.
+        """Return the newest job with this ID that the user may see.
+
+        Without one, add an error to the field.
         """
         if not self.is_valid():
             return None

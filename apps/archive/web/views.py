@@ -95,9 +95,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str, Any]:
-    """Return the captures of a job for its page, as far as the user may see them,
-    and the form to choose one.
-    """
+    """Return the captures of a job that the user may see, and the form to choose one."""
     captures = captures_of(archived)
     ids = ArchivedJob.objects.visible_to(request.user).filter(
         pk__in=[capture.pk for capture in captures]
@@ -236,8 +234,9 @@ def _change_choice(
 
 @require_safe
 def content(request: AuthenticatedRequest, pk: int, kind: str) -> HttpResponse:
-    """Send a content as stored; a description holds the environment too,
-    so both want the same right.
+    """Send a content as stored.
+
+    A description also holds the environment, so both need the same permission.
     """
     archived = _job(request, pk)
     if kind != "script" and not sees_environment(request.user, archived):

@@ -18,11 +18,11 @@ def move(
     field: str = "state",
     **changes: Any,
 ) -> str:
-    """Compare-and-set `field` to `to`, with other `changes` in the same statement;
-    return the old state.
+    """Compare-and-set `field` to `to`, and return the old state.
 
-    Raises `InvalidTransition` if the table has no such move, `StaleState` if the row has changed
-    since it was read. Call it in the transaction that publishes the event.
+    Other `changes` are in the same statement. Raises `InvalidTransition` if the table has no such
+    move, `StaleState` if the row has changed since it was read. Call it in the transaction that
+    publishes the event.
     """
     old = getattr(obj, field)
     if to not in transitions.get(old, frozenset()):
